@@ -54,10 +54,17 @@ class LinkError(DevExplorerError):
     """A frame on the link is malformed or too large."""
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type when it has none."""
+def first_line(error: object) -> str:
+    """The first line of an error's or a warning's message, without torch's note of where it arose; its type when it has
+    no message."""
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return lines[0].split(" (Triggered internally")[0].rstrip(".") if lines else type(error).__name__
+
+
+def typed_line(error: BaseException) -> str:
+    """`ValueError: first line`, or the type alone."""
+    kind = type(error).__name__
+    return f"{kind}: {first_line(error)}" if str(error).strip() else kind
 
 
 def out_of_host_memory(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 
 from devexplorer.core.base.errors import BadInput
 
@@ -67,6 +68,16 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 def count_text(count: int, noun: str) -> str:
     """`count_text(1, "parameter")` -> `1 parameter`; otherwise with an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def list_text(items: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def bytes_by_device_text(sizes: Mapping[str, int]) -> str:
+    """`2.4 MiB on vgpu:0, 32 B on cpu`."""
+    return ", ".join(f"{bytes_text(size)} on {device}" for device, size in sizes.items())
 
 
 def sentence(text: str) -> str:

@@ -1,7 +1,7 @@
 """What a run of model steps is made of: inputs, twins of the model with other tensors, and its FLOP. No thread of its
 own.
 
-FLOP are counted with torch.utils.flop_counter on a twin of the model on `meta`, where every layer is taken apart into
+FLOP are counted with torch.utils.flop_counter on a clone of the model on `meta`, where every layer is taken apart into
 operations that the counter knows; on the CPU and on CUDA some layers run as one kernel that it does not (an LSTM, a
 Transformer encoder in inference).
 """
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from devexplorer.core.models import samples
-from devexplorer.core.models.clones import twin
+from devexplorer.core.models.copies import clone_model
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import is_uninitialised
 
-__all__ = ["Sample", "count_flop", "fed", "sample_of", "twin"]
+__all__ = ["Sample", "clone_model", "count_flop", "fed", "sample_of"]
 
 Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
 """Called with a model and a batch size: inputs of the model on the CPU; None where it does not know the model."""
@@ -67,7 +67,7 @@ def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward:
         torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, one, meta)
     ]
     try:
-        copied = twin(model, lambda tensor: torch.empty_like(tensor, device=meta))
+        copied = clone_model(model, lambda tensor: torch.empty_like(tensor, device=meta))
         with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
             loss = total(copied(*inputs))
             if loss is not None:

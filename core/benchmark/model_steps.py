@@ -26,17 +26,20 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from devexplorer.core.base.errors import BadInput, Unavailable, first_line
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
-from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, sample_of, twin
+from devexplorer.core.benchmark.model_parts import Sample, clone_model, count_flop, fed, sample_of
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
-from devexplorer.core.models.inputs import InputSpec, parse_inputs, specs_for, tensors
+from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.inputs import parse_inputs, specs_for, tensors
+from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import RunFailed, failed_backward, run, total
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
@@ -47,14 +50,6 @@ VIRTUAL_STEPS = 5
 SLOW_SECONDS = 0.5
 """A model whose step takes longer is asked between its layers whether it shall stop."""
 LARGEST_BATCH = 1 << 24
-
-OPTIMIZERS: dict[str, Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-6),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-6),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-6),
-}
-STATES = {"sgd": 0, "adam": 2, "adamw": 2}
-"""Values that the optimizer keeps per parameter."""
 
 
 def check_model(spec: ModelSpec, fleet: DeviceRegistry) -> ModelSpec:
@@ -162,7 +157,8 @@ class ModelRun:
         if self.simulated:
             try:
                 self._arm(
-                    twin(model, lambda tensor: self._without_values(tensor, tensor.shape)), self._wide(model, one)
+                    clone_model(model, lambda tensor: self._without_values(tensor, tensor.shape)),
+                    self._wide(model, one),
                 )
                 self._warm_up(stopped)
             except Exception as error:
@@ -204,7 +200,9 @@ class ModelRun:
         for module in model.modules():
             self._hooks.callback(module.register_forward_pre_hook(self._ask).remove)
         if self.spec.train:
-            self._optimizer = OPTIMIZERS[self.spec.optimizer]([p for p in model.parameters() if p.requires_grad])
+            self._optimizer = make_optimizer(
+                self.spec.optimizer, [p for p in model.parameters() if p.requires_grad], lr=1e-6
+            )
 
     def _ask(self, module: nn.Module, inputs: object) -> None:
         if self._stop.is_set():
@@ -230,7 +228,7 @@ class ModelRun:
         )
         needed += sum(tensor.nbytes for tensor in one) * self.spec.batch
         if self.spec.train:
-            needed += trained * (1 + STATES[self.spec.optimizer])
+            needed += trained * (1 + OPTIMIZERS[self.spec.optimizer].state_per_value)
         checks = Checks(self._fleet)
         what = f"{self._text} of {self.spec.target} in batches of {self.spec.batch} needs at least"
         checks.fits(self.spec.device, needed, what, values=values or not self.simulated)

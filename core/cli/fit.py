@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.cli.fit_print import print_report
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import AUTOCAST, current_folder, target
@@ -20,8 +21,6 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec
-
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 
 
 def fit(arguments: argparse.Namespace) -> int:
@@ -136,7 +135,9 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
         autocast=findings.one_of(autocast, AUTOCAST, "--autocast"),
         train=arguments.train,
-        optimizer=findings.one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer")
+        optimizer=findings.one_of(
+            arguments.optimizer and arguments.optimizer.casefold(), tuple(OPTIMIZERS), "--optimizer"
+        )
         or "adamw",
         checkpointing=arguments.checkpointing,
         inputs=arguments.input or "",

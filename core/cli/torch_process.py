@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from devexplorer.core.base.errors import typed_line
 from devexplorer.core.cli.torch_answers import TorchAnswers
 
 
@@ -20,7 +21,7 @@ def answers() -> TorchAnswers:
         from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
         from devexplorer.core.virtual.backend import unavailable
     except Exception as error:
-        return TorchAnswers.nothing(f"torch cannot be imported: {_words(error)}")
+        return TorchAnswers.nothing(f"torch cannot be imported: {typed_line(error)}")
     try:
         backend = TorchBackend()
         devices = backend.devices()
@@ -29,12 +30,7 @@ def answers() -> TorchAnswers:
         samples = tuple(sample for device in readable if (sample := backend.device_sample(device, now)) is not None)
         return TorchAnswers(devices, backend.problems(), dict(torch_facts()._asdict()), samples, unavailable())
     except Exception as error:  # somebody else's backend is asked here as well
-        return TorchAnswers.nothing(f"torch cannot list its devices: {_words(error)}")
-
-
-def _words(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+        return TorchAnswers.nothing(f"torch cannot list its devices: {typed_line(error)}")
 
 
 def main() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from devexplorer.core.partition.hops import has_hops
+from devexplorer.core.partition.crossings import has_crossings
 from devexplorer.core.records.doctor import Finding
 
 
 def explain(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
     """Run the module once more, watched, as far as the operation that failed. Parts that fetch their inputs have no
     such cause."""
-    if has_hops(module):
+    if has_crossings(module):
         return None
     from devexplorer.core.doctor.tracing.cause import cause  # what it brings along is needed only when something failed
 

@@ -26,13 +26,13 @@ def add_gpus(fleet: DeviceRegistry, spec: str) -> list[str]:
 
 def add_virtual(workspace: Workspace, command: AddVirtual, progress: ProgressMonitor) -> CommandResult:
     """Add virtual GPUs; raises `BadInput` for a profile that does not exist, `Unavailable` where torch has no hook."""
-    names = add_gpus(workspace.fleet, command.spec)
-    return CommandResult(_added(workspace.fleet, command.spec, names), devices_changed=True)
+    names = add_gpus(workspace.registry, command.spec)
+    return CommandResult(_added(workspace.registry, command.spec, names), devices_changed=True)
 
 
 def set_threads(workspace: Workspace, command: SetThreads, progress: ProgressMonitor) -> CommandResult:
     """Set how many CPU threads one operation uses; raises `BadInput` for a number that is not possible."""
-    cpu = workspace.fleet.backend("cpu")
+    cpu = workspace.registry.backend("cpu")
     assert isinstance(cpu, TorchBackend)
     before = cpu.threads
     cpu.set_threads(command.threads)

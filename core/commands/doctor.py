@@ -28,13 +28,13 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
     model = workspace.get(name)
     if isinstance(model, Tensor):
         raise BadInput(f"'{name}' is a tensor, and the doctor checks models")
-    device = workspace.fleet.choose(command.device)
+    device = workspace.registry.choose(command.device)
     if command.inputs.strip():
         parse_inputs(command.inputs)
     extras = workspace.extras(name)
-    request = _request(workspace.fleet, model, extras, replace(command, device=device))
+    request = _request(workspace.registry, model, extras, replace(command, device=device))
     if request is None:
-        found = examined_here(name, model, workspace.fleet.info(device))
+        found = examined_here(name, model, workspace.registry.info(device))
     else:
         progress.report(0.0, f"{name} is made again")
         found = diagnosed(request, progress)

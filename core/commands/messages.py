@@ -208,14 +208,14 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
 def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:
     """One element that was set; the snapshot is that of its object."""
     name, _, path = report.target.partition(":")
-    place = f"{path or name}[{', '.join(map(str, report.at))}]"
+    place = f"{path or name}[{', '.join(map(str, report.position))}]"
     words = f"It was {report.before:g}."
     if report.also:
         words += (
             f" {' and '.join(report.also)} {'is' if len(report.also) == 1 else 'are'} the very same Parameter and"
             " changed with it."
         )
-    where = ", ".join(map(str, report.at)) or "..."
+    where = ", ".join(map(str, report.position)) or "..."
     kind = next((row.kind for row in snapshot.rows if row.path == path), "parameter")
     thing = f"{variable(name)}.get_{kind}({quoted(path)})" if path else variable(name)
     value = repr(report.after) if cmath.isfinite(report.after) else f'{type(report.after).__name__}("{report.after}")'

@@ -46,7 +46,7 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     sizes = _tried(workspace, recipe, folder, progress)
     for where, kind in {("cpu", None), (device, dtype)}:
         check_sizes(
-            [_cast(one, kind).itemsize * elements for one, elements in sizes], where, workspace.fleet, "this model"
+            [_cast(one, kind).itemsize * elements for one, elements in sizes], where, workspace.registry, "this model"
         )
     if progress.cancelled():
         raise TrialCancelled("cancelled; no model was opened")
@@ -61,11 +61,11 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
             " time"
         )
     for where, kind in {("cpu", None), (device, dtype)} if not sizes else ():
-        check_sizes(model_sizes(made.model, kind), where, workspace.fleet, "this model")
+        check_sizes(model_sizes(made.model, kind), where, workspace.registry, "this model")
     dtype_text = None if dtype is None else dtype_name(dtype)
     dispatched = hasattr(made.model, "hf_device_map") and device == "cpu" and dtype is None
     if not dispatched:  # what accelerate has placed stays where its own map says, unless somebody asks for a device
-        Mover(workspace.fleet).move([MoveTarget(name, "", made.model)], device, dtype_text, _bind_nothing, progress)
+        Mover(workspace.registry).move([MoveTarget(name, "", made.model)], device, dtype_text, _bind_nothing, progress)
     seconds = time.perf_counter() - started
     workspace.add(name, made.model, Extras(source=recipe.source.text, folder=folder, inputs=command.inputs))
     workspace.changed(f"the new model {name}", CreateChange((name,)), command=command)
@@ -90,7 +90,7 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
             return None
 
     source = take(lambda: parse(command.source))
-    device = take(lambda: workspace.fleet.choose(command.device))
+    device = take(lambda: workspace.registry.choose(command.device))
     dtype = take(lambda: None if command.dtype is None else model_dtype(command.dtype))
     take(lambda: command.name and python_names.checked_name(command.name, workspace.names))
     take(lambda: command.inputs.strip() and parse_inputs(command.inputs))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, quoted, variable
 from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.records.objects import CastLosses, MoveReport, ObjectSnapshot, Row
+from devexplorer.core.records.objects import CastError, MoveReport, ObjectSnapshot, Row
 
 
 def moved(
@@ -203,7 +203,7 @@ def _copied(report: MoveReport) -> str:
     return f"{seconds}. Changing one does not change the other."
 
 
-def _lost(losses: CastLosses, dtype: str | None) -> str:
+def _lost(losses: CastError, dtype: str | None) -> str:
     """What a cast did to the values."""
     if not losses.changed:
         return f"All {losses.elements:,} values are the same in {dtype}: nothing was lost."

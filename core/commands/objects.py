@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages
 from devexplorer.core.models import samples
-from devexplorer.core.partition.words import with_hops
+from devexplorer.core.partition.messages import with_hops
 from devexplorer.core.records.laboratory import Hopped
 from devexplorer.core.records.messages import (
     Backward,
@@ -21,7 +21,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.state import after_move, with_state
+from devexplorer.core.workspace.parameters.optimizer_state import after_move, with_state
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.workspace import Workspace
 

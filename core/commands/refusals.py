@@ -14,8 +14,8 @@ from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.commands.registry import refused_title
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched
-from devexplorer.core.partition.hops import has_hops
-from devexplorer.core.partition.words import insert_offer, join_offer
+from devexplorer.core.partition.crossings import has_crossings
+from devexplorer.core.partition.messages import insert_offer, join_offer
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.laboratory import TrainStep
 from devexplorer.core.records.messages import (
@@ -30,7 +30,7 @@ from devexplorer.core.records.messages import (
     NewTensor,
     Offer,
 )
-from devexplorer.core.workspace.refused import Refused
+from devexplorer.core.workspace.command_result import Refused
 from devexplorer.core.workspace.reports import CombineFailed
 
 _RUNS = (Forward, Backward, TrainStep)
@@ -157,7 +157,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     elif len(error.model_devices) > 1:
         device = inputs[0].device if inputs else error.model_devices[0]
         offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
-        if has_hops(error.frame.module):
+        if has_crossings(error.frame.module):
             words += (
                 " Hops bring a part what it is given, not what it keeps or makes elsewhere itself: move the model"
                 " together."

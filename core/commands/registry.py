@@ -331,7 +331,7 @@ SPECS = (
     ),
     CommandSpec(
         record=lab.MakeOptimizer,
-        handler="workspace.parameters.making:make_optimizer",
+        handler="workspace.parameters.optimizers:make_optimizer",
         title=lambda c: f"giving {c.target} an optimizer",
         refused="There is no optimizer",
         undoable=True,
@@ -346,7 +346,7 @@ SPECS = (
     ),
     CommandSpec(
         record=lab.MoveOptimizer,
-        handler="workspace.parameters.state:move_optimizer",
+        handler="workspace.parameters.optimizer_state:move_optimizer",
         title=lambda c: f"moving the optimizer state of {c.target}",
         refused="Nothing was moved",
         undoable=True,

@@ -13,14 +13,14 @@ from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.refusals import VIRTUAL_SPEC
 from devexplorer.core.models.unmovable import refuse_dispatched
 from devexplorer.core.models.walk import is_uninitialised, named_modules
-from devexplorer.core.partition import code, words
+from devexplorer.core.partition import code, messages
 from devexplorer.core.partition.blocks import Block, blocks_of, ties
 from devexplorer.core.partition.budgets import budgets_of, even
+from devexplorer.core.partition.changes import CrossingsChange
+from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.partition.foreign import is_dispatched, take_hooks
-from devexplorer.core.partition.hops import Hops
 from devexplorer.core.partition.mapping import placed
 from devexplorer.core.partition.planner import propose
-from devexplorer.core.partition.undoing import HopsChanged
 from devexplorer.core.records.laboratory import (
     InsertHops,
     Join,
@@ -44,7 +44,7 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
     blocks, _ = blocks_of(model)
     if not blocks:
         raise BadInput(f"'{name}' has no parameters and buffers, so there is nothing to split")
-    budgets = budgets_of(workspace.fleet, blocks, command.budgets)
+    budgets = budgets_of(workspace.registry, blocks, command.budgets)
     blocks, forced = blocks_of(model, max(budgets.values()))
     progress.report(0.0, "asking accelerate")
     proposal = propose(name, blocks, budgets)
@@ -54,8 +54,8 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
         for path in forced
     ]
     plan = _as_plan(name, blocks, budgets, proposal.devices, (*warnings, *proposal.warnings, *_lazy_warning(blocks)))
-    accelerators = [info.id for info in workspace.fleet.infos() if info.usable and info.kind != "cpu"]
-    offers = [words.split_offer(plan)]
+    accelerators = [info.id for info in workspace.registry.infos() if info.usable and info.kind != "cpu"]
+    offers = [messages.split_offer(plan)]
     if not accelerators:
         offers = [Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC))]
         plan = _warned(
@@ -70,7 +70,7 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
     ):
         spread = PlanSplit(target=name, budgets=even(blocks, accelerators, budgets))
         offers.append(Offer(f"Spread it over {len(accelerators)} devices", spread))
-    return CommandResult(words.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
+    return CommandResult(messages.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
 
 
 def _as_plan(
@@ -115,18 +115,20 @@ def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> Co
     """Move the blocks to their devices, all or none, and insert hops."""
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
-    parts = placed(name, model, command.device_map, workspace.fleet)
-    reports = workspace.place(parts.aims, parts.devices, f"the split of {name}", command, progress)
+    parts = placed(name, model, command.device_map, workspace.registry)
+    reports = workspace.place(parts.targets, parts.devices, f"the split of {name}", command, progress)
     extras = workspace.extras(name)
     hops_were_there = extras.hops is not None
-    python = code.place(parts.aims, parts.devices, parts.direct)
+    python = code.place(parts.targets, parts.devices, parts.direct)
     if not hops_were_there:
         workspace.changed(
-            f"the split of {name}", HopsChanged(workspace, name, Hops(model, workspace.fleet)), command=command
+            f"the split of {name}",
+            CrossingsChange(workspace, name, DeviceCrossings(model, workspace.registry)),
+            command=command,
         )
         python = f"{code.follow(name)}\n{python}"
     snapshot = workspace.snapshot(name)
-    answer = words.split(
+    answer = messages.split(
         name,
         _held(snapshot),
         _bytes(reports),
@@ -141,12 +143,12 @@ def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> Co
 def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
     """Bring the model to one device, without hops."""
     name, model = _model(workspace, command.target)
-    device = workspace.fleet.choose(command.device)
+    device = workspace.registry.choose(command.device)
     title = f"the joining of {name}"
     hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
     python = code.join(name, model, device, hops=hops, hooks=hooks)
     if hops:
-        workspace.changed(title, HopsChanged(workspace, name, None), command=command)
+        workspace.changed(title, CrossingsChange(workspace, name, None), command=command)
     if hooks:
         taken = take_hooks(name, model)
         if taken is None:
@@ -155,7 +157,7 @@ def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> Comm
             workspace.changed(title, taken, command=command)
     aim = MoveTarget(name, "", model)
     reports = workspace.place([aim], {aim.title: device}, title, command, progress)
-    answer = words.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
+    answer = messages.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
     return CommandResult(answer, (workspace.snapshot(name), *_beside(workspace, name)))
 
 
@@ -169,20 +171,22 @@ def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMon
         if not command.on:
             raise BadInput(f"'{name}' has no hops that could be removed")
         return CommandResult(
-            words.no_change(name, "Nothing was changed: each part fetches what it is given to its own device.", "")
+            messages.no_change(name, "Nothing was changed: each part fetches what it is given to its own device.", "")
         )
-    hops = Hops(model, workspace.fleet) if command.on else None
+    hops = DeviceCrossings(model, workspace.registry) if command.on else None
     title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
-    workspace.changed(title, HopsChanged(workspace, name, hops), command=command)
+    workspace.changed(title, CrossingsChange(workspace, name, hops), command=command)
     told = (
-        words.inserted(name, held, code.follow(name)) if command.on else words.removed(name, held, code.unfollow(name))
+        messages.inserted(name, held, code.follow(name))
+        if command.on
+        else messages.removed(name, held, code.unfollow(name))
     )
     return CommandResult(told, (workspace.snapshot(name),))
 
 
 def _model(workspace: Workspace, target: str) -> tuple[str, nn.Module]:
     """The model as a whole: parts of it are not split or joined on their own."""
-    aim = workspace.aim(target)
+    aim = workspace.target(target)
     if isinstance(aim.thing, Tensor):
         raise BadInput(f"'{target}' is a tensor; choose a model")
     if aim.path:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base.errors import Unavailable, first_line
 
 COMPLETE = ("cuda", "vgpu")
 """Kinds whose own module answers everything, so that nobody else is asked."""
@@ -52,9 +52,3 @@ def _calls(kind: str, function: str, module: Any) -> Iterator[tuple[str, str, An
     own = module.get_device_module(kind)
     name = next((name for name in (function, OTHER_NAMES.get(function, function)) if hasattr(own, name)), function)
     yield f"torch.{kind}", name, getattr(own, name, None)
-
-
-def first_line(error: object) -> str:
-    """What an error says, in one line."""
-    text = str(error).strip()
-    return text.splitlines()[0].split(" (Triggered internally")[0] if text else type(error).__name__

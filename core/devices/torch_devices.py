@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base.errors import BadInput, Unavailable, first_line
 from devexplorer.core.devices import accelerator
-from devexplorer.core.devices.accelerator import first_line
 from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver

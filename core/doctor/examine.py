@@ -36,7 +36,7 @@ from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.guard import kept
 from devexplorer.core.models.inputs import UnknownInputs, floating_dtype, parse_inputs
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
@@ -344,7 +344,7 @@ class Doctor:
                 work.step()
             except (Exception, SystemExit) as error:
                 if isinstance(error, BadInput):
-                    return None, f"it could not be made a second time ({one_line(error)})"
+                    return None, f"it could not be made a second time ({error_text(error)})"
                 failure = failure_of(error, model, "cpu")
                 return (None, failure.words) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""

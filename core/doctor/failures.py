@@ -16,7 +16,7 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models.guesses import needs
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.devices import DeviceInfo
 
@@ -84,7 +84,7 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""
-    words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else one_line(error)
+    words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else error_text(error)
     no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
     if no_forward:
         kind = words.partition("[")[2].partition("]")[0] or type(model).__name__

@@ -14,8 +14,9 @@ from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.moving import copied
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
-from devexplorer.core.models.inputs import InputSpec, UnknownInputs, specs_for, tensors
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.inputs import UnknownInputs, specs_for, tensors
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.source import parse
 from devexplorer.core.virtual.backend import swapping
 
@@ -63,15 +64,7 @@ class SampleModel:
 
     def specs(self) -> tuple[InputSpec, ...]:
         """The recipe's own, with its batch."""
-        batch = self._recipe.batch
-        return tuple(
-            (
-                InputSpec((batch, *item.shape))
-                if item.integers_below is None
-                else InputSpec((batch, *item.shape), torch.int64, item.integers_below)
-            )
-            for item in self._recipe.inputs
-        )
+        return self._recipe.specs()
 
 
 class OpenedModel:
@@ -109,7 +102,7 @@ class GivenModel:
             return copied(self._model)
         except Exception as error:
             raise BadInput(
-                f"{self.title} cannot be copied ({one_line(error)}); name the code that makes it instead:"
+                f"{self.title} cannot be copied ({error_text(error)}); name the code that makes it instead:"
                 f" 'net.py:{self.title}'"
             ) from error
 

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     @property
     def simulated(self) -> bool:
         """Whether it is on a virtual GPU."""
-        return any(info.id == self.device and info.simulated for info in self.workspace.fleet.infos())
+        return any(info.id == self.device and info.simulated for info in self.workspace.registry.infos())
 
     def answer(
         self,

@@ -17,7 +17,7 @@ from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.experiments.crossover_words import crossed
+from devexplorer.core.experiments.crossover_messages import crossed
 from devexplorer.core.experiments.products import ROUGH_CPU_FLOP_PER_S, check_size, make_product, refuse_long
 from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint
 from devexplorer.core.workspace.command_result import CommandResult
@@ -37,37 +37,37 @@ def crossover(workspace: Workspace, command: Crossover, progress: ProgressMonito
     When it is stopped, the sizes that were measured until then are answered with; a `DevExplorerError` where there are
     none.
     """
-    fleet = workspace.fleet
-    device, sizes = _checked(command, fleet)
+    registry = workspace.registry
+    device, sizes = _checked(command, registry)
     points: list[CrossoverPoint] = []
     for number, size in enumerate(sizes):
         if progress.cancelled():
             break
         progress.report(number / len(sizes), f"size {size}")
-        points.append(_point(size, device, fleet))
+        points.append(_point(size, device, registry))
     if not points:
-        raise DevExplorerError("it was stopped; nothing was measured")
-    measured = CrossoverMeasured(device=device, simulated=fleet.info(device).simulated, points=tuple(points))
+        raise DevExplorerError("stopped; nothing was measured")
+    measured = CrossoverMeasured(device=device, simulated=registry.info(device).simulated, points=tuple(points))
     return CommandResult(crossed(measured, len(sizes), torch.get_num_threads()), events=(measured,))
 
 
-def _checked(command: Crossover, fleet: DeviceRegistry) -> tuple[str, tuple[int, ...]]:
-    device = fleet.choose(command.device)
+def _checked(command: Crossover, registry: DeviceRegistry) -> tuple[str, tuple[int, ...]]:
+    device = registry.choose(command.device)
     if device == "cpu":
         raise BadInput(
             "there is no device to compare with: the CPU cannot overtake itself; choose a GPU",
-            virtual_helps=not any(info.simulated for info in fleet.infos()),
+            virtual_helps=not any(info.simulated for info in registry.infos()),
         )
     sizes = tuple(sorted(set(command.sizes)))
     if not 2 <= len(sizes) <= MOST_SIZES:
         raise BadInput(
             f"{len(sizes)} different sizes are no curve that could cross another; choose from 2 to {MOST_SIZES}"
         )
-    checks = Checks(fleet)
+    checks = Checks(registry)
     for size in sizes:
         for where in ("cpu", device):
             # defaults for a lambda
-            checks.checked(lambda size=size, where=where: check_size(where, size, fleet))  # type: ignore[misc]
+            checks.checked(lambda size=size, where=where: check_size(where, size, registry))  # type: ignore[misc]
     checks.demand_none()
     refuse_long(
         sum((BLOCKS + 1) * 2 * size**3 for size in sizes) / ROUGH_CPU_FLOP_PER_S,
@@ -77,19 +77,19 @@ def _checked(command: Crossover, fleet: DeviceRegistry) -> tuple[str, tuple[int,
     return device, sizes
 
 
-def _point(size: int, device: str, fleet: DeviceRegistry) -> CrossoverPoint:
+def _point(size: int, device: str, registry: DeviceRegistry) -> CrossoverPoint:
     """One size, in the order CPU, device, device with copies."""
-    host = make_product(check_size("cpu", size, fleet), fleet)
+    host = make_product(check_size("cpu", size, registry), registry)
     cpu = _median(CpuTimer(), host.operation)
-    timer = timer_for(device, fleet, threading.Event(), paced=False)
-    there = _median(timer, make_product(check_size(device, size, fleet), fleet).operation)
+    timer = timer_for(device, registry, threading.Event(), paced=False)
+    there = _median(timer, make_product(check_size(device, size, registry), registry).operation)
     a, b = torch.rand(size, size), torch.rand(size, size)
-    if fleet.info(device).simulated:
+    if registry.info(device).simulated:
         # The copies go through the dispatcher, the product's time is known: the CPU need not compute it again in place
         # of the card.
         copied = there + _median(timer, lambda: (a.to(device), b.to(device).cpu()))
     else:
-        backend = fleet.backend(device)
+        backend = registry.backend(device)
         backend.synchronize(device)
         copied = _median(
             CpuTimer(), lambda: torch.mm(a.to(device), b.to(device)).cpu()

@@ -30,7 +30,7 @@ def type_of_tensor(asked: Asked) -> Answer:
         )
     else:
         words += f" type({asked.code}) does not change with the device: it is {python_class} everywhere."
-    words += " Today one writes x.dtype and x.device."
+    words += " Current code uses x.dtype and x.device."
     return asked.answer(
         f"{asked.target}.type() is {said}",
         words,
@@ -63,7 +63,7 @@ def type_of_module(workspace: Workspace, command: Ask, module: nn.Module) -> Ans
         words += f" Its tensors are the ones that answer with the device: {', '.join(said)}."
     if any(name.startswith("torch.vgpu.") for name in said):
         words += f" On a real card that would be {', '.join(sorted({type_names(tensor)[1] for tensor in tensors}))}."
-    words += " (A model's own type() is no question: it casts all its tensors to the type that it is given.)"
+    words += " (model.type() is something else: it casts all tensors to the given type.)"
     facts = [Fact("type", f"{kind.__module__}.{kind.__qualname__}"), *(Fact("tensors", name) for name in said)]
     printed = f"print(type({code}))\nprint({{tensor.type() for tensor in {code}.parameters()}})"
     return Answer(
@@ -92,7 +92,7 @@ def is_leaf(asked: Asked) -> Answer:
             " requires grad is such a computation: move first, then call requires_grad_()."
         )
     return asked.answer(
-        f"{asked.target} is {'a leaf' if tensor.is_leaf else 'no leaf'}",
+        f"{asked.target} is {'a leaf' if tensor.is_leaf else 'not a leaf'}",
         words,
         ("is_leaf", str(tensor.is_leaf)),
         ("requires_grad", str(tensor.requires_grad)),

@@ -19,19 +19,19 @@ ROUGH_CPU_FLOP_PER_S = 2e10
 """A slow CPU's rate, about one core's with AVX2 at a low clock: to refuse in advance what would take minutes."""
 
 
-def check_size(device: str, size: int, fleet: DeviceRegistry) -> MatmulSpec:
+def check_size(device: str, size: int, registry: DeviceRegistry) -> MatmulSpec:
     """The product of that size on an existing device. Raises `BadInput`, or `DoesNotFit`; allocates nothing."""
     spec = MatmulSpec(device=device, dtype=DTYPE, m=size, n=size, k=size, seconds=None)
-    check_matmul(spec, fleet.info(device))
-    checks = Checks(fleet)
+    check_matmul(spec, registry.info(device))
+    checks = Checks(registry)
     checks.fits(device, 3 * size * size * ITEM_BYTES, f"a product of size {size} needs")
     checks.demand_none()
     return spec
 
 
-def make_product(spec: MatmulSpec, fleet: DeviceRegistry) -> Product:
+def make_product(spec: MatmulSpec, registry: DeviceRegistry) -> Product:
     """Operands on the device and what multiplies them; on a virtual GPU they have memory and cost, and no values."""
-    return virtual_product(spec) if fleet.info(spec.device).simulated else real_product(spec)
+    return virtual_product(spec) if registry.info(spec.device).simulated else real_product(spec)
 
 
 def refuse_long(seconds: float, what: str, less: str) -> None:

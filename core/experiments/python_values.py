@@ -207,11 +207,11 @@ def tolist(asked: Asked) -> Answer:
 
 def _timed(asked: Asked, call: Callable[[], Any]) -> _Timed:
     """What the call returns, and its time on the clock of the device, in words."""
-    fleet = asked.workspace.fleet
-    known = asked.device in fleet.usable()
+    registry = asked.workspace.registry
+    known = asked.device in registry.usable()
     if known:
-        fleet.backend(asked.device).synchronize(asked.device)  # what was waiting there is no part of it
-    timing = Meter(fleet, time.perf_counter).start([asked.device])
+        registry.backend(asked.device).synchronize(asked.device)  # what was waiting there is no part of it
+    timing = Meter(registry, time.perf_counter).start([asked.device])
     value = call()
     seconds, _ = timing.stop()
     return _Timed(value, f"{seconds_text(seconds)}{' (simulated)' if timing.simulated else ''}")

@@ -72,25 +72,25 @@ class ReplicaRun:
 
     def __init__(
         self,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         path: str,
         devices: Sequence[str],
         copies: Sequence[nn.Module],
         explain: run.Explain | None = None,
     ) -> None:
-        self._fleet, self._path, self._devices, self._copies = fleet, path, devices, copies
+        self._registry, self._path, self._devices, self._copies = registry, path, devices, copies
         self._explain = explain
-        self._meter = Meter(fleet, time.perf_counter)
-        self._simulated = [fleet.info(device).simulated for device in devices]
+        self._meter = Meter(registry, time.perf_counter)
+        self._simulated = [registry.info(device).simulated for device in devices]
 
     def all(self, inputs: Inputs, chunks: Sequence[Inputs]) -> Ran:
         """The whole batch on the first device, then each chunk on its own, then everything as one."""
         first = self._devices[0]
         working = list(zip(self._devices, self._copies, chunks, strict=False))
         with settings_kept(), _evaluating(self._copies), torch.no_grad():
-            whole = _moved([one.detach() for one in inputs], first)
+            whole = _moved([item.detach() for item in inputs], first)
             for device, copied, chunk in [(first, self._copies[0], whole), *working]:
-                if not self._fleet.info(device).simulated:  # the first run of a real device loads its libraries
+                if not self._registry.info(device).simulated:  # the first run of a real device loads its libraries
                     self._forward(copied, _moved(chunk, device))
             full, alone = self._timed(partial(self._forward, self._copies[0], whole), first)
             parts, outputs = [], []
@@ -104,9 +104,9 @@ class ReplicaRun:
         parts += [NOTHING] * (len(self._devices) - len(parts))
         difference, largest, unlike = _compared(gathered, full)
         results = tuple(
-            operand(f"output {index}", one)
-            for index, one in enumerate(tree_flatten(gathered)[0])
-            if isinstance(one, Tensor)
+            operand(f"output {index}", item)
+            for index, item in enumerate(tree_flatten(gathered)[0])
+            if isinstance(item, Tensor)
         )
         return Ran(tuple(parts), results, difference, largest, unlike, gathering, alone, together)
 
@@ -122,7 +122,7 @@ class ReplicaRun:
         self._wait()
         start = time.perf_counter()
         outputs = [
-            self._forward(copied, [one.to(device, non_blocking=True) for one in chunk])
+            self._forward(copied, [item.to(device, non_blocking=True) for item in chunk])
             for device, copied, chunk in working
         ]
         _gathered(outputs, self._devices[0])
@@ -135,14 +135,14 @@ class ReplicaRun:
     def _timed(self, work: Callable[[], Any], device: str, sources: Sequence[Any] = ()) -> tuple[Any, Timed]:
         """What ends on `device`; `sources` are the tensors that go there."""
         self._wait()
-        timing = self._meter.start([device], {device_id(one.device) for one in sources if isinstance(one, Tensor)})
+        timing = self._meter.start([device], {device_id(item.device) for item in sources if isinstance(item, Tensor)})
         result = work()
         self._wait()
         return result, Timed(timing.stop()[0], timing.simulated)
 
     def _wait(self) -> None:
         for device in self._devices:
-            self._fleet.backend(device).synchronize(device)
+            self._registry.backend(device).synchronize(device)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _moved(inputs: Inputs, device: str) -> Inputs:
-    return [one.to(device) for one in inputs]
+    return [item.to(device) for item in inputs]
 
 
 def _gathered(outputs: Sequence[Any], device: str) -> Any:

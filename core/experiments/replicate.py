@@ -15,7 +15,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, ReplicaRun
-from devexplorer.core.experiments.replicate_words import Replica, Replicas, replicated
+from devexplorer.core.experiments.replicate_messages import Replica, Replicas, replicated
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.run import operand
 from devexplorer.core.models.walk import device_id, is_uninitialised
@@ -24,7 +24,7 @@ from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import MoveTarget
-from devexplorer.core.workspace.running import inputs_of
+from devexplorer.core.workspace.runs import inputs_of
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -33,36 +33,38 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
 
     Raises `BadInput` before anything is copied, `DoesNotFit`, `MoveFailed`, or `RunFailed`.
     """
-    aim, model, devices = _checked(workspace, command)
+    target, model, devices = _checked(workspace, command)
     given = () if not command.input else tuple(part.strip() for part in command.input.split(","))
-    inputs = inputs_of(workspace, aim, given)
-    rows = _rows(aim, inputs)
+    inputs = inputs_of(workspace, target, given)
+    rows = _rows(target, inputs)
     chunks = _chunked(inputs, len(devices))
-    mover = Mover(workspace.fleet)
+    mover = Mover(workspace.registry)
     copies: list[nn.Module] = []
     for number, device in enumerate(devices):
         progress.report(number / (2 * len(devices)), f"a copy on {device}")
-        _, made = mover.duplicate([aim], device, None, progress)
+        _, made = mover.duplicate([target], device, None, progress)
         copies += [thing for thing in made if isinstance(thing, nn.Module)]
     progress.report(0.5, "running")
-    ran = ReplicaRun(workspace.fleet, aim.path, devices, copies, workspace.runner.explain).all(inputs, chunks)
-    known = _names(workspace, aim, len(devices))
-    own = workspace.extras(aim.name)
+    ran = ReplicaRun(workspace.registry, target.path, devices, copies, workspace.runner.explain).all(inputs, chunks)
+    known = _names(workspace, target, len(devices))
+    own = workspace.extras(target.name)
     for name, copied in zip(known, copies, strict=True):
         workspace.add(
-            name, copied, None if aim.path else Extras(own.recipe, own.source, own.inputs, own.guessed, seed=own.seed)
+            name,
+            copied,
+            None if target.path else Extras(own.recipe, own.source, own.inputs, own.guessed, seed=own.seed),
         )
-    workspace.changed(f"the replication of {aim.title}", CreateChange(known), command=command)
+    workspace.changed(f"the replication of {target.title}", CreateChange(known), command=command)
     snapshots = tuple(workspace.snapshot(name) for name in known)
     replicas = tuple(
         Replica(name, device, snapshot.bytes_by_device.get(device, 0), part)
         for name, device, snapshot, part in zip(known, devices, snapshots, ran.parts, strict=True)
     )
     done = Replicas(
-        target=aim.title,
+        target=target.title,
         replicas=replicas,
         rows=rows,
-        inputs=tuple(operand(f"input {index}", one) for index, one in enumerate(inputs)),
+        inputs=tuple(operand(f"input {index}", item) for index, item in enumerate(inputs)),
         given=given,
         source=own.source,
         ran=ran,
@@ -73,52 +75,53 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
 
 
 def _checked(workspace: Workspace, command: Replicate) -> tuple[MoveTarget, nn.Module, tuple[str, ...]]:
-    fleet = workspace.fleet
-    aim = workspace.aim(command.target)
-    checks = Checks(fleet)
+    registry = workspace.registry
+    target = workspace.target(command.target)
+    checks = Checks(registry)
     devices = checks.devices(command.devices)
     twice = [device for device in dict.fromkeys(devices) if devices.count(device) > 1]
     if twice:
         checks.add(f"{twice[0]} is named twice; name each device once")
     elif len(command.devices) < 2:
-        others = [device for device in fleet.usable() if device != "cpu"]
+        others = [device for device in registry.usable() if device != "cpu"]
         there = (
-            f"there is no device beside {fleet.usable()[0]} here"
+            f"there is no device beside {registry.usable()[0]} here"
             if not others
-            else f"there are {', '.join(fleet.usable())}"
+            else f"there are {', '.join(registry.usable())}"
         )
         checks.add(
             f"a model is replicated over two devices at least, and {there}; name two",
-            virtual_helps=not any(info.simulated for info in fleet.infos()),
+            virtual_helps=not any(info.simulated for info in registry.infos()),
         )
-    if isinstance(aim.thing, Tensor):
-        checks.add(f"'{aim.title}' is a tensor; choose a model to replicate")
+    if isinstance(target.thing, Tensor):
+        checks.add(f"'{target.title}' is a tensor; choose a model to replicate")
         checks.demand_none()
-    model = aim.thing
+    model = target.thing
     assert isinstance(model, nn.Module)
     held = [*model.parameters(), *model.buffers()]
     homes = sorted({device_id(tensor.device) for tensor in held})
     if len(homes) > 1:
         checks.add(
-            f"'{aim.title}' is on {' and '.join(homes)}; bring it together on one device before it is replicated"
+            f"'{target.title}' is on {' and '.join(homes)}; bring it together on one device before it is replicated"
         )
-    if workspace.extras(aim.name).hops is not None:
+    if workspace.extras(target.name).hops is not None:
         checks.add(
-            f"activations follow the parts of '{aim.name}' (it has hops); take those away before it is replicated"
+            f"activations follow the parts of '{target.name}' (it has hops); take those away before it is replicated"
         )
     if any(is_uninitialised(tensor) for tensor in held):
-        checks.add(f"'{aim.title}' has parameters without a shape: run it once before it is replicated")
+        checks.add(f"'{target.title}' has parameters without a shape: run it once before it is replicated")
     checks.demand_none()
-    return aim, model, devices
+    return target, model, devices
 
 
-def _rows(aim: MoveTarget, inputs: Sequence[Tensor]) -> int:
+def _rows(target: MoveTarget, inputs: Sequence[Tensor]) -> int:
     """Rows of the batch, which is dimension 0 of every input."""
-    sizes = {one.shape[0] if one.dim() else 0 for one in inputs}
+    sizes = {item.shape[0] if item.dim() else 0 for item in inputs}
     if len(sizes) != 1 or 0 in sizes:
-        shapes = ", ".join(str(tuple(one.shape)) for one in inputs)
+        shapes = ", ".join(str(tuple(item.shape)) for item in inputs)
         raise BadInput(
-            f"the batch is dimension 0 of every input of '{aim.title}', of one size and not empty; these are {shapes}"
+            f"dimension 0 of every input of '{target.title}' is the batch, of one size and not empty; these are"
+            f" {shapes}"
         )
     return sizes.pop()
 
@@ -126,13 +129,13 @@ def _rows(aim: MoveTarget, inputs: Sequence[Tensor]) -> int:
 def _chunked(inputs: Sequence[Tensor], count: int) -> list[Inputs]:
     """The rows of each device, as `torch.chunk` splits them: equal parts, the last one smaller, and maybe fewer of them
     than devices."""
-    parts = [one.detach().chunk(count) for one in inputs]
+    parts = [item.detach().chunk(count) for item in inputs]
     return [list(part) for part in zip(*parts, strict=True)]
 
 
-def _names(workspace: Workspace, aim: MoveTarget, count: int) -> tuple[str, ...]:
+def _names(workspace: Workspace, target: MoveTarget, count: int) -> tuple[str, ...]:
     """`mlp-0`, `mlp-1`, …; numbered on where there are some already."""
-    stem = f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name
+    stem = f"{target.name}-{target.path.rpartition('.')[2]}" if target.path else target.name
     stem = stem[: python_names.LENGTH_LIMIT - 6]
     taken = {python_names.variable(name) for name in workspace.names}
     first = 0

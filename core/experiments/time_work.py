@@ -44,24 +44,24 @@ class Times(NamedTuple):
 def time_work(workspace: Workspace, command: TimeWork, progress: ProgressMonitor) -> CommandResult:
     """Both times, and why they differ. Raises `BadInput` before anything is allocated, or when it would take
     minutes."""
-    fleet = workspace.fleet
-    device = fleet.choose(command.device)
+    registry = workspace.registry
+    device = registry.choose(command.device)
     if not 1 <= command.iterations <= MOST_ITERATIONS:
         raise BadInput(f"{command.iterations} iterations cannot be timed here; they are from 1 to {MOST_ITERATIONS}")
-    spec = check_size(device, command.size, fleet)
-    info, work = fleet.info(device), f"{count_text(command.iterations, 'product')} of size {command.size}"
+    spec = check_size(device, command.size, registry)
+    info, work = registry.info(device), f"{count_text(command.iterations, 'product')} of size {command.size}"
     if device == "cpu":
         refuse_long(
             2 * command.size**3 / ROUGH_CPU_FLOP_PER_S, work, "smaller ones"
         )  # one of them alone could take minutes
     progress.report(0.0, f"{work} on {device}")
-    operation = make_product(spec, fleet).operation
+    operation = make_product(spec, registry).operation
     if info.simulated:
-        times = _simulated(fleet, device, operation, command.iterations)
+        times = _simulated(registry, device, operation, command.iterations)
     else:
-        each = _real(fleet, device, operation, 1).finished  # also warms up
+        each = _real(registry, device, operation, 1).finished  # also warms up
         refuse_long(each * command.iterations, work, "fewer or smaller ones")
-        times = _real(fleet, device, operation, command.iterations, progress.cancelled)
+        times = _real(registry, device, operation, command.iterations, progress.cancelled)
     timed = WorkTimed(
         device=device,
         size=command.size,
@@ -74,30 +74,30 @@ def time_work(workspace: Workspace, command: TimeWork, progress: ProgressMonitor
 
 
 def _real(
-    fleet: DeviceRegistry,
+    registry: DeviceRegistry,
     device: str,
     operation: Operation,
     iterations: int,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Times:
     """On the wall, of one and the same run: the second reading only waits longer than the first."""
-    backend = fleet.backend(device)
+    backend = registry.backend(device)
     backend.synchronize(device)
     start = time.perf_counter()
     for _ in range(iterations):
         operation()
         if stopped():
             backend.synchronize(device)
-            raise DevExplorerError("it was stopped; nothing was timed")
+            raise DevExplorerError("stopped; nothing was timed")
     launched = time.perf_counter() - start
     backend.synchronize(device)
     return Times(launched, time.perf_counter() - start)
 
 
-def _simulated(fleet: DeviceRegistry, device: str, operation: Operation, iterations: int) -> Times:
+def _simulated(registry: DeviceRegistry, device: str, operation: Operation, iterations: int) -> Times:
     """As the cost model has it: a launch keeps the host busy for `LAUNCH_SECONDS`, the device's clock says when the
     work is done."""
-    timer = timer_for(device, fleet, threading.Event(), paced=False)
+    timer = timer_for(device, registry, threading.Event(), paced=False)
     return Times(iterations * LAUNCH_SECONDS, timer.block(operation, iterations).seconds)
 
 

@@ -14,7 +14,7 @@ from devexplorer.core.files.matching import Match
 from devexplorer.core.files.opening import AnyFile
 from devexplorer.core.records.laboratory import CompareCheckpoint, LoadCheckpoint
 from devexplorer.core.records.messages import Answer, Fact, Offer
-from devexplorer.core.workspace.refused import Refused
+from devexplorer.core.workspace.command_result import Refused
 
 
 def compared(command: CompareCheckpoint, file: AnyFile, found: Match) -> Answer:
@@ -41,15 +41,15 @@ def compared(command: CompareCheckpoint, file: AnyFile, found: Match) -> Answer:
 def loaded(command: LoadCheckpoint, file: AnyFile, found: Match, devices: Sequence[str], lazy: int) -> Answer:
     """What was loaded, and where to."""
     values = f"{bytes_text(found.nbytes)} of values for {count_text(len(found.pairs), 'key')} of {command.target}"
-    words = [f"{values} were read from the file, each to where its tensor is: {' and '.join(devices)}."]
+    words = [f"{values} were read from the file, each to the device of its tensor: {' and '.join(devices)}."]
     saved = sorted({entry.device for _, _, entry in found.pairs if entry.device is not None})
     if saved:
         words.append(
-            f"They were saved on {' and '.join(saved)}; that does not matter here: values are copied into the tensors"
-            " that are there."
+            f"They were saved on {' and '.join(saved)}; here values are copied into the tensors"
+            " that exist, wherever those are."
         )
     if lazy:
-        words.append(f"{count_text(lazy, 'lazy parameter')} got the shape of the file by it.")
+        words.append(f"{count_text(lazy, 'lazy parameter')} took the shape of the file.")
     if not found.strict:
         words.append(f"Left out: {_what_is_wrong(found)}; those keep their values.")
     return Answer(
@@ -105,8 +105,8 @@ def _what_is_wrong(found: Match) -> str:
             f"{_keys(len(found.unexpected), found.unexpected)} unexpected, because the model has none of that name"
         )
     if found.mismatched:
-        one = found.mismatched[0]
-        shapes = f"{shown(one.key)} is {shape_text(one.model)} in the model and {shape_text(one.file)} in the file"
+        item = found.mismatched[0]
+        shapes = f"{shown(item.key)} is {shape_text(item.model)} in the model and {shape_text(item.file)} in the file"
         is_are = "has" if len(found.mismatched) == 1 else "have"
         parts.append(f"{count_text(len(found.mismatched), 'key')} {is_are} another shape or kind ({shapes})")
     return ", ".join(parts) or "nothing is in the file"

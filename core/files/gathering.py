@@ -86,7 +86,7 @@ def _item(workspace: Workspace, target: str, *, lazy_too: bool) -> Item:
     name, _, path = target.partition(":")
     thing = workspace.get(name)
     if path and isinstance(thing, nn.Module):
-        thing = workspace.leaf(target)[0] if _is_tensor(thing, path) else workspace.aim(target).thing
+        thing = workspace.leaf(target)[0] if _is_tensor(thing, path) else workspace.target(target).thing
     elif path:
         raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
     tensors = {"": thing} if isinstance(thing, Tensor) else state_of(thing)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.files import checkpoint_messages
 from devexplorer.core.files.entries import Entry, Ticker, fill, shown
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 def compare(workspace: Workspace, command: CompareCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Say what the checkpoint would do."""
-    aim, model = _model(workspace, command.target)
+    target, model = _model(workspace, command.target)
     with opened(command.path) as file:
-        found = match(model, aim.name, file, command.strip)
+        found = match(model, target.name, file, command.strip)
         event = CheckpointCompared(comparison=compared(command.target, command.path, found))
         return CommandResult(checkpoint_messages.compared(command, file, found), events=(event,))
 
 
 def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Load what matches; all or nothing."""
-    aim, model = _model(workspace, command.target)
+    target, model = _model(workspace, command.target)
     with opened(command.path) as file:
-        found = match(model, aim.name, file, command.strip)
+        found = match(model, target.name, file, command.strip)
         if not found.pairs or not (found.strict or command.partial):
             raise checkpoint_messages.refused(command, file, found)
         wanted = {
@@ -54,7 +54,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
                 raise BadInput(f"'{key}' of '{command.target}' has no values to be replaced: it is on the device meta")
         _check_fits(workspace, wanted)
         lazy = sum(is_uninitialised(tensor) for tensor, _ in wanted.values())
-        kept = _begin(workspace, command, aim, file, wanted)
+        kept = _begin(workspace, command, target, file, wanted)
         tick = Ticker(
             progress if kept is not None else NO_PROGRESS,
             found.nbytes,
@@ -69,23 +69,23 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
                 fill(file, entry, tensor, tick)
         except BaseException as error:
             if kept is None:
-                workspace.publish(aim.name)
+                workspace.publish(target.name)
                 if isinstance(error, Exception):
-                    line = str(error).strip().splitlines()[0]
                     raise BadInput(
-                        f"{line}; '{aim.name}' has some of the new values: it is too large for its old ones to be kept"
+                        f"{first_line(error)}; '{target.name}' has some of the new values now: the old ones were too"
+                        " large to keep"
                     ) from error
             elif not kept.told:
                 kept.image.undo(workspace, NO_PROGRESS)
             raise
         if kept is None or not kept.told:
             workspace.history.cannot_undo()
-        workspace.publish(aim.name)
+        workspace.publish(target.name)
         answer = checkpoint_messages.loaded(
             command, file, found, sorted({device_id(t.device) for t, _ in wanted.values()}), lazy
         )
-    others = workspace.sharing([aim.name])
-    return CommandResult(answer, tuple(workspace.snapshot(name) for name in (aim.name, *others)))
+    others = workspace.sharing([target.name])
+    return CommandResult(answer, tuple(workspace.snapshot(name) for name in (target.name, *others)))
 
 
 class _Kept(msgspec.Struct):
@@ -98,18 +98,18 @@ class _Kept(msgspec.Struct):
 def _begin(
     workspace: Workspace,
     command: LoadCheckpoint,
-    aim: MoveTarget,
+    target: MoveTarget,
     file: AnyFile,
     wanted: dict[int, tuple[Tensor, Entry]],
 ) -> _Kept | None:
     """Keep the old values. None where there is no room for them: then the whole file is read once before, to know that
     it can be."""
-    before = workspace.before(aim.name, values=True, within=aim.path)
+    before = workspace.before(target.name, values=True, within=target.path)
     if before is not None:
         workspace.changed(f"the loading of {shown(command.path)} into {command.target}", before, command=command)
         return _Kept(before, True)  # from here on the transaction takes it back when something fails
-    image = ObjectMemento(aim.name, workspace.get(aim.name), workspace.extras(aim.name), aim.path)
-    free = workspace.fleet.backend("cpu").free_bytes("cpu")
+    image = ObjectMemento(target.name, workspace.get(target.name), workspace.extras(target.name), target.path)
+    free = workspace.registry.backend("cpu").free_bytes("cpu")
     if free is not None and image.needed_bytes(values=True) < free // 2:
         image.take(values=True)
         return _Kept(image, False)
@@ -127,11 +127,11 @@ def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, Entry]]) -
             elements = entry.nbytes // entry.dtype.itemsize
             sizes.setdefault(device_id(tensor.device), []).append(elements * tensor.dtype.itemsize)
     for device, needed in sizes.items():
-        check_sizes(needed, device, workspace.fleet, "what the lazy parameters become")
+        check_sizes(needed, device, workspace.registry, "what the lazy parameters become")
 
 
-def _model(workspace: Workspace, target: str) -> tuple[MoveTarget, nn.Module]:
-    aim = workspace.aim(target)
-    if not isinstance(aim.thing, nn.Module):
-        raise BadInput(f"'{target}' is a tensor; a checkpoint goes into a model, and Load makes tensors of a file")
-    return aim, aim.thing
+def _model(workspace: Workspace, title: str) -> tuple[MoveTarget, nn.Module]:
+    target = workspace.target(title)
+    if not isinstance(target.thing, nn.Module):
+        raise BadInput(f"'{title}' is a tensor; a checkpoint goes into a model, and Load makes tensors of a file")
+    return target, target.thing

@@ -34,7 +34,7 @@ def list_file(workspace: Workspace, command: ListFile, progress: ProgressMonitor
 def contents_of(file: AnyFile) -> FileContents:
     """The record: tensors, or for a workspace file its objects."""
     objects = file.document.objects if file.document is not None else ()
-    models = {one.name: one.type for one in objects if one.kind != "tensor" and one.name}
+    models = {item.name: item.type for item in objects if item.kind != "tensor" and item.name}
     entries: list[FileEntry] = []
     totals: Counter[str] = Counter()
     for key, entry in file.entries.items():
@@ -60,11 +60,9 @@ def _answer(command: ListFile, file: AnyFile, contents: FileContents) -> Answer:
     dtypes = Counter(dtype_name(entry.dtype) for entry in file.entries.values())
     nbytes = sum(entry.nbytes for entry in file.entries.values() if entry.same_as is None)
     tied = [entry for entry in file.entries.values() if entry.same_as is not None]
-    words = [
-        f"{count_text(contents.count, 'tensor')} with {bytes_text(nbytes)} of values; none of them was read for this."
-    ]
+    words = [f"{count_text(contents.count, 'tensor')} with {bytes_text(nbytes)} of values; none of them were read."]
     if contents.form == "workspace" and file.document is not None:
-        sample = [one.name for one in file.document.objects if one.recipe]
+        sample = [item.name for item in file.document.objects if item.recipe]
         words.append(f"It is a workspace of {count_text(len(file.document.objects), 'object')}.")
         if sample:
             words.append(f"Loading it builds {', '.join(sample)} again; a file never runs the code of any other model.")

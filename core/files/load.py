@@ -59,27 +59,27 @@ class Loaded:
 
 def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> CommandResult:
     """Load what was chosen, all or nothing."""
-    device = workspace.fleet.choose(command.device)
+    device = workspace.registry.choose(command.device)
     with opened(command.path) as file:
         chosen = choose(workspace, file, command.entries)
         if command.name is not None:
             _check_name(workspace, command.name, chosen)
         sizes = _sizes(file, chosen)
-        check_sizes(sizes, device, workspace.fleet, "what is to be loaded")
+        check_sizes(sizes, device, workspace.registry, "what is to be loaded")
         tick = Ticker(progress, sum(sizes), f"reading {shown(command.path)}", "nothing was loaded")
         loaded = Loaded()
         made: dict[str, nn.Module | Tensor] = {}
         extras: dict[str, Extras] = {}
         taken = list(workspace.names)
         alone = len(chosen.tensors) + len(chosen.models) == 1
-        for one in chosen.models:
-            name = command.name.strip() if command.name and alone else name_for(one.name, None, command.path, taken)
-            made[name], loaded.models[name] = rebuilt(one, file, device, tick), one
-            extras[name] = Extras(recipe=one.recipe, source=one.recipe, inputs=one.inputs[:200], seed=one.seed)
+        for item in chosen.models:
+            name = command.name.strip() if command.name and alone else name_for(item.name, None, command.path, taken)
+            made[name], loaded.models[name] = rebuilt(item, file, device, tick), item
+            extras[name] = Extras(recipe=item.recipe, source=item.recipe, inputs=item.inputs[:200], seed=item.seed)
             taken.append(name)
         _read_tensors(file, chosen, command, device, alone, tick, taken, loaded, made)
         if not made and not chosen.waiting:
-            raise BadInput(f"there are no values in '{file.path}' of which anything could be made")
+            raise BadInput(f"'{file.path}' has no values that could become an object")
         if not made:
             return CommandResult(load_messages.only_offers(command, chosen))
         added: list[str] = []
@@ -91,7 +91,7 @@ def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> Comm
             raise
         workspace.changed(f"the loading of {shown(command.path)}", CreateChange(tuple(made)), command=command)
         snapshots = tuple(workspace.snapshot(name) for name in made)
-        usable = workspace.fleet.usable()
+        usable = workspace.registry.usable()
         return CommandResult(load_messages.loaded(command, device, file, chosen, loaded, snapshots, usable), snapshots)
 
 
@@ -100,7 +100,9 @@ def choose(workspace: Workspace, file: AnyFile, entries: Sequence[str]) -> Chose
     if not file.entries and not (file.document and file.document.objects):
         raise BadInput(f"there are no tensors in '{file.path}'")
     objects = (
-        {one.name: one for one in file.document.objects if one.kind != "tensor" and one.name} if file.document else {}
+        {item.name: item for item in file.document.objects if item.kind != "tensor" and item.name}
+        if file.document
+        else {}
     )
     known = dict.fromkeys((*objects, *file.entries))
     wrong = [
@@ -122,20 +124,20 @@ def choose(workspace: Workspace, file: AnyFile, entries: Sequence[str]) -> Chose
     return chosen
 
 
-def _choose_model(workspace: Workspace, file: AnyFile, one: SavedObject, chosen: Chosen) -> None:
-    if fits(one, file):
-        chosen.models.append(one)
+def _choose_model(workspace: Workspace, file: AnyFile, item: SavedObject, chosen: Chosen) -> None:
+    if fits(item, file):
+        chosen.models.append(item)
         return
     below = {
         key.partition(SEPARATOR)[2]: entry
         for key, entry in file.entries.items()
-        if key.partition(SEPARATOR)[0] == one.name
+        if key.partition(SEPARATOR)[0] == item.name
     }
-    there = workspace.get(one.name) if one.name in workspace.names else None
+    there = workspace.get(item.name) if item.name in workspace.names else None
     if isinstance(there, nn.Module) and set(state_of(there)) == set(below):
-        chosen.waiting.append(one.name)
+        chosen.waiting.append(item.name)
         return
-    chosen.values_only.append(one)
+    chosen.values_only.append(item)
     chosen.tensors += below.values()
 
 
@@ -158,7 +160,7 @@ def _check_name(workspace: Workspace, name: str, chosen: Chosen) -> None:
 def _sizes(file: AnyFile, chosen: Chosen) -> list[int]:
     """Bytes of each new tensor."""
     _check_count(file, chosen)
-    models = {one.name for one in chosen.models}
+    models = {item.name for item in chosen.models}
     below = [entry for key, entry in file.entries.items() if key.partition(SEPARATOR)[0] in models] if models else []
     wanted = {entry.key for entry in (*chosen.tensors, *below)}
     return [entry.nbytes for entry in (*chosen.tensors, *below) if entry.same_as not in wanted]
@@ -177,7 +179,9 @@ def _read_tensors(
 ) -> None:
     read: dict[str, Tensor] = {}
     flags = (
-        {one.name: one.requires_grad for one in file.document.objects if one.kind == "tensor"} if file.document else {}
+        {item.name: item.requires_grad for item in file.document.objects if item.kind == "tensor"}
+        if file.document
+        else {}
     )
     for entry in chosen.tensors:
         name = (

@@ -37,8 +37,8 @@ def loaded(
     for name, entry in list(made.bound.items())[:1]:
         others = f", and {count_text(len(made.bound) - 1, 'other tensor')}" if len(made.bound) > 1 else ""
         words.append(f"{name} is {shape_text(entry.shape)} {dtype_name(entry.dtype)}{others}.")
-    for name, one in made.models.items():
-        words.append(f"{name} was built again as the sample model {one.recipe}, with the values of the file.")
+    for name, item in made.models.items():
+        words.append(f"{name} was built again as the sample model {item.recipe}, with the values of the file.")
     words += _device_words(file, device, made)
     words += _tie_words(made)
     words += file.notes
@@ -55,7 +55,7 @@ def loaded(
         Fact("loaded", f"{count_text(len(names), 'object')}, {bytes_text(nbytes)} on {device}"),
         Fact("saved on", ", ".join(saved_on) or "the file does not say"),
     )
-    back = [one for one in saved_on if one != device and one in usable]
+    back = [item for item in saved_on if item != device and item in usable]
     offers = (
         [Offer(f"Move to {back[0]}, where it was", Move(targets=tuple(names), device=back[0]))]
         if len(saved_on) == 1 and back
@@ -101,20 +101,20 @@ def _device_words(file: AnyFile, device: str, made: Loaded) -> list[str]:
                 f"It was saved on {' and '.join(saved)}, and map_location={quoted(device)} put it on {device} instead."
             ]
             words.append(
-                "Without map_location torch.load goes back to the device of the file, and fails where there is none of"
+                "Without map_location torch.load uses the device recorded in the file, and fails where there is none of"
                 " that name."
             )
         return words
     if file.form == "npy":
         return [
-            "A numpy file knows no devices: it was read on the"
+            "A NumPy file records no device: it was read on the"
             f" CPU{'' if device == 'cpu' else f' and moved to {device}'}."
         ]
     where = f"It was saved on {' and '.join(saved)}" if saved else "The file does not say where it was saved"
     if saved == [device]:
         return [f"{where} and is on {device} again."]
     if device == "cpu" or device.startswith(KIND):
-        return [f"{where}; it is on {device} now, because that was asked for: values in a file are on no device."]
+        return [f"{where}; it is on {device} now, as requested: a file stores values, not devices."]
     return [
         f"{where}; load_file(…, device={quoted(device)}) put it on {device}, which is what map_location is for"
         " torch.load."
@@ -123,7 +123,7 @@ def _device_words(file: AnyFile, device: str, made: Loaded) -> list[str]:
 
 def _saved_on(file: AnyFile, made: Loaded) -> list[str]:
     entries: list[Entry] = list(made.bound.values())
-    heads = {one.name for one in made.models.values()}
+    heads = {item.name for item in made.models.values()}
     entries += [entry for key, entry in file.entries.items() if key.partition(SEPARATOR)[0] in heads] if heads else []
     return sorted({entry.device for entry in entries if entry.device is not None})
 
@@ -152,8 +152,8 @@ def tied_names(made: Loaded) -> dict[str, str]:
 def _values_only(chosen: Chosen) -> list[str]:
     words = []
     if chosen.values_only:
-        names = " and ".join(shown(one.name) for one in chosen.values_only)
-        source = next((one.source for one in chosen.values_only if one.source), None)
+        names = " and ".join(shown(item.name) for item in chosen.values_only)
+        source = next((item.source for item in chosen.values_only if item.source), None)
         again = f" ({shown(source)})" if source else ""
         words.append(
             f"Of {names} only the tensors were loaded: the model itself would be built by code, which a file never"
@@ -181,22 +181,22 @@ def _code(command: Load, device: str, file: AnyFile, made: Loaded) -> str:
     lines = code.loaded(command.path, file.form, "cpu", [])
     lines = lines.replace("\n\n", "\nfrom devexplorer.core.models import samples\n\n", 1)
     made_lines = []
-    for name, one in made.models.items():
-        made_lines += _model_code(variable(name), one.name, one.recipe or "", one.seed, device)
+    for name, item in made.models.items():
+        made_lines += _model_code(variable(name), item.name, item.recipe or "", item.seed, device)
         dtypes = {
             e.dtype
             for k, e in file.entries.items()
-            if k.startswith(f"{one.name}{SEPARATOR}") and e.dtype.is_floating_point
+            if k.startswith(f"{item.name}{SEPARATOR}") and e.dtype.is_floating_point
         }
         if len(dtypes) == 1 and (dtype := dtype_name(next(iter(dtypes)))) != "float32":
             made_lines.insert(-2, f"{variable(name)}.to(torch.{dtype})")
             lines = f"import torch\n{lines}" if "import torch\n" not in lines else lines
-        if one.frozen:
+        if item.frozen:
             made_lines += [
-                f"for _path in {list(one.frozen)!r}:",
+                f"for _path in {list(item.frozen)!r}:",
                 f"    {variable(name)}.get_parameter(_path).requires_grad_(False)",
             ]
-        if not one.training:
+        if not item.training:
             made_lines.append(f"{variable(name)}.eval()")
     rest = code.to(device)
     tensors = [

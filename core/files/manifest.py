@@ -52,11 +52,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         """Where the tensors with these keys were when they were saved."""
         named: dict[tuple[str, str], str] = {}
         rest: dict[str, str] = {}
-        for one in self.objects:
-            for device, own in one.devices.items():
-                named.update({(one.name, key): device for key in own})
+        for item in self.objects:
+            for device, own in item.devices.items():
+                named.update({(item.name, key): device for key in own})
                 if not own:
-                    rest[one.name] = device
+                    rest[item.name] = device
         found = {}
         for key in keys:
             name, _, below = ("", "", key) if self.single else key.partition(SEPARATOR)

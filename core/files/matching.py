@@ -75,7 +75,7 @@ def match(model: nn.Module, name: str, file: AnyFile, strip: str) -> Match:
         here = hits(container.entries, state, strip)
         best = here if strip else max(here, hits(container.entries, state, suggestion(container.entries, state) or ""))
         scored.append((best, container.title == name, -order, container))
-    container = max(scored, key=lambda one: one[:3])[3] if scored else Container((), "", {})
+    container = max(scored, key=lambda item: item[:3])[3] if scored else Container((), "", {})
     return _matched(state, container, strip)
 
 
@@ -104,9 +104,9 @@ def suggestion(entries: Mapping[str, Entry], state: Mapping[str, Tensor]) -> str
     """The prefix that most keys of the file have before a key of the model; None: there is none."""
     prefixes: Counter[str] = Counter()
     for key in entries:
-        for at, letter in enumerate(key):
-            if letter in "./" and key[at + 1 :] in state:
-                prefixes[key[: at + 1]] += 1
+        for index, letter in enumerate(key):
+            if letter in "./" and key[index + 1 :] in state:
+                prefixes[key[: index + 1]] += 1
     return prefixes.most_common(1)[0][0] if prefixes else None
 
 
@@ -143,9 +143,9 @@ def _part(state: Mapping[str, Tensor], entries: Mapping[str, Entry], here: int) 
     """The part of the model whose own keys the file has: the file of a backbone, for a model around it."""
     prefixes: Counter[str] = Counter()
     for key in state:
-        for at, letter in enumerate(key):
-            if letter == "." and key[at + 1 :] in entries:
-                prefixes[key[:at]] += 1
+        for index, letter in enumerate(key):
+            if letter == "." and key[index + 1 :] in entries:
+                prefixes[key[:index]] += 1
     if not prefixes:
         return None
     path, count = prefixes.most_common(1)[0]

@@ -71,7 +71,7 @@ def opened(path: str) -> Iterator[AnyFile]:
 
 def _open(path: str) -> AnyFile:
     if not path.strip():
-        raise BadInput("no file is named; choose one")
+        raise BadInput("choose a file")
     if "\0" in path:
         raise BadInput("the name of the file holds a zero byte; choose another one")
     where = Path(path).expanduser()
@@ -82,7 +82,7 @@ def _open(path: str) -> AnyFile:
     if stat.S_ISDIR(about.st_mode):
         raise BadInput(f"'{path}' is a folder; choose a file")
     if not stat.S_ISREG(about.st_mode):
-        raise BadInput(f"'{path}' is no ordinary file")
+        raise BadInput(f"'{path}' is not a regular file")
     with where.open("rb") as file:
         head = file.read(16)
     if not head:
@@ -112,7 +112,7 @@ def _other(path: str, where: Path, head: bytes) -> str:
         return foreign_text([*foreign, *modules], bool(modules), path)
     return (
         "it is a pickle, or a file of torch.save from before PyTorch 1.6, which has no table of contents that could be"
-        f" looked into; nothing of it was run; {RIGHT}, with a newer PyTorch"
+        f" looked into; none of it was run; {RIGHT}, with a newer PyTorch"
     )
 
 

@@ -249,7 +249,7 @@ def _bad_call(full: str) -> BadInput:
 
 def _stored(arguments: tuple[Any, ...], typed: bool) -> Stored:
     storage, offset, shape, stride, requires_grad = arguments[:5]
-    shape, stride = (tuple(one[1] if one and one[0] == "value" else one) for one in (shape, stride))
+    shape, stride = (tuple(item[1] if item and item[0] == "value" else item) for item in (shape, stride))
     dtype = torch_dtype(arguments[6]) if typed else storage.dtype
     if any(type(number) is not int for number in (offset, *shape, *stride)):
         raise BadInput("the shape of a tensor in it is none")

@@ -18,14 +18,14 @@ from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 
 
-def fits(one: SavedObject, file: AnyFile) -> bool:
+def fits(item: SavedObject, file: AnyFile) -> bool:
     """Whether the file has the values of that sample model, as it is today. Builds it without values: a file may say
     anything."""
-    if one.recipe not in samples.recipes() or not 0 <= one.seed < 1 << 63:
+    if item.recipe not in samples.recipes() or not 0 <= item.seed < 1 << 63:
         return False
-    waiting = set(one.waiting)
-    for key, shape in _shapes(one.recipe).items():
-        entry = file.entries.get(f"{one.name}{SEPARATOR}{key}")
+    waiting = set(item.waiting)
+    for key, shape in _shapes(item.recipe).items():
+        entry = file.entries.get(f"{item.name}{SEPARATOR}{key}")
         if entry is None and (shape is not None or key not in waiting):
             return False
         if entry is not None and shape is not None and entry.shape != shape:
@@ -40,11 +40,11 @@ def _shapes(recipe: str) -> Mapping[str, tuple[int, ...] | None]:
     return {key: None if is_uninitialised(tensor) else tuple(tensor.shape) for key, tensor in state.items()}
 
 
-def rebuilt(one: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Module:
+def rebuilt(item: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Module:
     """The model on the device; `fits` has been asked before."""
-    model = samples.build(str(one.recipe), one.seed)
+    model = samples.build(str(item.recipe), item.seed)
     found = [(f"{path}.{name}" if path else name, part, name, tensor) for path, part, name, tensor in slots(model)]
-    entries = {key: file.entries.get(f"{one.name}{SEPARATOR}{key}") for key, *_ in found}
+    entries = {key: file.entries.get(f"{item.name}{SEPARATOR}{key}") for key, *_ in found}
     new: dict[int, Tensor] = {}
     for key, part, name, tensor in found:
         entry = entries[key]
@@ -54,7 +54,7 @@ def rebuilt(one: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Mo
         if id(tensor) not in new:
             made = torch.empty(entry.shape, dtype=entry.dtype, device=device)
             fill(file, entry, made, tick)
-            wanted = key not in one.frozen and (entry.dtype.is_floating_point or entry.dtype.is_complex)
+            wanted = key not in item.frozen and (entry.dtype.is_floating_point or entry.dtype.is_complex)
             new[id(tensor)] = nn.Parameter(made, wanted) if isinstance(tensor, nn.Parameter) else made
         setattr(
             part, name, new[id(tensor)]
@@ -63,9 +63,9 @@ def rebuilt(one: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Mo
         for name in part._non_persistent_buffers_set:
             buffer = part._buffers[name]
             part._buffers[name] = None if buffer is None else buffer.to(device)
-    model.train(one.training)
+    model.train(item.training)
     parts = dict(model.named_modules())
-    for path in one.other_modes:
+    for path in item.other_modes:
         if path in parts:
-            parts[path].training = not one.training
+            parts[path].training = not item.training
     return model

@@ -69,14 +69,14 @@ class SafeFile:
         if self._buffer.numel() < min(entry.nbytes, CHUNK_BYTES):
             self._buffer = torch.empty(min(entry.nbytes, CHUNK_BYTES), dtype=torch.uint8)
         begin = self._offsets[entry.same_as or entry.key]
-        for at in range(0, entry.nbytes, CHUNK_BYTES):
-            part = self._buffer[: min(CHUNK_BYTES, entry.nbytes - at)]
-            self._read(begin + at, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
+        for offset in range(0, entry.nbytes, CHUNK_BYTES):
+            part = self._buffer[: min(CHUNK_BYTES, entry.nbytes - offset)]
+            self._read(begin + offset, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
             yield part != 0 if entry.dtype == torch.bool else part.view(entry.dtype)
 
-    def _read(self, at: int, into: memoryview) -> None:
+    def _read(self, offset: int, into: memoryview) -> None:
         try:
-            self._file.seek(at)
+            self._file.seek(offset)
             while into:
                 count = self._file.readinto(into)
                 if not count:
@@ -119,14 +119,14 @@ class SafeFile:
             places.append((begin, end, key))
             self._offsets[key] = self._start + begin
             self.entries[key] = Entry(checked_key(key), shape, dtype, (key,))
-        at = 0
+        offset = 0
         for begin, end, key in sorted(places):
-            if begin != at:
+            if begin != offset:
                 self._refuse(f"'{shown(key)}' overlaps another tensor, or there is a gap before it")
-            at = end
-        if self._start + at != self.size:
+            offset = end
+        if self._start + offset != self.size:
             self._refuse(
-                "it is cut off" if self._start + at > self.size else "there is something after its last tensor"
+                "it is cut off" if self._start + offset > self.size else "there is something after its last tensor"
             )
 
     def _described(self, key: str, about: Any) -> tuple[tuple[int, ...], torch.dtype, int, int]:

@@ -9,7 +9,7 @@ import msgspec
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_text, count_text, list_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
@@ -20,8 +20,7 @@ from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import Save
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.refused import Refused
+from devexplorer.core.workspace.command_result import CommandResult, Refused
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -34,14 +33,14 @@ HEADER_BYTES = 200
 def save(workspace: Workspace, command: Save, progress: ProgressMonitor) -> CommandResult:
     """Write the file."""
     if command.form not in FORMS:
-        raise BadInput(f"there is no form '{command.form}'; there are {', '.join(FORMS)}")
+        raise BadInput(f"there is no format '{command.form}'; there are {', '.join(FORMS)}")
     gathered = _module(workspace, command) if command.form == "module" else gather(workspace, command.targets)
     target = checked_path(command.path, command.form)
     replaced = target.exists()
     if replaced and not command.overwrite:
         again = msgspec.structs.replace(command, overwrite=True, request=0)
         raise Refused(
-            f"there is a file '{command.path}' already; take another name, or overwrite it",
+            f"there is a file '{command.path}' already; choose another name, or overwrite it",
             offers=(Offer("Overwrite it", again),),
         )
     tick = Ticker(progress, gathered.nbytes, f"writing {target.name}", "nothing was written")
@@ -79,8 +78,8 @@ def _plain(gathered: Gathered) -> Any:
 
 
 def _module(workspace: Workspace, command: Save) -> Gathered:
-    if len(command.targets) != 1 or not isinstance(workspace.aim(command.targets[0]).thing, nn.Module):
-        raise BadInput("the form 'module' is for one model, or one part of a model; take 'safetensors' or 'pt'")
+    if len(command.targets) != 1 or not isinstance(workspace.target(command.targets[0]).thing, nn.Module):
+        raise BadInput("the format 'module' is for one model, or one part of a model; choose 'safetensors' or 'pt'")
     return gather(workspace, command.targets)
 
 
@@ -101,10 +100,10 @@ def _answer(command: Save, gathered: Gathered, size: int, replaced: bool) -> Ans
         )
     hidden = [item.name for item in gathered.items if not item.tensors and not item.about.waiting]
     if hidden:
-        words.append(f"{_and(hidden)} has no registered tensors: no value of it is in the file.")
+        words.append(f"{list_text(hidden)} has no registered tensors: no value of it is in the file.")
     words.append(
-        "It was written beside its place and put there when it was whole"
-        + (", so the old file was never half a new one." if replaced else ".")
+        "It was written to a temporary file, then renamed"
+        + (", so the old file was intact until then." if replaced else ".")
     )
     devices = sorted({device_id(tensor.device) for tensor in gathered.tensors.values()})
     facts = (
@@ -133,11 +132,11 @@ def _on_safetensors(gathered: Gathered) -> Sequence[str]:
         sample = [item.name for item in models if item.about.recipe]
         own = [item.name for item in models if not item.about.recipe]
         if sample:
-            words.append(f"Loading it builds {_and(sample)} again.")
+            words.append(f"Loading it builds {list_text(sample)} again.")
         if own:
             words.append(
-                f"Of {_and(own)} it has the values alone: a file never runs the code that makes a model. Open it again,"
-                " then load."
+                f"Of {list_text(own)} only the values are in it: a file never runs the code that makes a model. Open it"
+                " again, then load."
             )
     return words
 
@@ -166,7 +165,3 @@ def _on_module(gathered: Gathered) -> Sequence[str]:
         " anything. It breaks when the class is moved or renamed. A state dict has the values alone and loads into"
         " any model with those names: that is the better file, and DevExplorer opens no other."
     ]
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

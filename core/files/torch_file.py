@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.files.entries import Entry, checked_key, cut, device_said, shown, wrong_shape
 from devexplorer.core.files.pickle_tree import Stored, Tree, leaves, read
@@ -67,7 +67,7 @@ class TorchFile:
             try:
                 self._loaded = torch.load(self._where, map_location="cpu", weights_only=True, mmap=True)
             except Exception as error:
-                raise BadInput(f"'{self.path}' cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+                raise BadInput(f"'{self.path}' cannot be loaded: {first_line(error)}") from None
         found = self._loaded
         for part in entry.place:
             found = found[part]
@@ -129,9 +129,11 @@ class TorchFile:
         if others:
             some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             what = (
-                "1 of its values is no tensor" if len(others) == 1 else f"{len(others):,} of its values are no tensors"
+                "1 of its values is not a tensor"
+                if len(others) == 1
+                else f"{len(others):,} of its values are not tensors"
             )
-            self.notes.append(f"{what} ({some}) and left alone.")
+            self.notes.append(f"{what} ({some}) and ignored.")
 
     def _check(self, key: str, leaf: Stored) -> None:
         wrong = wrong_shape(leaf.shape)
@@ -224,10 +226,10 @@ def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
     if dangerous:
         what = "a model with something else in it" if is_module else "something else than tensors"
         why = f"it holds {what}, and loading it would run code: it asks for {some}"
-        return f"{why}; nothing of it was run; do not load it anywhere else either"
+        return f"{why}; none of it was run; do not load it anywhere else either"
     what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
     line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
     return (
-        f"{what}, and loading it would run code: it asks for {some}; nothing of it was run; {RIGHT}; "
+        f"{what}, and loading it would run code: it asks for {some}; none of it was run; {RIGHT}; "
         f"only where you trust the file and have its classes, in a script of your own: {line}"
     )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.files.entries import Ticker, cut
 from devexplorer.core.files.keys import identity
@@ -43,7 +43,7 @@ def checked_path(path: str, form: str) -> Path:
         if target.is_dir():
             raise BadInput(f"'{path}' is a folder; name a file")
         if target.exists() and not target.is_file():
-            raise BadInput(f"'{path}' is no ordinary file; choose another name")
+            raise BadInput(f"'{path}' is not a regular file; choose another name")
         if not target.parent.is_dir():
             raise BadInput(f"there is no folder '{target.parent}'; make it first, or choose another one")
     except OSError as error:  # too long a name, a folder that may not be entered, a link to itself
@@ -88,14 +88,14 @@ def write_safetensors(temporary: Path, tensors: Mapping[str, Tensor], metadata: 
         tensors.items(), key=lambda item: (-item[1].element_size(), item[0])
     )  # so that everything is aligned
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    at = 0
+    offset = 0
     for key, tensor in ordered:
         header[key] = {
             "dtype": _NAMES[tensor.dtype],
             "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.nbytes],
+            "data_offsets": [offset, offset + tensor.nbytes],
         }
-        at += tensor.nbytes
+        offset += tensor.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     with temporary.open("wb") as file:
@@ -105,7 +105,7 @@ def write_safetensors(temporary: Path, tensors: Mapping[str, Tensor], metadata: 
             for piece in cut(_plain(tensor).view(-1)):
                 tick(piece.nbytes)
                 file.write(_bytes(piece))
-    return 8 + len(text) + at
+    return 8 + len(text) + offset
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -127,8 +127,9 @@ def write_torch(temporary: Path, thing: Any, tick: Ticker) -> int:
             if watched.stopped is not None:
                 raise watched.stopped from None
             what = f"a {type(thing).__name__}" if isinstance(thing, nn.Module) else "it"
-            line = str(error).strip().splitlines()[0]
-            raise BadInput(f"torch.save cannot write {what}: {line}; save its state dict instead") from None
+            raise BadInput(
+                f"torch.save cannot write {what}: {first_line(error)}; save its state dict instead"
+            ) from None
     return os.path.getsize(temporary)
 
 

@@ -80,8 +80,8 @@ def row_of(evidence: Evidence, target: str) -> Row | None:
     if snapshot is None or not snapshot.rows or not path:
         return None if snapshot is None or not snapshot.rows else snapshot.rows[0]
     outline = evidence.state.outlines.of(snapshot)
-    at = outline.place(path)
-    return None if at is None else outline.rows[at]
+    index = outline.place(path)
+    return None if index is None else outline.rows[index]
 
 
 def elsewhere(device: str | None) -> bool:

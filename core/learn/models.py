@@ -18,15 +18,15 @@ MODELS, PARAMETERS, FILES, MANY = "Models", "Parameters", "Files", "Several devi
 
 def _lines_found(evidence: Evidence) -> set[str]:
     """The lines that the doctor named in a sample model."""
-    found = [one for name, one in evidence.state.diagnoses.items() if name.startswith("noise-pitfall")]
-    return {f"{word}{finding.line}" for one in found for finding in one.problems for word in ("", "line ")}
+    found = [item for name, item in evidence.state.diagnoses.items() if name.startswith("noise-pitfall")]
+    return {f"{word}{finding.line}" for item in found for finding in item.problems for word in ("", "line ")}
 
 
 def _build(recipe: str, words: str = "") -> Step:
     return Step(f"Build {words or recipe}", f"Build: {recipe}", built(recipe))
 
 
-_lazy_is_there = there(lambda one: one.source == "lazy-mlp" and any(not row.initialised for row in one.rows))
+_lazy_is_there = there(lambda item: item.source == "lazy-mlp" and any(not row.initialised for row in item.rows))
 
 
 def _ties(evidence: Evidence) -> bool:
@@ -101,7 +101,7 @@ EXERCISES = (
         "wrong-device",
         "Expected all tensors to be on the same device",
         MODELS,
-        "The commonest error of all: the input is on one device and the weights are on another. The layer that stopped"
+        "The most common error: the input is on one device and the weights are on another. The layer that stopped"
         " is named.",
         (
             _build("mlp"),
@@ -118,7 +118,7 @@ EXERCISES = (
                 "Click the model, Ctrl+click the input, F",
                 refused(Forward, lambda c: c.input),
             ),
-            Step("Mend it with one click", "The first offer in the inspector", did(Move)),
+            Step("Fix it with one click", "The first offer in the inspector", did(Move)),
             Step("Run it again", "Click the model, Ctrl+click the input, F", did(Forward, lambda c: c.input)),
         ),
         two_devices=True,
@@ -257,7 +257,7 @@ EXERCISES = (
                 did(Initialise, lambda c: c.rule.startswith("xavier")),
             ),
             Step(
-                "Give it a rule of one's own: uniform, with the small values set to 0",
+                "Give it a custom rule: uniform, with small values set to 0",
                 "I, rule: piecewise, Initialise",
                 did(Initialise, lambda c: c.rule == "piecewise"),
             ),

@@ -20,7 +20,7 @@ ABSENT = "cuda:99"
 def _counted(number: int, *things: str) -> set[str]:
     """A number as people write it, alone or with what is counted."""
     said = {str(number), *_NUMBERS[number : number + 1]}
-    return said | {f"{one} {thing}" for one in said for thing in things}
+    return said | {f"{item} {thing}" for item in said for thing in things}
 
 
 def _usable(evidence: Evidence) -> set[str]:
@@ -119,7 +119,7 @@ EXERCISES = (
         (
             Step(
                 "Let the engine see one card only, the last one",
-                "Ctrl+K, CUDA_VISIBLE_DEVICES: take the ticks away from the others, Restart engine",
+                "Ctrl+K, CUDA_VISIBLE_DEVICES: untick the others, Restart engine",
                 _restarted(lambda cards: cards == 1),
             ),
             Step(
@@ -138,7 +138,7 @@ EXERCISES = (
         " CPU otherwise, so that the same script runs everywhere.",
         (
             Step(
-                f"Ask for a tensor on {ABSENT}, with the CPU as the way out",
+                f"Ask for a tensor on {ABSENT}, with the CPU as fallback",
                 f"Tensor, device: type {ABSENT} and read what the dialog says; tick “Fall back to CPU”, Create",
                 did(NewTensor, lambda c: c.fall_back and c.device == ABSENT),
             ),
@@ -229,7 +229,7 @@ EXERCISES = (
         "requires-grad",
         "Moving what requires a gradient",
         TENSORS,
-        "A moved tensor is the result of an operation: it has a grad_fn and is no leaf, so its gradient gathers in the"
+        "A moved tensor is the result of an operation: it has a grad_fn and is not a leaf, so its gradient goes to the"
         " original. Move first, and ask for gradients after that.",
         (
             Step(
@@ -237,7 +237,7 @@ EXERCISES = (
                 "Tensor, tick “requires grad”, Create",
                 did(NewTensor, lambda c: c.requires_grad),
             ),
-            Step("Move it: it is no leaf any more", "Select it, Move to: a GPU", _no_leaf),
+            Step("Move it: it is no longer a leaf", "Select it, Move to: a GPU", _no_leaf),
             Step(
                 "Now the other way: create one without, on a GPU",
                 f"Tensor, {ON_A_GPU}",

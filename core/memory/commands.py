@@ -37,7 +37,7 @@ class _Figures(NamedTuple):
 
 
 def _figures(workspace: Workspace, device: str) -> _Figures | None:
-    backend = workspace.fleet.backend(device)
+    backend = workspace.registry.backend(device)
     sample = backend.allocator_sample(device, time.time())
     if sample is None:
         return None
@@ -48,13 +48,13 @@ def _figures(workspace: Workspace, device: str) -> _Figures | None:
 
 def release_cache(workspace: Workspace, command: ReleaseCache, progress: ProgressMonitor) -> CommandResult:
     """Give memory that the allocator keeps for later back to the device."""
-    device = workspace.fleet.choose(command.device)
+    device = workspace.registry.choose(command.device)
     if device == "cpu":
         raise BadInput("the CPU has no cache to release: torch frees its memory as soon as a tensor is deleted")
     before = _figures(workspace, device)
     if before is None:
         raise BadInput(f"this engine has nothing on {device}, so nothing is cached there")
-    workspace.fleet.backend(device).empty_cache(device)
+    workspace.registry.backend(device).empty_cache(device)
     after = _figures(workspace, device) or before
     given = before.reserved - after.reserved
     kept = after.reserved - after.allocated
@@ -95,7 +95,7 @@ def release_cache(workspace: Workspace, command: ReleaseCache, progress: Progres
 def record_allocator(workspace: Workspace, command: RecordAllocator, progress: ProgressMonitor) -> CommandResult:
     """Let the allocators record where each block is allocated, or stop that."""
     on = command.on
-    able = workspace.fleet.record(on)
+    able = workspace.registry.record(on)
     if on and not able:
         raise BadInput(
             "no allocator here can record: torch's CPU allocator keeps no list of blocks, and there is no CUDA device",
@@ -119,8 +119,8 @@ def record_allocator(workspace: Workspace, command: RecordAllocator, progress: P
 
 def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: ProgressMonitor) -> CommandResult:
     """Write the snapshot of a device's allocator."""
-    device, path = workspace.fleet.choose(command.device), command.path
-    taken = workspace.fleet.backend(device).snapshot(device)
+    device, path = workspace.registry.choose(command.device), command.path
+    taken = workspace.registry.backend(device).snapshot(device)
     size = snapshot_file.save(taken, path)
     counts = [
         (segment["total_size"], segment["allocated_size"], len(segment["blocks"])) for segment in taken["segments"]
@@ -130,7 +130,7 @@ def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: Progres
         f"Wrote {bytes_text(size)} to {path}: {counted}. Open it here, at pytorch.org/memory_viz or "
         "with torch.cuda._memory_viz."
     )
-    if workspace.fleet.info(device).simulated:
+    if workspace.registry.info(device).simulated:
         words += " The file is marked as simulated."
     code = f"torch.cuda.memory._dump_snapshot({quoted(path)})  # of every CUDA device"
     return CommandResult(Answer(title=f"Snapshot of {device} saved", words=words, code=code))
@@ -148,9 +148,9 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
         except BadInput as error:
             raise BadInput(f"{source} was not opened: {error}") from None
     else:
-        source = workspace.fleet.choose(command.device or "")
-        backend = workspace.fleet.backend(source)
-        found = digest(backend.snapshot(source), source, simulated=workspace.fleet.info(source).simulated)
+        source = workspace.registry.choose(command.device or "")
+        backend = workspace.registry.backend(source)
+        found = digest(backend.snapshot(source), source, simulated=workspace.registry.info(source).simulated)
     segments = [(one.bytes, one.allocated_bytes, len(one.blocks)) for one in found.segments]
     words = f"{_counted(segments, found.trace_entries)}."
     if found.cut:

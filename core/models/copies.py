@@ -12,6 +12,7 @@ import functools
 import types
 import weakref
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -30,6 +31,18 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> Any:
     made = copy.deepcopy(model, memo)
     _Copying(memo).within(made, 0)
     return made
+
+
+def clone_model(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A copy of the model with other tensors in the place of its own: what is tied stays tied, and no value is
+    copied."""
+    memo: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        if id(tensor) not in memo:
+            made = make(tensor)
+            memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+    second: nn.Module = deep_copy(model, memo)
+    return second
 
 
 class _Copying:
@@ -94,8 +107,8 @@ class _Copying:
 
     def _partial(self, thing: functools.partial[Any], depth: int) -> functools.partial[Any]:
         function = self.within(thing.func, depth + 1)
-        given = tuple(self.within(one, depth + 1) for one in thing.args)
-        named = {key: self.within(one, depth + 1) for key, one in thing.keywords.items()}
+        given = tuple(self.within(item, depth + 1) for item in thing.args)
+        named = {key: self.within(item, depth + 1) for key, item in thing.keywords.items()}
         pairs = [
             (function, thing.func),
             *zip(given, thing.args, strict=True),
@@ -130,9 +143,9 @@ class _Copying:
             if new is not old and not _is_filled(new) and _is_filled(old):
                 new.cell_contents = self._copied(old.cell_contents, depth + 1)
         if function.__defaults__:
-            made.__defaults__ = tuple(self._copied(one, depth + 1) for one in function.__defaults__)
+            made.__defaults__ = tuple(self._copied(item, depth + 1) for item in function.__defaults__)
         if function.__kwdefaults__:
-            made.__kwdefaults__ = {key: self._copied(one, depth + 1) for key, one in function.__kwdefaults__.items()}
+            made.__kwdefaults__ = {key: self._copied(item, depth + 1) for key, item in function.__kwdefaults__.items()}
         return made
 
     def _cell(self, cell: types.CellType) -> types.CellType:
@@ -161,15 +174,15 @@ class _Copying:
         level = [thing]
         while level and depth >= 0:
             following: list[Any] = []
-            for one in level:
+            for item in level:
                 if (
-                    type(one) in _ATOMS or id(one) in seen or self._is_fresh(one)
+                    type(item) in _ATOMS or id(item) in seen or self._is_fresh(item)
                 ):  # some classes make their functions anew in a copy
                     continue
-                if id(one) in self._memo or isinstance(one, (Tensor, nn.Module)):
+                if id(item) in self._memo or isinstance(item, (Tensor, nn.Module)):
                     return True
-                seen.add(id(one))
-                following += _held(one)
+                seen.add(id(item))
+                following += _held(item)
             level, depth = following, depth - 1
         return False
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from devexplorer.core.records.laboratory import Hop
 
 
-class HopHooks(Protocol):
-    """Hooks that let activations follow the parts of a split model (`core.partition.hops`)."""
+class CrossingHooks(Protocol):
+    """Hooks that let activations follow the parts of a split model (`core.partition.crossings`)."""
 
     @property
     def latest(self) -> tuple[Hop, ...]:
@@ -48,7 +48,7 @@ class Extras:
     """`Adam, lr 0.001`."""
     seed: int = 0
     """Of the sample model's initial values."""
-    hops: HopHooks | None = None
+    hops: CrossingHooks | None = None
     """Not None: activations follow its parts."""
 
     def tensors(self) -> Iterator[Tensor]:

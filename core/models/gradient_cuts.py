@@ -166,10 +166,10 @@ def missing_words(missing: WithoutGradient) -> str:
     """What backward did not reach and why, as sentences that follow others; empty when nothing is missing."""
     words = ""
     if missing.paths:
-        one = len(missing.paths) == 1
+        single = len(missing.paths) == 1
         words += (
             f" {_some(missing.paths)} took part and got no gradient: for autograd the output does not depend on"
-            f" {'it' if one else 'them'}."
+            f" {'it' if single else 'them'}."
         )
         words += f" {_places(missing.cuts)}" if missing.cuts else ""
     if missing.idle:

@@ -51,39 +51,52 @@ _SETTINGS = (
         "the default dtype",
         torch.get_default_dtype,
         torch.set_default_dtype,
-        lambda was: f"torch.set_default_dtype({was})",
+        lambda previous: f"torch.set_default_dtype({previous})",
     ),
     _Setting(
         "the default device",
         lambda: torch.get_default_device(),
         _put_device,
-        lambda was: f'torch.set_default_device("{was}")',
+        lambda previous: f'torch.set_default_device("{previous}")',
     ),
     _Setting(
-        "gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, lambda was: f"torch.set_grad_enabled({was})"
+        "gradient mode",
+        torch.is_grad_enabled,
+        torch.set_grad_enabled,
+        lambda previous: f"torch.set_grad_enabled({previous})",
     ),
     _Setting(
         "the number of CPU threads",
         torch.get_num_threads,
         torch.set_num_threads,
-        lambda was: f"torch.set_num_threads({was})",
+        lambda previous: f"torch.set_num_threads({previous})",
     ),
     _Setting(
         "deterministic algorithms",
         torch.are_deterministic_algorithms_enabled,
         torch.use_deterministic_algorithms,
-        lambda was: f"torch.use_deterministic_algorithms({was})",
+        lambda previous: f"torch.use_deterministic_algorithms({previous})",
     ),
     _Setting(
         "the precision of float32 products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
-        lambda was: f'torch.set_float32_matmul_precision("{was}")',
+        lambda previous: f'torch.set_float32_matmul_precision("{previous}")',
     ),
-    _Setting("the current folder", os.getcwd, os.chdir, lambda was: ""),
-    _Setting("environment variables", lambda: dict(os.environ), _put_environment, lambda was: ""),
-    _Setting("sys.path", lambda: list(sys.path), lambda was: sys.path.__setitem__(slice(None), was), lambda was: ""),
-    _Setting("sys.argv", lambda: list(sys.argv), lambda was: sys.argv.__setitem__(slice(None), was), lambda was: ""),
+    _Setting("the current folder", os.getcwd, os.chdir, lambda previous: ""),
+    _Setting("environment variables", lambda: dict(os.environ), _put_environment, lambda previous: ""),
+    _Setting(
+        "sys.path",
+        lambda: list(sys.path),
+        lambda previous: sys.path.__setitem__(slice(None), previous),
+        lambda previous: "",
+    ),
+    _Setting(
+        "sys.argv",
+        lambda: list(sys.argv),
+        lambda previous: sys.argv.__setitem__(slice(None), previous),
+        lambda previous: "",
+    ),
 )
 
 
@@ -110,8 +123,8 @@ def settings_kept(changes: Changes | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        for setting, was in zip(_SETTINGS, before, strict=True):
-            _take_back(setting, was, noted)
+        for setting, previous in zip(_SETTINGS, before, strict=True):
+            _take_back(setting, previous, noted)
 
 
 @contextmanager
@@ -138,23 +151,23 @@ def kept(seed: int) -> Iterator[Changes]:
             sys.stdin, sys.stdout, sys.stderr = streams
 
 
-def _take_back(setting: _Setting, was: Any, changes: Changes) -> None:
+def _take_back(setting: _Setting, previous: Any, changes: Changes) -> None:
     try:
         now = setting.get()
-        if now == was:
+        if now == previous:
             return
-        setting.put(was)
+        setting.put(previous)
     except OSError:  # the current folder was removed, or the one before is gone
-        setting.put(was)
+        setting.put(previous)
         now = None
     instead = (
-        f" ({now} instead of {was})"
-        if isinstance(was, (bool, int, str, torch.dtype, torch.device)) and now is not None
+        f" ({now} instead of {previous})"
+        if isinstance(previous, (bool, int, str, torch.dtype, torch.device)) and now is not None
         else ""
     )
     changes.words.append(f"{setting.words}{instead}")
-    if setting.code(was):
-        changes.code.append(setting.code(was))
+    if setting.code(previous):
+        changes.code.append(setting.code(previous))
 
 
 def _numbers(state: Any) -> tuple[Any, ...]:

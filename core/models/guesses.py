@@ -51,13 +51,13 @@ def needs(model: nn.Module) -> list[Need]:
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [
-        Need(name, one.default is one.empty) for name, one in signature.parameters.items() if one.kind in positional
+        Need(name, item.default is item.empty) for name, item in signature.parameters.items() if item.kind in positional
     ]
 
 
 def vocabulary(model: nn.Module) -> int:
     """Whole numbers below this are allowed wherever the model looks something up."""
-    sizes = [one.num_embeddings for one in model.modules() if isinstance(one, (nn.Embedding, nn.EmbeddingBag))]
+    sizes = [item.num_embeddings for item in model.modules() if isinstance(item, (nn.Embedding, nn.EmbeddingBag))]
     configured = _field(model, "vocab_size")
     return max(min([*sizes, *([configured] if isinstance(configured, int) else [])], default=2), 1)
 
@@ -155,7 +155,7 @@ def _by_layers(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
     rows = [*(_matched(required, [entry] * len(required)) for entry in entries[:3])]
     if len(required) > 1 and per_child and not isinstance(model, tuple(_LAYERS)):
         firsts = [found[0] for found in per_child]
-        rows.insert(0, _matched(required, [firsts[min(at, len(firsts) - 1)] for at in range(len(required))]))
+        rows.insert(0, _matched(required, [firsts[min(index, len(firsts) - 1)] for index in range(len(required))]))
     for row in rows:
         yield from row
     everything: Sequence[tuple[int, ...]] = ((BATCH, LENGTH), (BATCH, 3, 32, 32), (BATCH,))
@@ -166,11 +166,11 @@ def _matched(required: Sequence[Need], options: Sequence[Sequence[tuple[int, ...
     """The n-th guess of every argument together, ids where the name says so."""
     longest = max(map(len, options), default=0)
     rows = []
-    for at in range(longest):
+    for index in range(longest):
         row = []
         for need, own in zip(required, options, strict=True):
-            one = own[min(at, len(own) - 1)]
-            shape = one if isinstance(one, Shape) else Shape(one)
+            item = own[min(index, len(own) - 1)]
+            shape = item if isinstance(item, Shape) else Shape(item)
             if need.whole and not shape.whole:
                 shape = Shape((BATCH, LENGTH), whole=True)
             if need.mask:
@@ -194,7 +194,7 @@ def _entries(model: nn.Module) -> list[Sequence[tuple[int, ...] | Shape]]:
                 break
         else:  # a layer of somebody's own: `x @ self.weight`, or with the weight transposed
             found += [
-                [(BATCH, size) for size in one.shape] for one in module.parameters(recurse=False) if is_matrix(one)
+                [(BATCH, size) for size in item.shape] for item in module.parameters(recurse=False) if is_matrix(item)
             ]
         if len(found) == 3 or "" in inside:
             break

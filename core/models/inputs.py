@@ -8,7 +8,7 @@ the CPU. The model itself is left alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,49 +17,16 @@ from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.formats import shape_text
 from devexplorer.core.models import samples
 from devexplorer.core.models.casts import dtype_name, torch_dtype
-from devexplorer.core.models.clones import twin
-from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
+from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.walk import is_uninitialised, size_of
 
 CHEAP_BYTES = 512 << 20
 """A model of up to this size is copied to try a guess with values."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """One argument of forward."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype | None = None
-    """None: the model's own floating dtype."""
-    below: int = 2
-    """Whole numbers are drawn from 0 up to it, left out."""
-    ones: bool = False
-    """All ones, as a mask that hides nothing."""
-
-    def tensor(self, floating: torch.dtype, generator: torch.Generator, device: str = "cpu") -> Tensor:
-        """Values from the generator; none on `meta`."""
-        dtype = self.dtype or floating
-        if device == "meta":
-            return torch.empty(self.shape, dtype=dtype, device=device)
-        if self.ones:
-            return torch.ones(self.shape, dtype=dtype)
-        if dtype.is_floating_point or dtype.is_complex:
-            made = torch.randn(
-                self.shape, generator=generator, dtype=torch.complex64 if dtype.is_complex else torch.float32
-            )
-            return made.to(dtype)
-        return torch.randint(2 if dtype == torch.bool else self.below, self.shape, generator=generator).to(dtype)
-
-    @property
-    def text(self) -> str:
-        """As `--input` takes it."""
-        shape = "x".join(map(str, self.shape)) or "scalar"
-        return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"
 
 
 class UnknownInputs(BadInput):
@@ -116,9 +83,11 @@ def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None =
     first dimension."""
     generator = torch.Generator().manual_seed(seed)
     wide = (
-        specs if batch is None else [replace(one, shape=(batch, *one.shape[1:])) if one.shape else one for one in specs]
+        specs
+        if batch is None
+        else [replace(item, shape=(batch, *item.shape[1:])) if item.shape else item for item in specs]
     )
-    return [one.tensor(floating_dtype(model), generator) for one in wide]
+    return [item.tensor(floating_dtype(model), generator) for item in wide]
 
 
 def sampled(model: nn.Module, title: str, extras: Extras) -> list[Tensor]:
@@ -140,7 +109,7 @@ def sample_inputs(model: nn.Module, shapes: str = "") -> list[Tensor]:
 def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
     first = next(model.parameters(), None)
     made = tensors(model, specs)
-    return made if first is None else [one.to(first.device) for one in made]
+    return made if first is None else [item.to(first.device) for item in made]
 
 
 def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSpec]:
@@ -148,9 +117,9 @@ def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSp
     its name or layer."""
     wanted = needs(model)
     first = next(iter(candidates(model)), ())
-    for at, spec in enumerate(specs):
-        need = wanted[at] if at < len(wanted) else Need("", False)
-        ids = need.whole or (at < len(first) and first[at].whole)
+    for index, spec in enumerate(specs):
+        need = wanted[index] if index < len(wanted) else Need("", False)
+        ids = need.whole or (index < len(first) and first[index].whole)
         dtype = torch.int64 if spec.dtype is None and ids else spec.dtype
         yield replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask)
 
@@ -158,7 +127,7 @@ def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSp
 def _guesses(model: nn.Module) -> Iterator[tuple[InputSpec, ...]]:
     below = vocabulary(model)
     for shapes in candidates(model):
-        yield tuple(InputSpec(one.shape, torch.int64 if one.whole else None, below, one.mask) for one in shapes)
+        yield tuple(InputSpec(item.shape, torch.int64 if item.whole else None, below, item.mask) for item in shapes)
 
 
 def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
@@ -167,8 +136,8 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
         return NotImplementedError("it has lazy parameters, whose shapes appear with the first forward")
     try:
         with settings_kept(), torch.no_grad():
-            copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
-            copied(*(one.tensor(floating_dtype(model), torch.Generator(), "meta") for one in guess))
+            copied = clone_model(model, lambda tensor: torch.empty_like(tensor, device="meta"))
+            copied(*(item.tensor(floating_dtype(model), torch.Generator(), "meta") for item in guess))
     except (Exception, SystemExit) as error:
         return error
     return None
@@ -192,14 +161,14 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
 def floating_dtype(model: nn.Module) -> torch.dtype:
     """The model's own: that of most elements of its parameters; the default one where there are none."""
     elements: dict[torch.dtype, int] = {}
-    for one in model.parameters():
-        if one.is_floating_point():
-            elements[one.dtype] = elements.get(one.dtype, 0) + (0 if is_uninitialised(one) else one.numel())
+    for item in model.parameters():
+        if item.is_floating_point():
+            elements[item.dtype] = elements.get(item.dtype, 0) + (0 if is_uninitialised(item) else item.numel())
     return max(elements, key=lambda dtype: elements[dtype], default=torch.get_default_dtype())
 
 
-def words(specs: Sequence[InputSpec]) -> str:
+def specs_text(specs: Sequence[InputSpec]) -> str:
     """`2×16 int64 and 4×12`."""
     return " and ".join(
-        f"{shape_text(one.shape)}{'' if one.dtype is None else ' ' + dtype_name(one.dtype)}" for one in specs
+        f"{shape_text(item.shape)}{'' if item.dtype is None else ' ' + dtype_name(item.dtype)}" for item in specs
     )

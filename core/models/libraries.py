@@ -13,13 +13,14 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
 from devexplorer.core.base.python_names import quoted, suggestion
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.source import Source
 
 HEADS: Mapping[str, str] = {
@@ -66,9 +67,9 @@ def made(prepared: Prepared, source: Source) -> nn.Module:
     except DevExplorerError:
         raise
     except Exception as error:
-        raise BadInput(f"{source.kind} cannot make {source.text}: {one_line(error)}") from error
+        raise BadInput(f"{source.kind} cannot make {source.text}: {error_text(error)}") from error
     if not isinstance(model, nn.Module):
-        raise BadInput(f"{source.kind} gave a {type(model).__name__} for {source.text}; a torch.nn.Module is needed")
+        raise BadInput(f"{source.kind} gave a {type(model).__name__} for {source.text}; a torch.nn.Module is required")
     return model
 
 
@@ -77,7 +78,7 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != name:
-            raise Unavailable(f"the package {name} cannot be imported: {one_line(error)}") from error
+            raise Unavailable(f"the package {name} cannot be imported: {error_text(error)}") from error
         how = (
             'pip install "devexplorer[models]"'
             if name == "transformers"
@@ -140,7 +141,7 @@ def _content(source: Source, folder: str) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is no JSON: {one_line(error)}") from error
+        raise BadInput(f"{path} is no JSON: {error_text(error)}") from error
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise BadInput(f"{path} names no model_type, so it is no configuration of transformers")
     content.pop("auto_map", None)  # it names code that came with the weights; the library's own class is made instead
@@ -168,8 +169,8 @@ def _check_part(name: str, key: str, part: Any, given: Any) -> None:
     """A configuration within one: `text_config.num_hidden_layers=2`. Raises `BadInput` for what it has not."""
     if not isinstance(given, dict) or not hasattr(part, "to_dict"):
         return
-    known = [f"{key}.{one}" for one in (*part.to_dict(), *getattr(part, "attribute_map", {}))]
-    unknown = [path for one in given if (path := f"{key}.{one}") not in known]
+    known = [f"{key}.{item}" for item in (*part.to_dict(), *getattr(part, "attribute_map", {}))]
+    unknown = [path for item in given if (path := f"{key}.{item}") not in known]
     if unknown:
         raise BadInput(*(f"the configuration of {name} has no '{path}'; {_near(path, known)}" for path in unknown))
 
@@ -199,13 +200,10 @@ def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -
 
 
 def _near(word: str, known: Collection[str]) -> str:
-    """The nearest names, and where there are none, how many there are rather than all."""
-    words = suggestion(word, known)
-    return (
-        words
-        if words.startswith("did you mean")
-        else f"there are {len(known)} of them, such as {', '.join(list(known)[:4])}"
-    )
+    """The nearest names, or how many there are with a few examples."""
+    if near := get_close_matches(word, known, n=3):
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {len(known)} of them, such as {', '.join(list(known)[:4])}"
 
 
 @contextmanager
@@ -217,14 +215,14 @@ def _offline() -> Iterator[None]:
         constants: Any = importlib.import_module("huggingface_hub.constants")
     except ImportError:
         constants = None
-    was = getattr(constants, "HF_HUB_OFFLINE", None)
+    previous = getattr(constants, "HF_HUB_OFFLINE", None)
     if constants is not None:
         constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        if constants is not None and was is not None:
-            constants.HF_HUB_OFFLINE = was
+        if constants is not None and previous is not None:
+            constants.HF_HUB_OFFLINE = previous
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:
@@ -247,7 +245,7 @@ def _torchvision(source: Source) -> Prepared:
         raise BadInput(f"torchvision has no model '{source.place}'; {_near(source.place, known)}")
     builder = models.get_model_builder(source.place)
     takes = inspect.signature(builder).parameters
-    free = any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    free = any(item.kind is item.VAR_KEYWORD for item in takes.values())
     unknown = [key for key in source.options if key not in takes and not free]
     if unknown:
         raise BadInput(

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, typed_line
 from devexplorer.core.base.python_names import suggestion
 from devexplorer.core.models.source import Source, located
 
@@ -43,9 +43,9 @@ def factory_of(source: Source, folder: str) -> Any:
     with _importing(home):
         module = _from_file(source, folder) if source.kind == "file" else _imported(source.place, home)
     factory: Any = module
-    for at, part in enumerate(source.factory.split(".")):
+    for index, part in enumerate(source.factory.split(".")):
         if not hasattr(factory, part):
-            public = _offered(module) if at == 0 else []
+            public = _offered(module) if index == 0 else []
             hint = f"; {suggestion(part, public)}" if public else ""
             raise BadInput(f"the module '{_title(source)}' has no class or function '{source.factory}'{hint}")
         factory = getattr(factory, part)
@@ -73,7 +73,7 @@ def make(source: Source, factory: Any, folder: str) -> Any:
         with _importing(home_of(source, folder)):
             model = factory(**source.options)
     except BaseException as error:
-        raise BadInput(f"{call} failed: {one_line(error)}{_where(error, home_of(source, folder))}") from error
+        raise BadInput(f"{call} failed: {error_text(error)}{_where(error, home_of(source, folder))}") from error
     finally:
         if os.getpid() != process:  # the factory forked, and this is the child: only the parent goes on
             os._exit(0)
@@ -83,7 +83,7 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise BadInput(f"{call} gave the class {model.__name__}, not a model; let it return {model.__name__}(…)")
     if not isinstance(model, torch.nn.Module):
-        raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is needed")
+        raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is required")
     if any(
         isinstance(module, RecursiveScriptModule) or "_actual_script_module" in vars(module)
         for module in model.modules()
@@ -115,14 +115,13 @@ def unchanged(known: dict[str, Stamp]) -> bool:
     return all(_now(file, stamp[0]) == stamp for file, stamp in known.items())
 
 
-def one_line(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """`ValueError: first line`. A Ctrl-C on the main thread is the user's own and goes on its way."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
     if isinstance(error, LeftInstead):
         return str(error)
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
+    return typed_line(error)
 
 
 # --- importing
@@ -133,7 +132,9 @@ def _imported(name: str, home: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except BaseException as error:
-        raise BadInput(f"the module '{name}' could not be imported: {one_line(error)}{_where(error, home)}") from error
+        raise BadInput(
+            f"the module '{name}' could not be imported: {error_text(error)}{_where(error, home)}"
+        ) from error
     finally:
         if os.getpid() != process:
             os._exit(0)
@@ -157,7 +158,7 @@ def _from_file(source: Source, folder: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         raise BadInput(
-            f"the file {path.name} could not be imported: {one_line(error)}{_where(error, str(path.parent))}"
+            f"the file {path.name} could not be imported: {error_text(error)}{_where(error, str(path.parent))}"
         ) from error
     finally:
         if os.getpid() != process:
@@ -250,7 +251,7 @@ def _title(source: Source) -> str:
 def _check_factory(source: Source, factory: Any) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(factory, torch.nn.Module):
-        raise BadInput(f"'{source.text}' is a model already made; name the class or function that makes it")
+        raise BadInput(f"'{source.text}' is already a model; name the class or function that creates it")
     if not callable(factory):
         raise BadInput(
             f"the module '{_title(source)}' has no class or function '{source.factory}': that is a"
@@ -262,7 +263,7 @@ def _where(error: BaseException, home: str) -> str:
     """` (net.py, line 12)`: the innermost line of the user's own; empty where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         place = f" ({os.path.basename(error.filename)}, line {error.lineno})"
-        return "" if one_line(error).endswith(place) else place  # Python says so itself
+        return "" if error_text(error).endswith(place) else place  # Python says so itself
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = frame.filename
         foreign = file.startswith(("<", _HERE)) or any(part in _INSTALLED for part in Path(file).parts)

@@ -172,7 +172,7 @@ def _diagnosis(error: BaseException, stack: list[Frame]) -> RunFailed:
         and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict))
     ):
         return RunFailed(message, frame=frame, operands=met, reason="container")
-    if isinstance(error, RuntimeError) and len({one.device for one in met}) > 1:
+    if isinstance(error, RuntimeError) and len({item.device for item in met}) > 1:
         return RunFailed(message, frame=frame, operands=met, reason="devices")
     return RunFailed(message, frame=frame, operands=met)
 
@@ -215,8 +215,8 @@ def tensors_in(output: Any) -> Iterator[Tensor]:
         for value in output:
             yield from tensors_in(value)
     elif is_dataclass(output) and not isinstance(output, type):
-        for one in fields(output):
-            yield from tensors_in(getattr(output, one.name))
+        for item in fields(output):
+            yield from tensors_in(getattr(output, item.name))
     else:
         yield from (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
 

@@ -18,12 +18,12 @@ Shapes = tuple[tuple[tuple[int, ...], str | None], ...]
 def parse_input_shapes(text: str) -> Shapes:
     """`2x16:int64,4x12` -> `(((2, 16), "int64"), ((4, 12), None))`. Raises `BadInput`."""
     found = []
-    for one in text.split(","):
-        word = one.strip().lower().replace("×", "x").replace(" ", "")
+    for item in text.split(","):
+        word = item.strip().lower().replace("×", "x").replace(" ", "")
         match = _ONE.fullmatch(word)
         if match is None:
             raise BadInput(
-                f"'{one.strip()}' is no input; write shapes as 4x12 or 4x12:int64, several with commas between them"
+                f"'{item.strip()}' is no input; write shapes as 4x12 or 4x12:int64, several with commas between them"
             )
         shape = () if match["shape"] == "scalar" else tuple(map(int, match["shape"].split("x")))
         elements = 1

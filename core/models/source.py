@@ -140,12 +140,12 @@ def located(module: str, folder: str) -> ModuleSpec | None:
     path: list[str] | None = [folder, *sys.path]
     spec: ModuleSpec | None = None
     parts = module.split(".")
-    for at in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: at + 1]), path)
+    for index in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: index + 1]), path)
         if spec is None:
             return None
         path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-        if path is None and at + 1 < len(parts):
+        if path is None and index + 1 < len(parts):
             return None
     return spec
 
@@ -163,17 +163,17 @@ def literal(text: str) -> Any:
 
 def _options(text: str, source: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for one in filter(None, text.split("&")):
-        key, equals, value = one.partition("=")
+    for item in filter(None, text.split("&")):
+        key, equals, value = item.partition("=")
         *outer, name = key.strip().split(".")
         if not equals or not all(part.isidentifier() for part in (*outer, name)):
-            raise BadInput(f"'{one}' in '{source}' is no option; options are written key=value, with & between them")
+            raise BadInput(f"'{item}' in '{source}' is not an option; write options as key=value, separated by &")
         inner = found
         for part in outer:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise BadInput(f"'{key.strip()}' in '{source}' has a value of its own already; name it once")
         if name in inner:
-            raise BadInput(f"'{key.strip()}' stands twice in '{source}'; name it once")
+            raise BadInput(f"'{key.strip()}' appears twice in '{source}'; name it once")
         inner[name] = literal(value)
     return found

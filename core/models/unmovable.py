@@ -31,17 +31,19 @@ def refuse_special(
 ) -> None:
     """Raise `BadInput` when the tensor or its gradient is of a kind whose move to this device and dtype would fail, or
     change the kind."""
-    for one in (tensor, gradient):
-        if one is None or not (one.is_quantized or one.is_nested or one.is_meta or one.layout is not torch.strided):
+    for item in (tensor, gradient):
+        if item is None or not (
+            item.is_quantized or item.is_nested or item.is_meta or item.layout is not torch.strided
+        ):
             continue
-        title = f"'{name}'" if one is tensor else f"the gradient of '{name}'"
-        if one.is_quantized:
+        title = f"'{name}'" if item is tensor else f"the gradient of '{name}'"
+        if item.is_quantized:
             raise BadInput(f"{title} is quantised; only dense tensors can be moved, and dequantize() makes one")
-        if one.is_nested or one.layout is not torch.strided:
-            kind = "nested" if one.is_nested else str(one.layout).removeprefix("torch.").strip("_")
-            way = "to_padded_tensor()" if one.is_nested else "to_dense()"
+        if item.is_nested or item.layout is not torch.strided:
+            kind = "nested" if item.is_nested else str(item.layout).removeprefix("torch.").strip("_")
+            way = "to_padded_tensor()" if item.is_nested else "to_dense()"
             raise BadInput(f"{title} is {kind}; only dense tensors can be moved, and {way} makes one")
-        if one.is_meta:
+        if item.is_meta:
             raise BadInput(
                 f"{title} has no values: it is on the device meta, which only knows shapes; create it on the CPU"
             )

@@ -160,7 +160,7 @@ def size_of(tensor: Tensor) -> int:
     indices = (
         (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
     )
-    return tensor.values().nbytes + sum(one.nbytes for one in indices)
+    return tensor.values().nbytes + sum(item.nbytes for item in indices)
 
 
 def type_name(thing: nn.Module | Tensor) -> str:

@@ -17,29 +17,29 @@ KEPT_FREE = 10
 """One part in so many stays free for activations and for what the allocator rounds up."""
 
 
-def budgets_of(fleet: DeviceRegistry, blocks: Sequence[Block], given: Mapping[str, int]) -> dict[str, int]:
+def budgets_of(registry: DeviceRegistry, blocks: Sequence[Block], given: Mapping[str, int]) -> dict[str, int]:
     """Bytes by device, those without any left out; `BadInput` for devices that are not there and for numbers that are
     no budgets."""
     if not given:
-        return _what_is_free(fleet, blocks)
+        return _what_is_free(registry, blocks)
     findings: list[str] = []
     helps = False
     chosen: dict[str, int] = {}
     for text, budget in given.items():
         try:
-            device = fleet.choose(text)
+            device = registry.choose(text)
         except BadInput as error:
             findings += error.findings
             helps = helps or error.virtual_helps
             continue
         if budget < 0:
-            findings.append(f"a budget of {budget:,} bytes for {device} is less than nothing; 0 leaves the device out")
+            findings.append(f"a budget of {budget:,} bytes for {device} is negative; 0 excludes the device")
         elif budget:
             chosen[device] = chosen.get(device, 0) + budget
     if findings:
         raise BadInput(*findings, virtual_helps=helps)
     if not chosen:
-        raise BadInput("every budget is 0, so there is no device left; give one at least some bytes")
+        raise BadInput("every budget is 0; give at least one device some bytes")
     return chosen
 
 
@@ -50,24 +50,24 @@ def even(blocks: Sequence[Block], devices: Sequence[str], free: Mapping[str, int
     return {device: min(budget, free[device]) for device in devices if device in free}
 
 
-def _what_is_free(fleet: DeviceRegistry, blocks: Sequence[Block]) -> dict[str, int]:
+def _what_is_free(registry: DeviceRegistry, blocks: Sequence[Block]) -> dict[str, int]:
     """Accelerators first, then the CPU; what the blocks hold there now counts as free, since it can go."""
     held: dict[str, int] = {}
     for tensor in {id(tensor): tensor for block in blocks for tensor in block.tensors}.values():
         where = device_id(tensor.device)
         held[where] = held.get(where, 0) + size(tensor)
-    infos = [info for info in fleet.infos() if info.usable]
+    infos = [info for info in registry.infos() if info.usable]
     order = [info.id for info in infos if info.kind != "cpu"] + [info.id for info in infos if info.kind == "cpu"]
     budgets: dict[str, int] = {}
     for device in order:
-        free = fleet.backend(device).free_bytes(device)
+        free = registry.backend(device).free_bytes(device)
         if free is not None:
             room = free + held.get(device, 0)
             budgets[device] = room - room // KEPT_FREE
     known = {device: budget for device, budget in budgets.items() if budget > 0}
     if not known:
         raise BadInput(
-            f"nobody knows how much is free on {', '.join(order)}; give budgets in bytes, for example"
+            f"the free memory of {', '.join(order)} is unknown; give budgets in bytes, for example"
             f" {bytes_text(1 << 30)}"
         )
     return known

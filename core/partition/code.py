@@ -85,15 +85,15 @@ def unfollow(name: str) -> str:
     return f"{_handles(name)}.remove()"
 
 
-def place(aims: Sequence[MoveTarget], devices: Mapping[str, str], direct: Collection[str]) -> str:
+def place(targets: Sequence[MoveTarget], devices: Mapping[str, str], direct: Collection[str]) -> str:
     """Moves each part; what a module holds directly goes without its children."""
     lines: list[str] = []
-    for aim in aims:
-        device = quoted(devices[aim.title])
-        if aim.title in direct:
-            lines.append(f"{expression(aim.title)}._apply(lambda tensor: tensor.to({device}), recurse=False)")
+    for target in targets:
+        device = quoted(devices[target.title])
+        if target.title in direct:
+            lines.append(f"{expression(target.title)}._apply(lambda tensor: tensor.to({device}), recurse=False)")
         else:
-            lines.append(_to(aim.thing, expression(aim.title), devices[aim.title]))
+            lines.append(_to(target.thing, expression(target.title), devices[target.title]))
     return "\n".join([*([MOVE_LAZILY_IMPORT] if any("move_lazily" in line for line in lines) else []), *lines])
 
 

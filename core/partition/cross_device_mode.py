@@ -29,14 +29,14 @@ class CrossDeviceMode(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         except RuntimeError as error:
-            device = None if isinstance(error, torch.OutOfMemoryError) else _meeting_place(func, args, kwargs)
+            device = None if isinstance(error, torch.OutOfMemoryError) else _common_device(func, args, kwargs)
             if device is None:
                 raise
         args, kwargs = self._fetch((args, kwargs or {}), device)
         return func(*args, **kwargs)
 
 
-def _meeting_place(func: Any, args: Any, kwargs: Any) -> torch.device | None:
+def _common_device(func: Any, args: Any, kwargs: Any) -> torch.device | None:
     """None: they are on one device already."""
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     if len({tensor.device for tensor in tensors}) < 2:

@@ -12,7 +12,7 @@ from torch import nn
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
-from devexplorer.core.partition.undoing import Attributes, HooksTaken
+from devexplorer.core.partition.changes import Attributes, HooksRemoved
 
 _KEYS = (
     "_hf_hook",
@@ -37,7 +37,7 @@ def is_dispatched(model: nn.Module) -> bool:
     return dispatched(named_modules(model)) is not None
 
 
-def take_hooks(name: str, model: nn.Module) -> HooksTaken | None:
+def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
     """Remove them, with the map; what was offloaded comes back to the host. None: that cannot be undone, because values
     were loaded."""
     if importlib.util.find_spec("accelerate") is None:
@@ -56,8 +56,10 @@ def take_hooks(name: str, model: nn.Module) -> HooksTaken | None:
             getattr(own, "__func__", None) is type(module).forward
         ):  # accelerate leaves the class's own method on the instance
             del vars(module)["forward"]
-    changed = [Attributes(module, was, _attributes(module)) for module, was in zip(modules, before, strict=True)]
-    return None if offloaded else HooksTaken(name, [one for one in changed if one.before != one.after], _KEYS)
+    changed = [
+        Attributes(module, previous, _attributes(module)) for module, previous in zip(modules, before, strict=True)
+    ]
+    return None if offloaded else HooksRemoved(name, [item for item in changed if item.before != item.after], _KEYS)
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:

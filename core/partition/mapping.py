@@ -25,7 +25,7 @@ class Placed:
 
     def __init__(self, name: str, model: nn.Module, device_of: Mapping[int, str]) -> None:
         self._name, self._device_of = name, device_of
-        self.aims: list[MoveTarget] = []
+        self.targets: list[MoveTarget] = []
         """Modules whose tensors all go to one device, as high up as possible; stand-ins for what a mixed module holds
         directly."""
         self.devices: dict[str, str] = {}
@@ -41,7 +41,7 @@ class Placed:
         self._visited.add(id(module))
         below = {self._device_of[id(tensor)] for tensor in tensors_below(module)}
         if len(below) == 1:
-            self._aim(path, module, below.pop())
+            self._target(path, module, below.pop())
             return
         own = {self._device_of[id(tensor)] for tensor in own_tensors(module)}
         if len(own) > 1:
@@ -52,28 +52,28 @@ class Placed:
         if own:
             direct = nn.Module()  # has nothing but the tensors, so that moving it leaves the children where they are
             direct._parameters, direct._buffers = module._parameters, module._buffers
-            self.direct.add(self._aim(path, direct, own.pop()))
+            self.direct.add(self._target(path, direct, own.pop()))
         for key, child in module._modules.items():
             if child is not None:
                 self._walk(f"{path}.{key}" if path else key, child)
 
-    def _aim(self, path: str, module: nn.Module, device: str) -> str:
-        aim = MoveTarget(self._name, path, module)
-        self.aims.append(aim)
-        self.devices[aim.title] = device
-        return aim.title
+    def _target(self, path: str, module: nn.Module, device: str) -> str:
+        target = MoveTarget(self._name, path, module)
+        self.targets.append(target)
+        self.devices[target.title] = device
+        return target.title
 
 
-def placed(name: str, model: nn.Module, device_map: Mapping[str, str], fleet: DeviceRegistry) -> Placed:
+def placed(name: str, model: nn.Module, device_map: Mapping[str, str], registry: DeviceRegistry) -> Placed:
     """What to move where; `BadInput` with everything that is wrong with the map."""
     findings: list[str] = []
     helps = False
     chosen: dict[str, str] = {}
     for path, text in device_map.items():
         try:
-            chosen[path] = fleet.choose(text)
+            chosen[path] = registry.choose(text)
         except BadInput as error:
-            findings += [one for one in error.findings if one not in findings]
+            findings += [item for item in error.findings if item not in findings]
             helps = helps or error.virtual_helps
     tensors = _named_tensors(model)
     modules = [path for path, _ in model.named_modules(remove_duplicate=False)]
@@ -81,7 +81,7 @@ def placed(name: str, model: nn.Module, device_map: Mapping[str, str], fleet: De
     for path in device_map:
         if path not in known:
             findings.append(
-                f"'{name}' has no part '{path}'; {python_names.suggestion(path, [one for one in known if one])}"
+                f"'{name}' has no part '{path}'; {python_names.suggestion(path, [item for item in known if item])}"
             )
     if findings:
         raise BadInput(*findings, virtual_helps=helps)
@@ -92,7 +92,7 @@ def _named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Every path of every registered tensor."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     if not named:
-        raise BadInput("a model without parameters and buffers has nothing that could be split")
+        raise BadInput("a model without parameters and buffers has nothing to split")
     return named
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.partition.blocks import Block, ties
 
@@ -65,7 +65,7 @@ def propose(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> P
 def _check_total(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> None:
     total, room = sum(block.own_bytes for block in blocks), sum(budgets.values())
     if total > room:
-        each = ", ".join(f"{bytes_text(budget)} on {device}" for device, budget in budgets.items())
+        each = bytes_by_device_text(budgets)
         raise BadInput(f"'{name}' needs {bytes_text(total)} and the budgets together are {bytes_text(room)}: {each}")
 
 
@@ -167,7 +167,7 @@ class Groups:
         chosen: Chosen = [None] * len(self.members)
         for index in sorted(range(len(self.members)), key=lambda index: -self.bytes[index]):
             device = min(
-                (one for one in free if self.bytes[index] <= free[one]), key=lambda one: free[one], default=None
+                (item for item in free if self.bytes[index] <= free[item]), key=lambda item: free[item], default=None
             )
             if device is None:
                 what = " and ".join(f"'{self._blocks[i].path or name}'" for i in self.members[index])

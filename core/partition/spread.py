@@ -24,8 +24,8 @@ def _needed(sizes: Sequence[int], budget: int) -> float:
     if max(sizes) > budget:
         return math.inf
     needed, load = 1, 0
-    for one in sizes:
-        if load + one > budget:
+    for item in sizes:
+        if load + item > budget:
             needed, load = needed + 1, 0
-        load += one
+        load += item
     return needed

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.casts import model_dtype
@@ -18,7 +19,7 @@ from devexplorer.core.planner import words
 from devexplorer.core.planner.calculator import FitCalculator, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
-from devexplorer.core.planner.run import OPTIMIZERS, StepConfig, shapes_text
+from devexplorer.core.planner.run import StepConfig, shapes_text
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec

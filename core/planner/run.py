@@ -25,14 +25,15 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models.casts import cast_of
-from devexplorer.core.models.clones import twin
 from devexplorer.core.models.collector import no_collections
-from devexplorer.core.models.copies import deep_copy
-from devexplorer.core.models.inputs import InputSpec, floating_dtype
+from devexplorer.core.models.copies import clone_model, deep_copy
+from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.inputs import floating_dtype
+from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import first_tensor, run, total
 from devexplorer.core.models.walk import is_irregular, size_of
 from devexplorer.core.partition.blocks import own_tensors
-from devexplorer.core.partition.hops import Hops
+from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
 from devexplorer.core.planner.imitation import run_on_cards
 from devexplorer.core.planner.measuring import Measuring
@@ -44,15 +45,6 @@ from devexplorer.core.virtual.operators.autocast import keeping_casts
 TRAINING_STEPS = 2
 HOST_BYTES = 2 << 30
 """The most that tensors with values may take on the measuring GPUs."""
-
-OPTIMIZERS: dict[str, Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-6, foreach=True),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, foreach=True),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-6, foreach=True),
-}
-"""`foreach` is what `_default_to_fused_or_foreach` of torch.optim chooses for parameters on CUDA; tensors of a Python
-device it does not know, so it is said here."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,7 @@ def _without_values(
             made[id(tensor)] = meta_empty(
                 tensor.shape, cast_of(tensor, config.dtype), cards.devices[where.get(id(tensor), 0)]
             )
-    model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
+    model = clone_model(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = floating_dtype(model)
     return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
 
@@ -174,7 +166,7 @@ def _steps(
     if config.checkpointing:
         checkpoint_blocks(subject.title, model)
     if split:
-        Hops(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
+        DeviceCrossings(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
     call = functools.partial(_called, cards, model, named=named)
     autocast = functools.partial(_autocast, config.autocast)
     if not config.train:
@@ -185,7 +177,7 @@ def _steps(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise BadInput(f"'{subject.title}' has no parameters to train; plan for its forward")
-    optimizer = OPTIMIZERS[config.optimizer](trained)
+    optimizer = make_optimizer(config.optimizer, trained, lr=1e-6, foreach=True)
     for _ in range(TRAINING_STEPS):
         cards.step_begins()
         optimizer.zero_grad(set_to_none=True)

@@ -14,8 +14,9 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
-from devexplorer.core.models.inputs import InputSpec, specs_for, tensors
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.inputs import specs_for, tensors
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.source import parse
 from devexplorer.core.models.walk import is_uninitialised, size_of
 from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
@@ -56,7 +57,7 @@ class Subject:
         needed = _bytes(self.model)
         if needed > VALUES_BYTES:
             raise BadInput(
-                f"'{self.title}' cannot run without values ({one_line(why)}), and with values it takes"
+                f"'{self.title}' cannot run without values ({error_text(why)}), and with values it takes"
                 f" {bytes_text(needed)} of this machine's memory, more than the {bytes_text(VALUES_BYTES)} that the"
                 " planner takes for one; plan for a smaller one"
             ) from why
@@ -122,12 +123,7 @@ def _made(source: str, folder: str, *, values: bool) -> nn.Module:
 def _specs(model: nn.Module, title: str, given: str, recipe: samples.Recipe | None) -> tuple[InputSpec, ...]:
     if recipe is None or given.strip():
         return specs_for(model, title, given)
-    return tuple(
-        InputSpec(
-            (recipe.batch, *spec.shape), None if spec.integers_below is None else torch.int64, spec.integers_below or 2
-        )
-        for spec in recipe.inputs
-    )
+    return recipe.specs()
 
 
 def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
@@ -138,7 +134,7 @@ def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
                 model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
         except Exception as error:
             raise BadInput(
-                f"the forward that would give lazy parameters their shapes failed: {one_line(error)}"
+                f"the forward that would give lazy parameters their shapes failed: {error_text(error)}"
             ) from error
 
 

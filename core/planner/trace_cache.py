@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.planner.imitation import NOTE, mixes_devices, names_cuda
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
@@ -142,7 +142,7 @@ def _failure_text(error: BaseException | None) -> str:
     if error is None:
         return "it did not say why"
     path = error.frame.path if isinstance(error, RunFailed) and error.frame is not None else ""
-    text = str(error) if isinstance(error, RunFailed) else one_line(error)
+    text = str(error) if isinstance(error, RunFailed) else error_text(error)
     where = f" (in '{path}')" if path else ""
     hint = ""
     if names_cuda(error):

@@ -78,7 +78,7 @@ class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Who placed it with hooks of their own, and what that means, in a sentence; None: nobody."""
 
 
-class CastLosses(msgspec.Struct, frozen=True, kw_only=True):
+class CastError(msgspec.Struct, frozen=True, kw_only=True):
     """What a cast did to the values, summed over all tensors that it could harm."""
 
     elements: int
@@ -143,7 +143,7 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the moved objects per device, before and after."""
     after: dict[str, int] = {}
     kept_for_undo_bytes: int = 0
-    losses: CastLosses | None = None
+    losses: CastError | None = None
     """What a cast that can lose did to the values; None: it cannot, or nobody could count."""
 
     @property

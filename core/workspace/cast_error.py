@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.models.casts import loses
-from devexplorer.core.records.objects import CastLosses
+from devexplorer.core.records.objects import CastError
 from devexplorer.core.workspace.parts import LazyPart, NamePart, ParameterPart, Part
 from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
 
@@ -25,7 +25,7 @@ SMALL = 1 << 12
 """Elements up to which tensors are looked at together: here the operations cost more than the work that they do."""
 
 
-class _Lost(NamedTuple):
+class _Error(NamedTuple):
     changed: int
     overflowed: int
     underflowed: int
@@ -42,11 +42,11 @@ class _Cast(NamedTuple):
     new: Tensor
 
 
-def cast_losses(parts: Iterable[Part]) -> CastLosses | None:
+def measure_cast_error(parts: Iterable[Part]) -> CastError | None:
     """What the casts among these parts lost, when the move is over; None where none of them can."""
     try:
         with torch.no_grad():
-            found = list(_found(_casts(parts)))
+            found = list(_errors(_casts(parts)))
     except (
         RuntimeError,
         TypeError,
@@ -55,9 +55,9 @@ def cast_losses(parts: Iterable[Part]) -> CastLosses | None:
         return None
     if not found:
         return None
-    worst, _ = max(found, key=lambda one: (one[1].overflowed + one[1].nans, one[1].relative))
+    worst, _ = max(found, key=lambda item: (item[1].overflowed + item[1].nans, item[1].relative))
     changed, overflowed, underflowed, nans, largest, relative = zip(*(lost for _, lost in found), strict=True)
-    return CastLosses(
+    return CastError(
         elements=sum(cast.old.numel() for cast, _ in found),
         changed=sum(changed),
         largest_change=max(largest),
@@ -87,18 +87,18 @@ def _old_and_new(part: Part) -> tuple[Tensor, Tensor]:
     return part.tensor, part.new
 
 
-def _found(casts: Iterable[_Cast]) -> Iterator[tuple[_Cast, _Lost]]:
+def _errors(casts: Iterable[_Cast]) -> Iterator[tuple[_Cast, _Error]]:
     """What each of them lost: large tensors first, then the small ones, many at once."""
     small: dict[tuple[torch.device, torch.dtype, torch.device, torch.dtype], list[_Cast]] = {}
     for cast in casts:
         old, new = cast.old, cast.new
         if old.numel() > SMALL or old.is_complex():
-            yield cast, lost_between(old, new)
+            yield cast, error_between(old, new)
         else:
             small.setdefault((old.device, old.dtype, new.device, new.dtype), []).append(cast)
     for alike in small.values():
         for run in _runs(alike):
-            yield from zip(run, losses_between([cast.old for cast in run], [cast.new for cast in run]), strict=True)
+            yield from zip(run, errors_between([cast.old for cast in run], [cast.new for cast in run]), strict=True)
 
 
 def _runs(casts: Sequence[_Cast]) -> Iterator[list[_Cast]]:
@@ -121,7 +121,7 @@ def _limit(old: Tensor, new: Tensor) -> int:
     return HOST_PIECE if on_host else DEVICE_PIECE_BYTES // max(old.element_size(), new.element_size())
 
 
-def lost_between(old: Tensor, new: Tensor) -> _Lost:
+def error_between(old: Tensor, new: Tensor) -> _Error:
     """What became of the values of one tensor; the two may be on different devices."""
     counts: list[Tensor] = []
     changes: list[Tensor] = []
@@ -130,26 +130,26 @@ def lost_between(old: Tensor, new: Tensor) -> _Lost:
         counts.append(torch.stack([count.sum() for count in found.counts]))
         changes.append(torch.stack([change.amax() for change in found.changes]))
     if not counts:
-        return _Lost(0, 0, 0, 0, 0.0, 0.0)
-    return _Lost(*torch.stack(counts).sum(0).tolist(), *torch.stack(changes).amax(0).tolist())
+        return _Error(0, 0, 0, 0, 0.0, 0.0)
+    return _Error(*torch.stack(counts).sum(0).tolist(), *torch.stack(changes).amax(0).tolist())
 
 
-def losses_between(olds: Sequence[Tensor], news: Sequence[Tensor]) -> list[_Lost]:
+def errors_between(olds: Sequence[Tensor], news: Sequence[Tensor]) -> list[_Error]:
     """The same of several tensors, little dearer than of one: real ones, the old alike in device and dtype, and so the
     new."""
     if len(olds) == 1:
-        return [lost_between(olds[0], news[0])]
+        return [error_between(olds[0], news[0])]
     old = torch.cat([tensor.flatten() for tensor in olds])
     found = _by_element(old, torch.cat([tensor.flatten() for tensor in news]).to(old.device))
     owner = torch.repeat_interleave(torch.tensor([tensor.numel() for tensor in olds])).to(old.device)
     count, none = len(olds), torch.zeros(len(olds), dtype=torch.int64, device=old.device)
-    sums = [none.index_add(0, owner, one.to(torch.int64)).tolist() for one in found.counts]
+    sums = [none.index_add(0, owner, item.to(torch.int64)).tolist() for item in found.counts]
     most = [change.new_zeros(count).scatter_reduce(0, owner, change, "amax").tolist() for change in found.changes]
-    return [_Lost(*of_one) for of_one in zip(*sums, *most, strict=True)]
+    return [_Error(*of_one) for of_one in zip(*sums, *most, strict=True)]
 
 
 class _Elements(NamedTuple):
-    """What became of each element, in the order of `_Lost`."""
+    """What became of each element, in the order of `_Error`."""
 
     counts: tuple[Tensor, Tensor, Tensor, Tensor]
     """Whether it changed, overflowed, underflowed, became NaN."""

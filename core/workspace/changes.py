@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.objects import MoveReport
@@ -28,7 +28,7 @@ class Undone(NamedTuple):
     removed: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
     """Objects that are there and different now."""
-    back: Callable[[], None] | None = None
+    back: Callable[[], object] | None = None
     """Makes everything as it was before the undo, for when a later step of it fails."""
 
 
@@ -56,7 +56,7 @@ class Change(Protocol):
 
 
 @runtime_checkable
-class Hosting(Protocol):
+class MovableToHost(Protocol):
     """A change that keeps originals where they were, which are not to stay there when their object is removed."""
 
     def hosted(self, name: str) -> Change:
@@ -68,32 +68,34 @@ class Hosting(Protocol):
 class MoveChange:
     """Tensors that were moved or cast."""
 
-    was: tuple[TensorOrigin, ...]
+    origins: tuple[TensorOrigin, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The objects by which everything that was moved is found."""
-        return tuple(dict.fromkeys(was.keys[0][0] for was in self.was))
+        return tuple(dict.fromkeys(origin.keys[0][0] for origin in self.origins))
 
     @cached_property
     def kept_bytes(self) -> int:
         """Originals that moving back would not restore; asked for after every command, and the move of a large model
         has 50,000 of them."""
-        return sum(was.kept_bytes for was in self.was)
+        return sum(origin.kept_bytes for origin in self.origins)
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Move everything back."""
-        report, back = workspace.move_back(self.names, self.was, progress)
+        report, back = workspace.move_back(self.names, self.origins, progress)
         return Undone(report=report, touched=self.names, back=back)
 
     def without(self, name: str) -> MoveChange | None:
         """Without the tensors that only that object held."""
-        was = tuple(left for one in self.was if (left := one.without(name)) is not None)
-        return MoveChange(was) if was else None
+        origins = tuple(left for origin in self.origins if (left := origin.without(name)) is not None)
+        return MoveChange(origins) if origins else None
 
     def hosted(self, name: str) -> MoveChange:
         """With the originals of that object on the CPU: it was removed, and its devices are to be free."""
-        return MoveChange(tuple(one.hosted() if {key[0] for key in one.keys} == {name} else one for one in self.was))
+        return MoveChange(
+            tuple(origin.hosted() if {key[0] for key in origin.keys} == {name} else origin for origin in self.origins)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,24 @@ class CreateChange:
 
     def without(self, name: str) -> CreateChange | None:
         """Without one of them."""
-        left = tuple(one for one in self.names if one != name)
+        left = tuple(item for item in self.names if item != name)
         return replace(self, names=left) if left else None
+
+
+class ObjectChange:
+    """Base of changes to a single object, which need nothing once that object is gone."""
+
+    name: str
+    kept_bytes: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The object."""
+        return (self.name,)
+
+    def without(self, name: str) -> Self | None:
+        """None without its object."""
+        return None if name == self.name else self
 
 
 def total_kept(changes: Iterable[Change]) -> int:

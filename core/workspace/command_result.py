@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.records.messages import Answer, Command, Event
+from devexplorer.core.records.messages import Answer, Command, Event, Fact, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class CommandResult:
     """The command that was taken back."""
     redid: Command | None = None
     """The command that was carried out again."""
+
+
+class Refused(BadInput):
+    """As `BadInput`; `core.commands.refusals` shows the facts and offers the ways out."""
+
+    def __init__(self, *findings: str, facts: tuple[Fact, ...] = (), offers: tuple[Offer, ...] = ()) -> None:
+        super().__init__(*findings)
+        self.facts, self.offers = facts, offers
 
 
 Handler = Callable[["Workspace", Any, ProgressMonitor], CommandResult]

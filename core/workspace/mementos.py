@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
-from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.lazy_mementos import Waiting
+from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
+from devexplorer.core.workspace.changes import ObjectChange, Undone
+from devexplorer.core.workspace.parts import swap
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -33,7 +35,7 @@ class _Gradient(NamedTuple):
     """A copy, because the gradient may be added to."""
 
 
-class ObjectMemento:
+class ObjectMemento(ObjectChange):
     """An image of one object. Made before the command, given to `Workspace.changed` after it."""
 
     def __init__(self, name: str, thing: nn.Module | Tensor, extras: Extras, within: str = "") -> None:
@@ -51,15 +53,10 @@ class ObjectMemento:
         self._values: list[tuple[Tensor, Tensor]] = []
         self._buffers: list[tuple[nn.Module, str, Tensor]] = []
         self._gradients: list[_Gradient] = []
-        self._waiting = [Waiting(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
+        self._waiting = [LazyModuleMemento(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
         self._state: Any = None
         self._replaced: Extras | None = None
         """What was known before, when the command has given the object another optimizer."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The object."""
-        return (self.name,)
 
     # --- taking it
 
@@ -98,21 +95,22 @@ class ObjectMemento:
     def settle(self) -> None:
         """The command is over: let go of what it did not change."""
         self._slots = [(module, key, old) for module, key, old in self._slots if module._parameters.get(key) is not old]
-        self._training = [(module, was) for module, was in self._training if module.training != was]
-        self._flags = [(tensor, was) for tensor, was in self._flags if tensor.requires_grad != was]
+        self._training = [(module, previous) for module, previous in self._training if module.training != previous]
+        self._flags = [(tensor, previous) for tensor, previous in self._flags if tensor.requires_grad != previous]
         self._waiting = [waiting for waiting in self._waiting if waiting.is_over]
         self._gradients = [  # one that was given up is not kept alive on its device; its copy is in the host's memory
-            one if gradient_of(one.tensor) is one.gradient else one._replace(gradient=None) for one in self._gradients
+            item if gradient_of(item.tensor) is item.gradient else item._replace(gradient=None)
+            for item in self._gradients
         ]
         self._modules = []
         self._replaced = self._old_extras if self._old_extras.optimizer is not self._extras.optimizer else None
 
     @property
-    def kept_bytes(self) -> int:
+    def kept_bytes(self) -> int:  # type: ignore[override]  # counted when asked: it changes with what was replaced
         """Bytes of every copy, of Parameters that are no longer in the model, and of the state of an optimizer that it
         no longer has."""
         copies = [*(values for _, values in self._values), *(values for _, _, values in self._buffers)]
-        copies += [one.values for one in self._gradients if one.values is not None]
+        copies += [item.values for item in self._gradients if item.values is not None]
         replaced: list[Tensor] = [
             old for module, key, old in self._slots if old is not None and module._parameters.get(key) is not old
         ]
@@ -152,7 +150,7 @@ class ObjectMemento:
             for module, key, _ in self._buffers
             if (buffer := module._buffers.get(key)) is not None
         ]
-        now._gradients = [_gradient(one.tensor) for one in self._gradients]
+        now._gradients = [_gradient(item.tensor) for item in self._gradients]
         now._state = (
             None
             if self._state is None or self._extras.optimizer is None
@@ -163,8 +161,8 @@ class ObjectMemento:
     def _give_back(self) -> None:
         for module, key, old in self._slots:
             module._parameters[key] = old
-        for module, was in self._training:
-            module.training = was
+        for module, previous in self._training:
+            module.training = previous
         for tensor, flag in self._flags:
             tensor.requires_grad_(flag)
         with torch.no_grad():
@@ -174,23 +172,19 @@ class ObjectMemento:
                 buffer = module._buffers.get(key)
                 if buffer is not None:
                     _write(buffer, values)
-            for one in self._gradients:
-                gradient = one.gradient
-                if gradient is not None and one.values is not None:
-                    _write(gradient, one.values)
-                elif one.values is not None:
-                    gradient = one.values.to(one.tensor.device, copy=True)
-                one.tensor.grad = gradient
+            for item in self._gradients:
+                gradient = item.gradient
+                if gradient is not None and item.values is not None:
+                    _write(gradient, item.values)
+                elif item.values is not None:
+                    gradient = item.values.to(item.tensor.device, copy=True)
+                item.tensor.grad = gradient
             for waiting in self._waiting:
                 waiting.turn()
         for field in Extras.__slots__:
             setattr(self._extras, field, getattr(self._old_extras, field))
         if self._state is not None and self._extras.optimizer is not None:
             self._extras.optimizer.load_state_dict(_on_host(self._state))  # a copy: it may take what it is given
-
-    def without(self, name: str) -> ObjectMemento | None:
-        """Nothing is left of it without its object."""
-        return None if name == self.name else self
 
     # --- parts
 
@@ -221,19 +215,13 @@ def before_leaves(objects: Mapping[str, nn.Module | Tensor], given: Mapping[str,
     return images
 
 
-class Element:
+class ElementChange(ObjectChange):
     """One element that was set."""
-
-    kept_bytes = 0
 
     def __init__(self, target: str, index: tuple[int, ...], before: Tensor) -> None:
         """`before` is what stood there, on the CPU, so that every bit of it is known."""
         self._target, self._index, self._before = target, index, before
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The object that holds it."""
-        return (self._target.partition(":")[0],)
+        self.name = target.partition(":")[0]
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Set it to what it was."""
@@ -247,9 +235,76 @@ class Element:
         put(self._before)
         return Undone(touched=self.names, back=lambda: put(now))
 
-    def without(self, name: str) -> Element | None:
-        """Nothing is left of it without its object."""
-        return None if name in self.names else self
+
+_REGISTERS = ("_parameters", "_buffers", "_modules")
+"""The same dictionaries throughout: their tensors change in place."""
+
+
+class LazyModuleMemento:
+    """One lazy module, made while it waits. `turn` exchanges what it is for what it was, and back.
+
+    torch turns it into an ordinary module in place: another class, attributes with sizes, two hooks less, and the same
+    Parameter objects with contents.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._class: type[nn.Module] = type(module)
+        self._state = _state(module)
+        own = (*module._parameters.values(), *module._buffers.values())
+        self.tensors = [tensor for tensor in own if tensor is not None and is_uninitialised(tensor)]
+        """Its parameters and buffers without a shape."""
+        self._others: list[Tensor] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has become an ordinary module."""
+        return any(not is_uninitialised(tensor) for tensor in self.tensors)
+
+    def turn(self) -> None:
+        """Let it be what it was, on the devices where it is now; the second time, what it had become."""
+        if not self._others and not self.is_over:
+            return
+        others = self._others or [_shapeless(tensor) for tensor in self.tensors]
+        for tensor, other in zip(self.tensors, others, strict=True):
+            swap(tensor, other)
+        self._others = others
+        module = self._module
+        now, module_class = _state(module), type(module)
+        module.__class__ = self._class
+        for key in set(vars(module)) - set(self._state) - set(_REGISTERS):
+            del vars(module)[key]
+        for key, value in self._state.items():
+            if isinstance(value, _Hooks):
+                hooks = vars(module).setdefault(key, value.of)
+                hooks.clear()  # the same dictionary: the handles of the hooks know it
+                hooks.update(value.hooks)
+            else:
+                vars(module)[key] = value
+        self._state, self._class = now, module_class
+
+
+class _Hooks:
+    """The contents of a dictionary of hooks."""
+
+    def __init__(self, of: dict[Any, Any]) -> None:
+        self.of, self.hooks = of, dict(of)
+
+
+def _state(module: nn.Module) -> dict[str, Any]:
+    found = {key: value for key, value in vars(module).items() if key not in _REGISTERS}
+    return {
+        key: _Hooks(value) if key.endswith("_hooks") and isinstance(value, dict) else value
+        for key, value in found.items()
+    }
+
+
+def _shapeless(tensor: Tensor) -> Tensor:
+    """A tensor without a shape, where this one is."""
+    kind: Any = UninitializedParameter if isinstance(tensor, nn.Parameter) else UninitializedBuffer
+    made: Tensor = kind(tensor.requires_grad, dtype=tensor.dtype)
+    move_uninitialised(made, torch.device(tensor.device), tensor.dtype)
+    return made
 
 
 def _each_once(tensors: Any) -> Iterator[Tensor]:

@@ -11,8 +11,8 @@ class Timing:
     """A measurement that runs since it was made; on a simulated clock, of what the calling thread does: stop it on the
     same one."""
 
-    def __init__(self, fleet: DeviceRegistry, wall: Callable[[], float], simulated: Sequence[str]) -> None:
-        self._fleet, self._wall = fleet, wall
+    def __init__(self, registry: DeviceRegistry, wall: Callable[[], float], simulated: Sequence[str]) -> None:
+        self._registry, self._wall = registry, wall
         self._devices = simulated
         self._clocks = self._read()
         self._started = wall()
@@ -30,18 +30,18 @@ class Timing:
         return self._read() - self._clocks, wall
 
     def _read(self) -> float:
-        return sum(self._fleet.backend(device).clock_seconds(device) for device in self._devices)
+        return sum(self._registry.backend(device).clock_seconds(device) for device in self._devices)
 
 
 class Meter:
     """Starts measurements on the devices of a fleet."""
 
-    def __init__(self, fleet: DeviceRegistry, wall: Callable[[], float]) -> None:
-        self._fleet, self._wall = fleet, wall
+    def __init__(self, registry: DeviceRegistry, wall: Callable[[], float]) -> None:
+        self._registry, self._wall = registry, wall
 
     def start(self, destinations: Sequence[str], sources: Iterable[str] = ()) -> Timing:
         """Time work that ends on `destinations`; where none of those is simulated, the clocks of simulated sources
         count."""
-        known = {info.id for info in self._fleet.infos() if info.simulated}
+        known = {info.id for info in self._registry.infos() if info.simulated}
         devices = sorted(known.intersection(destinations)) or sorted(known.intersection(sources))
-        return Timing(self._fleet, self._wall, devices)
+        return Timing(self._registry, self._wall, devices)

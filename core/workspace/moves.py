@@ -26,11 +26,11 @@ from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
-from devexplorer.core.workspace.cast_error import cast_losses
+from devexplorer.core.workspace.cast_error import measure_cast_error
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
-from devexplorer.core.workspace.plan import MoveTarget, Plan, TensorOrigin, as_before, uniform
+from devexplorer.core.workspace.plan import MoveTarget, Plan, TensorOrigin, to_origins, uniform
 
 Bind = Callable[[str, Tensor], None]
 """Binds a name of the workspace to a tensor."""
@@ -44,7 +44,7 @@ class Result(NamedTuple):
     """A move that succeeded, and where everything was before it."""
 
     report: MoveReport
-    was: tuple[TensorOrigin, ...]
+    origins: tuple[TensorOrigin, ...]
     rollback: Callable[[], None]
     """Puts the very same tensors back; they are kept alive by it."""
 
@@ -54,22 +54,22 @@ class Mover:
 
     def __init__(
         self,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = methodcaller("commit"),
         place_lazy: PlaceLazy = move_uninitialised,
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._fleet = fleet
+        self._registry = registry
         self._copy, self._commit = copy, commit
         self._place_lazy = place_lazy
-        self._meter = Meter(fleet, wall)
+        self._meter = Meter(registry, wall)
 
     @no_collections()
     def move(
         self,
-        aims: Sequence[MoveTarget],
+        targets: Sequence[MoveTarget],
         device: str,
         dtype: str | None,
         bind: Bind,
@@ -82,39 +82,39 @@ class Mover:
         there follows. Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put
         back.
         """
-        rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
+        rule = uniform(torch.device(device), wanted_dtype(targets, dtype))
         return self._carry_out(
-            Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, progress
+            Plan(rule, self._place_lazy, targets, around=around, bind=bind), targets, device, dtype, progress
         )
 
     @no_collections()
     def restore(
         self,
-        aims: Sequence[MoveTarget],
-        was: Iterable[TensorOrigin],
+        targets: Sequence[MoveTarget],
+        origins: Iterable[TensorOrigin],
         bind: Bind,
         progress: ProgressMonitor = NO_PROGRESS,
         around: Sequence[MoveTarget] = (),
     ) -> Result:
-        """Move every tensor back to where `was` says that it was; several devices stand in `destination` with
+        """Move every tensor back to where `origins` says that it was; the report names several devices with
         commas."""
-        entries = tuple(was)
-        places = ", ".join(sorted({device_id(entry.device) for entry in entries}))
-        plan = Plan(as_before(entries), self._place_lazy, aims, around=around, bind=bind)
-        return self._carry_out(plan, aims, places, None, progress)
+        origins = tuple(origins)
+        places = ", ".join(sorted({device_id(entry.device) for entry in origins}))
+        plan = Plan(to_origins(origins), self._place_lazy, targets, around=around, bind=bind)
+        return self._carry_out(plan, targets, places, None, progress)
 
     def duplicate(
-        self, aims: Sequence[MoveTarget], device: str, dtype: str | None, progress: ProgressMonitor = NO_PROGRESS
+        self, targets: Sequence[MoveTarget], device: str, dtype: str | None, progress: ProgressMonitor = NO_PROGRESS
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
         """Make a second object of each aim on the device; the originals are left as they are, gradients are not
         copied."""
-        rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
-        plan = Plan(rule, self._place_lazy, aims, second=True)
+        rule = uniform(torch.device(device), wanted_dtype(targets, dtype))
+        plan = Plan(rule, self._place_lazy, targets, second=True)
         self._check_fit(plan)
         timing = self._start(plan)
         try:
             self._copy_all(plan, progress, _always_new(self._copy))
-            made = self._second_objects(plan, aims)
+            made = self._second_objects(plan, targets)
             self._synchronize(plan.sizes)
         except BaseException as error:
             for part in plan.parts:
@@ -122,10 +122,10 @@ class Mover:
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
-        return _with_losses(self._report(plan, aims, device, dtype, timing), plan), made
+        return _with_cast_error(self._report(plan, targets, device, dtype, timing), plan), made
 
     def _carry_out(
-        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, progress: ProgressMonitor
+        self, plan: Plan, targets: Sequence[MoveTarget], destination: str, dtype: str | None, progress: ProgressMonitor
     ) -> Result:
         self._check_fit(plan)
         timing = self._start(plan)
@@ -148,8 +148,8 @@ class Mover:
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"the move to {destination} failed", "everything is as it was before") from error
-        report = _with_losses(self._report(plan, aims, destination, dtype, timing), plan)
-        return Result(report, tuple(plan.was()), lambda: self._put_back(plan))
+        report = _with_cast_error(self._report(plan, targets, destination, dtype, timing), plan)
+        return Result(report, tuple(plan.origins()), lambda: self._put_back(plan))
 
     def _put_back(self, plan: Plan) -> None:
         self._forget_weak_references(plan)
@@ -160,7 +160,7 @@ class Mover:
 
     def _check_fit(self, plan: Plan) -> None:
         for device, sizes in plan.sizes.items():
-            check_sizes(sizes, device, self._fleet, "this copy" if plan.second else "this move")
+            check_sizes(sizes, device, self._registry, "this copy" if plan.second else "this move")
 
     def _start(self, plan: Plan) -> Timing:
         """Start the clock when the devices have done what was waiting there: it is no part of the move."""
@@ -168,8 +168,8 @@ class Mover:
         return self._meter.start(list(plan.sizes), plan.sources)
 
     def _synchronize(self, devices: Iterable[str]) -> None:
-        for device in sorted(set(devices).intersection(self._fleet.usable())):  # a source may be gone by now
-            self._fleet.backend(device).synchronize(device)
+        for device in sorted(set(devices).intersection(self._registry.usable())):  # a source may be gone by now
+            self._registry.backend(device).synchronize(device)
 
     def _copy_all(self, plan: Plan, progress: ProgressMonitor, copy: Copy) -> None:
         done = 0
@@ -186,7 +186,7 @@ class Mover:
                 part.copy(copy)
                 done += weight
 
-    def _second_objects(self, plan: Plan, aims: Sequence[MoveTarget]) -> list[nn.Module | Tensor]:
+    def _second_objects(self, plan: Plan, targets: Sequence[MoveTarget]) -> list[nn.Module | Tensor]:
         """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated
         twice."""
         memo: dict[int, Any] = {}
@@ -198,7 +198,10 @@ class Mover:
                 second = deep.deepcopy(part.tensor)
                 self._place_lazy(second, part.wanted.device, part.wanted.dtype)
             memo[id(part.tensor)] = second
-        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep_copy(aim.thing, memo) for aim in aims]
+        return [
+            memo[id(target.thing)] if isinstance(target.thing, Tensor) else deep_copy(target.thing, memo)
+            for target in targets
+        ]
 
     def _forget_weak_references(self, plan: Plan) -> None:
         """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""
@@ -210,12 +213,12 @@ class Mover:
             module._init_flat_weights()
 
     def _report(
-        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, timing: Timing
+        self, plan: Plan, targets: Sequence[MoveTarget], destination: str, dtype: str | None, timing: Timing
     ) -> MoveReport:
         seconds, wall = timing.stop()
         copied = plan.copied_bytes
         return MoveReport(
-            objects=tuple(aim.title for aim in aims),
+            objects=tuple(target.title for target in targets),
             source=tuple(sorted(plan.sources)) or tuple(sorted(plan.before)),
             destination=destination,
             dtype=None if dtype is None else dtype_name(torch_dtype(dtype)),
@@ -239,17 +242,17 @@ class Mover:
         )
 
 
-def _with_losses(report: MoveReport, plan: Plan) -> MoveReport:
+def _with_cast_error(report: MoveReport, plan: Plan) -> MoveReport:
     """The report with what the casts lost; counted when the clock of the move has stopped."""
-    losses = cast_losses(plan.parts) if plan.lossy else None
-    return report if losses is None else msgspec.structs.replace(report, losses=losses)
+    error = measure_cast_error(plan.parts) if plan.lossy else None
+    return report if error is None else msgspec.structs.replace(report, losses=error)
 
 
-def wanted_dtype(aims: Sequence[MoveTarget], dtype: str | None) -> torch.dtype | None:
+def wanted_dtype(targets: Sequence[MoveTarget], dtype: str | None) -> torch.dtype | None:
     """The dtype asked for; models refuse integers."""
     if dtype is None:
         return None
-    models = any(isinstance(aim.thing, nn.Module) for aim in aims)
+    models = any(isinstance(target.thing, nn.Module) for target in targets)
     return model_dtype(dtype) if models else torch_dtype(dtype)
 
 

@@ -58,13 +58,13 @@ class Removed:
         return self
 
 
-def park(workspace: Workspace, mover: Mover, name: str) -> Removed:
+def offload(workspace: Workspace, mover: Mover, name: str) -> Removed:
     """Bring an object that is about to be removed to the CPU; raises `DevExplorerError` where that cannot be done.
 
     What it shares with other objects stays where it is: moving it would move their tensors, and would free nothing.
     """
     thing, extras = workspace.get(name), workspace.extras(name)
-    kept = parked_bytes(thing, extras)
+    kept = offloaded_bytes(thing, extras)
     if isinstance(thing, Tensor):
         if not (thing.is_leaf or _all_on_cpu(thing)):
             raise BadInput(
@@ -89,37 +89,37 @@ def park(workspace: Workspace, mover: Mover, name: str) -> Removed:
             continue
         there.setdefault(id(tensor), []).append((name, path))
         own[id(tensor)] = tensor
-    goal = tuple(TensorOrigin(tuple(keys), torch.device("cpu"), own[one].dtype) for one, keys in there.items())
+    goal = tuple(TensorOrigin(tuple(keys), torch.device("cpu"), own[item].dtype) for item, keys in there.items())
     with ExitStack() as taken_back:
-        was: tuple[TensorOrigin, ...] = ()
+        origins: tuple[TensorOrigin, ...] = ()
         if any(tensor.device.type != "cpu" for tensor in own.values()):
-            aim = MoveTarget(name, "", thing)
-            moved = mover.restore([aim], goal, lambda name, tensor: None, NO_PROGRESS, [aim])
+            target = MoveTarget(name, "", thing)
+            moved = mover.restore([target], goal, lambda name, tensor: None, NO_PROGRESS, [target])
             taken_back.callback(moved.rollback)
-            was = moved.was
+            origins = moved.origins
         state = []
         for holder, key, value in _state_elsewhere(extras):
             taken_back.callback(holder.__setitem__, key, value)
             holder[key] = value.to("cpu")
             state.append((holder, key, value.device))
         taken_back.pop_all()
-        return Removed(name, thing, extras, kept, was, state=tuple(state))
+        return Removed(name, thing, extras, kept, origins, state=tuple(state))
 
 
-def parked_bytes(thing: nn.Module | Tensor, extras: Extras) -> int:
+def offloaded_bytes(thing: nn.Module | Tensor, extras: Extras) -> int:
     """What keeping a removed object takes."""
     return sum(storages_of(thing).values()) + sum(tensor.nbytes for tensor in extras.tensors())
 
 
-def unpark(mover: Mover, removed: Removed, progress: ProgressMonitor) -> tuple[nn.Module | Tensor, Callable[[], None]]:
+def restore(mover: Mover, removed: Removed, progress: ProgressMonitor) -> tuple[nn.Module | Tensor, Callable[[], None]]:
     """The object on its devices again, and how to take that back."""
     thing = removed.thing
     if isinstance(thing, Tensor):
         return (thing if removed.device is None else _copied(thing, removed.device)), lambda: None
     with ExitStack() as taken_back:
         if removed.back:
-            aim = MoveTarget(removed.name, "", thing)
-            moved = mover.restore([aim], removed.back, lambda name, tensor: None, progress, [aim])
+            target = MoveTarget(removed.name, "", thing)
+            moved = mover.restore([target], removed.back, lambda name, tensor: None, progress, [target])
             taken_back.callback(moved.rollback)
         for state, key, device in removed.state:
             taken_back.callback(state.__setitem__, key, state[key])
@@ -155,4 +155,4 @@ def _named(thing: nn.Module | Tensor) -> list[Tensor]:
 
 def _all_on_cpu(tensor: Tensor) -> bool:
     """Whether a result and every leaf that it came from are on the CPU."""
-    return all(device_id(one.device) == "cpu" for one in (tensor, *leaves_below(tensor)))
+    return all(device_id(item.device) == "cpu" for item in (tensor, *leaves_below(tensor)))

@@ -49,7 +49,7 @@ def _cut(tensors: list[Tensor], limit: int) -> Iterator[tuple[Tensor, ...]]:
     elif first.numel() <= limit:
         yield tuple(tensor.reshape(-1) for tensor in tensors)
     else:
-        axis = max(range(first.dim()), key=lambda one: first.shape[one])
+        axis = max(range(first.dim()), key=lambda item: first.shape[item])
         rows = max(1, limit // (first.numel() // first.shape[axis]))
         for parts in zip(*(tensor.split(rows, axis) for tensor in tensors), strict=True):
             yield from _cut(list(parts), limit)

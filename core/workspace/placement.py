@@ -171,10 +171,10 @@ class _Walk:
         identity = id(module)
         if identity in self._open:  # a module that holds itself: state_dict would never end either
             return
-        rows, outer, at = self._rows, self._branch, len(self._rows)
-        first = self._first.setdefault(identity, at)
+        rows, outer, index = self._rows, self._branch, len(self._rows)
+        first = self._first.setdefault(identity, index)
         around = outer if outer is not None and (registered or not outer.registered) else None
-        branch = _Branch(path, name, module, depth, registered, None if first == at else rows[first].path, around)
+        branch = _Branch(path, name, module, depth, registered, None if first == index else rows[first].path, around)
         rows.append(branch)
         self._branch = branch
         self._open.add(identity)
@@ -222,11 +222,11 @@ class _Walk:
             leaf = tensor.is_leaf
             storage = storage_address(tensor)
         rows, identity = self._rows, id(tensor)
-        at = len(rows)
-        first = self._first.setdefault(identity, at)
+        index = len(rows)
+        first = self._first.setdefault(identity, index)
         branch = self._branch
         counted = branch is not None and counts and branch.registered == registered
-        if first == at:
+        if first == index:
             tied_to = None
             if registered:
                 place.bytes += nbytes
@@ -285,26 +285,26 @@ class _Walk:
                 )
 
     def _counts_again(
-        self, first: Row | _Branch, at: int, branch: _Branch, identity: int, nbytes: int, elements: int
+        self, first: Row | _Branch, index: int, branch: _Branch, identity: int, nbytes: int, elements: int
     ) -> bool:
         """Whether a tensor that has a row already is new to this module; sees to it that it counts once in the modules
         around both."""
-        counted_in = [*self._innermost(first, at), *self._counted_again.get(identity, ())]
-        already = {id(one) for start in counted_in for one in start.chain()}
+        counted_in = [*self._innermost(first, index), *self._counted_again.get(identity, ())]
+        already = {id(item) for start in counted_in for item in start.chain()}
         if id(branch) in already:
             return False
         self._counted_again.setdefault(identity, []).append(branch)
-        common = next((one for one in branch.chain() if id(one) in already), None)
+        common = next((item for item in branch.chain() if id(item) in already), None)
         if common is not None:  # it will arrive there from below a second time
             common.bytes -= nbytes
             common.elements -= elements
         return True
 
-    def _innermost(self, row: Row | _Branch, at: int) -> list[_Branch]:
+    def _innermost(self, row: Row | _Branch, index: int) -> list[_Branch]:
         """The module that holds the tensor of an earlier row, where it counts in that."""
-        while at > 0:
-            at -= 1
-            before = self._rows[at]
+        while index > 0:
+            index -= 1
+            before = self._rows[index]
             if isinstance(before, _Branch) and before.depth < row.depth:
                 return [before] if before.registered == row.registered else []
         return []

@@ -91,15 +91,15 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
     return rule
 
 
-def as_before(entries: Iterable[TensorOrigin]) -> Rule:
+def to_origins(origins: Iterable[TensorOrigin]) -> Rule:
     """Every tensor back to where it was."""
-    known = {key: was for was in entries for key in was.keys}
+    known = {key: origin for origin in origins for key in origin.keys}
 
     def rule(key: Key, tensor: Tensor) -> Wanted | None:
-        was = known.get(key)
-        if was is None:
+        origin = known.get(key)
+        if origin is None:
             return None
-        return Wanted(was.device, was.dtype, was.kept, was.kept_gradient)
+        return Wanted(origin.device, origin.dtype, origin.kept, origin.kept_gradient)
 
     return rule
 
@@ -155,7 +155,7 @@ class Plan:
         self,
         rule: Rule,
         place_lazy: PlaceLazy,
-        aims: Sequence[MoveTarget],
+        targets: Sequence[MoveTarget],
         *,
         around: Sequence[MoveTarget] = (),
         bind: Callable[[str, Tensor], None] = lambda name, tensor: None,
@@ -164,7 +164,7 @@ class Plan:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
         # A path into a model may be one of several to the same module, so the names of what is there have to be looked
         # up.
-        self._holders = Holders(around or aims, _ids(aims) if any(aim.path for aim in aims) else None)
+        self._holders = Holders(around or targets, _ids(targets) if any(target.path for target in targets) else None)
         self.second = second
         """True: second objects are made, of everything, also of what is on the device already; gradients are left
         out."""
@@ -184,14 +184,14 @@ class Plan:
         with (
             torch._C.DisableTorchFunctionSubclass()
         ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
-            for aim in aims:
-                self._add(aim)
+            for target in targets:
+                self._add(target)
 
-    def _add(self, aim: MoveTarget) -> None:
-        if isinstance(aim.thing, Tensor):
-            self._tensor(aim.name, aim.thing)
+    def _add(self, target: MoveTarget) -> None:
+        if isinstance(target.thing, Tensor):
+            self._tensor(target.name, target.thing)
         else:
-            self._module(aim, aim.thing)
+            self._module(target, target.thing)
 
     def _tensor(self, name: str, tensor: Tensor) -> None:
         key = (name, "")
@@ -201,22 +201,22 @@ class Plan:
             self.keys.append((key,))
             self.parts.append(NamePart(name, tensor, found[0], self._bind))
 
-    def _module(self, aim: MoveTarget, root: nn.Module) -> None:
-        modules = named_modules(root, aim.path)
-        refuse_dispatched(aim.title, modules)
+    def _module(self, target: MoveTarget, root: nn.Module) -> None:
+        modules = named_modules(root, target.path)
+        refuse_dispatched(target.title, modules)
         known = RegisteredIds(modules)
         for path, module in modules:
             prefix = f"{path}." if path else ""
             for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    self._parameter((aim.name, prefix + name), parameter)
+                    self._parameter((target.name, prefix + name), parameter)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    self._buffer((aim.name, prefix + name), buffer, (module, name))
+                    self._buffer((target.name, prefix + name), buffer, (module, name))
             if isinstance(module, nn.RNNBase):
                 self.recurrent.append(module)
             for name, thing in unregistered(module, known):
-                self._left_behind((aim.name, prefix + name), thing)
+                self._left_behind((target.name, prefix + name), thing)
 
     def _parameter(self, key: Key, parameter: Tensor) -> None:
         found = self._wanted(key, parameter)
@@ -345,12 +345,12 @@ class Plan:
         """Bytes that were copied; call it after the parts were."""
         return sum(part.copied_bytes for part in self.parts)
 
-    def was(self) -> list[TensorOrigin]:
+    def origins(self) -> list[TensorOrigin]:
         """Where everything was; call it after the parts are committed."""
-        return [_was(keys, part) for keys, part in zip(self.keys, self.parts, strict=True)]
+        return [_origin(keys, part) for keys, part in zip(self.keys, self.parts, strict=True)]
 
 
-def _was(keys: tuple[Key, ...], part: Part) -> TensorOrigin:
+def _origin(keys: tuple[Key, ...], part: Part) -> TensorOrigin:
     """Originals are kept where moving back would not restore them: after a cast that loses, or when autograd holds them
     anyway."""
     if isinstance(part, LazyPart):
@@ -374,11 +374,11 @@ def _detached(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor is None or type(tensor) is Tensor else tensor.detach()
 
 
-def _ids(aims: Sequence[MoveTarget]) -> set[int]:
+def _ids(targets: Sequence[MoveTarget]) -> set[int]:
     """`id()` of every registered tensor in parts of models."""
     ids: set[int] = set()
-    for aim in aims:
-        for _, module in named_modules(aim.thing) if isinstance(aim.thing, nn.Module) else ():
+    for target in targets:
+        for _, module in named_modules(target.thing) if isinstance(target.thing, nn.Module) else ():
             ids.update(map(id, module._parameters.values()))
             ids.update(map(id, module._buffers.values()))
     return ids

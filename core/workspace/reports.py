@@ -68,7 +68,7 @@ class Edited(NamedTuple):
     """One element that was set."""
 
     target: str
-    at: tuple[int, ...]
+    position: tuple[int, ...]
     before: float
     after: float
     also: tuple[str, ...]

@@ -8,7 +8,7 @@ from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.models import samples
 from devexplorer.core.models.run import Operand
 from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.runner import LAZY_SEED
+from devexplorer.core.workspace.runs import LAZY_SEED
 
 INPUTS = "_inputs"
 """What a sample input is called; no object can have this name."""
@@ -35,7 +35,7 @@ def sample(model: str, inputs: Sequence[Operand], source: str | None) -> list[st
             "",
             f"{INPUTS} = samples.sample_for({model}, {quoted(source or '')})",
         ]
-    shapes = ",".join(f"{'x'.join(map(str, one.shape)) or 'scalar'}:{one.dtype}" for one in inputs)
+    shapes = ",".join(f"{'x'.join(map(str, item.shape)) or 'scalar'}:{item.dtype}" for item in inputs)
     return [
         "from devexplorer.core.models.inputs import sample_inputs",
         "",

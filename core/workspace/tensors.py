@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.models.casts import dtype_name, torch_dtype
+from devexplorer.core.models.run import operand
 from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.reports import CombineFailed
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")
 """Fills that take a shape."""
@@ -36,40 +39,40 @@ class Made(NamedTuple):
     fell_back: str | None = None
 
 
-def try_gpu(fleet: DeviceRegistry, index: int = 0) -> tuple[str, str | None]:
+def try_gpu(registry: DeviceRegistry, index: int = 0) -> tuple[str, str | None]:
     """The accelerator with that number, or `cpu` and the reason."""
-    found = accelerators(fleet)
+    found = accelerators(registry)
     if 0 <= index < len(found):
         return found[index], None
     there = f"there are {len(found)} ({', '.join(found)})" if found else "there is none"
-    return "cpu", f"there is no GPU with the number {index} here, {there}; the CPU is used instead"
+    return "cpu", f"there is no GPU {index} here, {there}; the CPU is used instead"
 
 
-def try_all_gpus(fleet: DeviceRegistry) -> list[str]:
+def try_all_gpus(registry: DeviceRegistry) -> list[str]:
     """Every accelerator, or the CPU when there is none."""
-    return accelerators(fleet) or ["cpu"]
+    return accelerators(registry) or ["cpu"]
 
 
-def accelerators(fleet: DeviceRegistry) -> list[str]:
+def accelerators(registry: DeviceRegistry) -> list[str]:
     """Every usable device that is not the CPU."""
-    return [info.id for info in fleet.infos() if info.usable and info.kind != "cpu"]
+    return [info.id for info in registry.infos() if info.usable and info.kind != "cpu"]
 
 
-def choose_device(fleet: DeviceRegistry, text: str, fall_back: bool) -> tuple[str, str | None]:
+def choose_device(registry: DeviceRegistry, text: str, fall_back: bool) -> tuple[str, str | None]:
     """The device that `text` means; with `fall_back` the CPU, and the reason, when there is no such device."""
-    if fall_back and parse_device(text) not in fleet.usable():
+    if fall_back and parse_device(text) not in registry.usable():
         return "cpu", f"there is no device '{parse_device(text)}' here; the CPU is used instead"
-    return fleet.choose(text), None
+    return registry.choose(text), None
 
 
-def make(command: NewTensor, fleet: DeviceRegistry) -> Made:
+def make(command: NewTensor, registry: DeviceRegistry) -> Made:
     """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is
     known to fit."""
     findings: list[str] = []
     virtual_helps = False
     device, fell_back, dtype = "cpu", None, None
     try:
-        device, fell_back = choose_device(fleet, command.device, command.fall_back)
+        device, fell_back = choose_device(registry, command.device, command.fall_back)
     except BadInput as error:
         findings += error.findings
         virtual_helps = error.virtual_helps
@@ -82,16 +85,16 @@ def make(command: NewTensor, fleet: DeviceRegistry) -> Made:
         raise BadInput(*findings, virtual_helps=virtual_helps)
     try:
         if command.fill == "text":
-            tensor = _from_text(command.text, dtype, device, fleet)
+            tensor = _from_text(command.text, dtype, device, registry)
         elif command.fill == "file":
-            tensor = _from_file(Path(command.text), dtype, device, fleet)
+            tensor = _from_file(Path(command.text), dtype, device, registry)
         else:
-            tensor = _filled(command, dtype, device, fleet)
+            tensor = _filled(command, dtype, device, registry)
     except (
         RuntimeError,
         NotImplementedError,
     ) as error:  # a dtype that PyTorch cannot fill so, or memory that is gone after all
-        raise BadInput(f"PyTorch refused: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"PyTorch refused: {first_line(error)}") from error
     return Made(tensor.requires_grad_() if command.requires_grad else tensor, device, fell_back)
 
 
@@ -103,7 +106,7 @@ def _wrong(command: NewTensor, dtype: torch.dtype | None) -> list[str]:
     if command.fill in SHAPED:
         findings += _wrong_shape(command.shape)
     if command.fill == "arange" and len(command.shape) > 1:
-        findings.append("arange counts in one dimension; give one size")
+        findings.append("arange has one dimension; give one size")
     if command.fill in ("rand", "randn") and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         findings.append(f"{command.fill} gives fractions, which {dtype_name(dtype)} cannot hold; take float32")
     if command.requires_grad and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -118,21 +121,21 @@ def _wrong_shape(shape: Sequence[int]) -> list[str]:
     return findings
 
 
-def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: DeviceRegistry) -> None:
+def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, registry: DeviceRegistry) -> None:
     """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
-    check_sizes([math.prod(shape) * dtype.itemsize], device, fleet, "this tensor")
+    check_sizes([math.prod(shape) * dtype.itemsize], device, registry, "this tensor")
 
 
-def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
+def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, registry: DeviceRegistry) -> Tensor:
     shape = command.shape
     if command.fill == "arange":
         count = shape[0] if shape else 1
         if dtype is None:
             dtype = torch.float32 if command.requires_grad else torch.int64
-        check_fits((count,), dtype, device, fleet)
+        check_fits((count,), dtype, device, registry)
         return torch.arange(count, dtype=dtype, device=device)
     dtype = dtype or torch.float32
-    check_fits(shape, dtype, device, fleet)
+    check_fits(shape, dtype, device, registry)
     if command.fill in ("ones", "zeros"):
         return (torch.ones if command.fill == "ones" else torch.zeros)(shape, dtype=dtype, device=device)
     own = (
@@ -143,7 +146,7 @@ def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: D
     return draw(shape, dtype=dtype, device=own, generator=generator).to(device)
 
 
-def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
+def _from_text(text: str, dtype: torch.dtype | None, device: str, registry: DeviceRegistry) -> Tensor:
     hint = "write numbers like [[1, 2], [3.5, 4]]"
     if len(text) > TEXT_LIMIT:
         raise BadInput(
@@ -152,15 +155,15 @@ def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: DeviceR
     try:
         values = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        raise BadInput(f"the text is no list of numbers; {hint}") from None
+        raise BadInput(f"the text is not a list of numbers; {hint}") from None
     if not _numbers_only(values):
-        raise BadInput(f"the text holds something else than numbers in lists, or an empty list; {hint}")
+        raise BadInput(f"the text must hold numbers in lists, and no list may be empty; {hint}")
     try:
         tensor = torch.tensor(values, dtype=dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        reason = "the lists are not equally long" if isinstance(error, ValueError) else str(error).splitlines()[0]
+        reason = "the lists differ in length" if isinstance(error, ValueError) else first_line(error)
         raise BadInput(f"these numbers do not make a tensor: {reason}") from None
-    check_fits(tensor.shape, tensor.dtype, device, fleet)
+    check_fits(tensor.shape, tensor.dtype, device, registry)
     return tensor.to(device)
 
 
@@ -170,10 +173,10 @@ def _numbers_only(values: Any, depth: int = 0) -> bool:
     return isinstance(values, (bool, int, float, complex))
 
 
-def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
+def _from_file(path: Path, dtype: torch.dtype | None, device: str, registry: DeviceRegistry) -> Tensor:
     array = read_array(path)
     kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
-    check_fits(array.shape, dtype or kind, device, fleet)
+    check_fits(array.shape, dtype or kind, device, registry)
     return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)
 
 
@@ -188,12 +191,12 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
         reason = (
             "it holds Python objects, which are never loaded"
             if "object" in str(error).lower()
-            else "it is no .npy file of numbers"
+            else "it is not a .npy file of numbers"
         )
         raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()
-        raise BadInput(f"'{path}' is an archive of several arrays (.npz); take a .npy file with one")
+        raise BadInput(f"'{path}' is an archive of several arrays (.npz); choose a .npy file with one")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     try:
@@ -204,3 +207,25 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
     if findings:
         raise BadInput(f"'{path}' has the shape {array.shape}", *findings)
     return np.asarray(array)
+
+
+# --- operators
+
+Operator = Callable[[Any, Any], Any]
+_OPERATORS: Mapping[str, Operator] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "@": operator.matmul}
+
+
+def checked_operator(sign: str) -> Operator:
+    """What the sign means; `BadInput` names those that there are."""
+    if sign not in _OPERATORS:
+        raise BadInput(f"there is no operator '{sign}'; there are {' '.join(_OPERATORS)}")
+    return _OPERATORS[sign]
+
+
+def applied(known: Operator, left: tuple[str, Tensor], right: tuple[str, Tensor]) -> Tensor:
+    """The result for two named tensors; raises `CombineFailed` with where they are."""
+    try:
+        result: Tensor = known(left[1], right[1])
+    except RuntimeError as error:
+        raise CombineFailed(first_line(error), left=operand(*left), right=operand(*right)) from error
+    return result

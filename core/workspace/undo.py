@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from devexplorer.core.records.messages import Command, UndoState
-from devexplorer.core.workspace.changes import Change, Hosting, total_kept
+from devexplorer.core.workspace.changes import Change, MovableToHost, total_kept
 
 BUDGET_BYTES = 1 << 30
 """Bytes that are kept alive for undo; the oldest changes leave first."""
@@ -94,7 +94,8 @@ class UndoStack:
         """An object was removed: what is kept of it goes to the host's memory."""
         self._entries = [
             replace(
-                entry, changes=tuple(one.hosted(name) if isinstance(one, Hosting) else one for one in entry.changes)
+                entry,
+                changes=tuple(item.hosted(name) if isinstance(item, MovableToHost) else item for item in entry.changes),
             )
             for entry in self._entries
         ]
@@ -104,7 +105,7 @@ class UndoStack:
         well."""
         kept: list[Entry] = []
         for entry in self._entries:
-            left = tuple(one for change in entry.changes if (one := change.without(name)) is not None)
+            left = tuple(item for change in entry.changes if (item := change.without(name)) is not None)
             if left:
                 kept.append(replace(entry, changes=left))
         self._entries = kept

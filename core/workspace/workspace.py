@@ -37,20 +37,20 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace import running, tensors
+from devexplorer.core.workspace import runs, tensors
 from devexplorer.core.workspace.changes import Change, CreateChange, MoveChange, Undone
-from devexplorer.core.workspace.combining import applied, checked_operator
-from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.history import History
-from devexplorer.core.workspace.mementos import Element, ObjectMemento
+from devexplorer.core.workspace.lookup import checked_index, leaf, lookup, resolve_target
+from devexplorer.core.workspace.mementos import ElementChange, ObjectMemento
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.offload import Removed, park, parked_bytes, unpark
+from devexplorer.core.workspace.offload import Removed, offload, offloaded_bytes, restore
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import MoveTarget, TensorOrigin
 from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
-from devexplorer.core.workspace.runner import Runner
+from devexplorer.core.workspace.runs import Runner
+from devexplorer.core.workspace.tensors import applied, checked_operator
 from devexplorer.core.workspace.undo import BUDGET_BYTES
 
 
@@ -59,16 +59,16 @@ class Workspace:
 
     def __init__(
         self,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         *,
         mover: Mover | None = None,
         undo_budget_bytes: int = BUDGET_BYTES,
         wall: Callable[[], float] = time.perf_counter,
         explain: Explain | None = None,
     ) -> None:
-        self.fleet = fleet
-        self._mover = mover or Mover(fleet, wall=wall)
-        self.runner = Runner(fleet, Meter(fleet, wall), explain)
+        self.registry = registry
+        self._mover = mover or Mover(registry, wall=wall)
+        self.runner = Runner(registry, Meter(registry, wall), explain)
         """Runs models, for commands that say themselves what that changed."""
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
@@ -88,7 +88,7 @@ class Workspace:
 
     def get(self, name: str) -> nn.Module | Tensor:
         """The live object behind a name."""
-        return found(self._objects, name)
+        return lookup(self._objects, name)
 
     def extras(self, name: str) -> Extras:
         """What is known about an object beside itself; to be changed in place."""
@@ -109,23 +109,23 @@ class Workspace:
         for name in gone:
             self.get(name)
         gone = tuple(dict.fromkeys(gone))
-        parked: list[Removed] = []
+        offloaded: list[Removed] = []
         why = ""
-        if self.history.fits(sum(parked_bytes(self.get(name), self._extras[name]) for name in gone)):
+        if self.history.fits(sum(offloaded_bytes(self.get(name), self._extras[name]) for name in gone)):
             try:
-                parked = [park(self, self._mover, name) for name in gone]
+                offloaded = [offload(self, self._mover, name) for name in gone]
             except (DevExplorerError, RuntimeError, MemoryError) as error:
                 why = first_line(error)
-        if parked:
+        if offloaded:
             self.drop(gone)
             for name in gone:
                 self.history.host(name)
-            self.changed(f"the removal of {_list(gone)}", *parked, command=command or Remove(names=gone))
+            self.changed(f"the removal of {_list(gone)}", *offloaded, command=command or Remove(names=gone))
         else:
             self.history.gone(gone, why)
             self.drop(gone)
         gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
-        return sum(one.kept_bytes for one in parked)
+        return sum(item.kept_bytes for item in offloaded)
 
     def drop(self, gone: Sequence[str]) -> Callable[[], None]:
         """Take names away; returns what gives them back."""
@@ -191,7 +191,7 @@ class Workspace:
         except BadInput as error:
             findings += error.findings
         try:
-            device = self.fleet.choose(command.device)
+            device = self.registry.choose(command.device)
         except BadInput as error:
             findings += error.findings
             helps = error.virtual_helps
@@ -207,7 +207,7 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         name = name or names.unique_name(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
-            check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.fleet, "this model")
+            check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.registry, "this model")
         started = self._wall()
         progress.report(0.0, f"building {recipe.name}")
         model = samples.build(recipe.name, command.seed)
@@ -220,7 +220,7 @@ class Workspace:
     def tensor(self, command: NewTensor) -> Created:
         """Create a named tensor."""
         stem = "x" if command.name is None else names.checked_name(command.name, self._objects)
-        made = tensors.make(command, self.fleet)
+        made = tensors.make(command, self.registry)
         name = self.add(names.unique_name(stem, self._objects), made.tensor)
         self.changed(f"the new tensor {name}", CreateChange((name,)), command=command)
         return Created(name, made.device, made.fell_back)
@@ -244,18 +244,18 @@ class Workspace:
     def move(self, command: Move, progress: ProgressMonitor = NO_PROGRESS) -> MoveReport:
         """Move or copy objects and parts of models, all or none; one undo takes all of it back."""
         findings: list[str] = []
-        aims: list[MoveTarget] = []
+        targets: list[MoveTarget] = []
         helps = False
         device = ""
-        for target in dict.fromkeys(command.targets):
+        for title in dict.fromkeys(command.targets):
             try:
-                aims.append(self.aim(target))
+                targets.append(self.target(title))
             except BadInput as error:
                 findings += error.findings
         if not command.targets:
             findings.append("nothing is selected; choose one or more objects to move")
         try:
-            device = self.fleet.choose(command.device)
+            device = self.registry.choose(command.device)
         except BadInput as error:
             findings += error.findings
             helps = error.virtual_helps
@@ -263,35 +263,37 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         try:
             return (
-                self._copy(aims, device, command, progress)
+                self._copy(targets, device, command, progress)
                 if command.copy
-                else self._move(aims, device, command, progress)
+                else self._move(targets, device, command, progress)
             )
         finally:
-            self.publish(*(aim.name for aim in aims))
+            self.publish(*(target.name for target in targets))
 
-    def _move(self, aims: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
-        around = self._around(list(dict.fromkeys(aim.name for aim in aims)))
-        result = self._mover.move(aims, device, command.dtype, self._bind, progress, around)
+    def _move(self, targets: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
+        around = self._around(list(dict.fromkeys(target.name for target in targets)))
+        result = self._mover.move(targets, device, command.dtype, self._bind, progress, around)
         report = result.report
         if report.already_there:
             return report
         title = f"the move of {_list(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
         if report.kind == "cast":
             title = f"the cast of {_list(report.objects)} to {report.dtype}"
-        self.changed(title, MoveChange(result.was), command=command)
+        self.changed(title, MoveChange(result.origins), command=command)
         return _with_kept(report, self.history.kept_bytes)
 
-    def _copy(self, aims: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
-        report, made = self._mover.duplicate(aims, device, command.dtype, progress)
+    def _copy(self, targets: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
+        report, made = self._mover.duplicate(targets, device, command.dtype, progress)
         created: list[str] = []
-        for aim, thing in zip(aims, made, strict=True):
+        for target, thing in zip(targets, made, strict=True):
             stem = names.unique_name(
-                f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects
+                f"{target.name}-{target.path.rpartition('.')[2]}" if target.path else target.name, self._objects
             )
-            own = self._extras[aim.name]
+            own = self._extras[target.name]
             created.append(
-                self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed))
+                self.add(
+                    stem, thing, None if target.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed)
+                )
             )
         self.changed(f"the copy of {_list(report.objects)} to {device}", CreateChange(tuple(created)), command=command)
         return _with_kept(report, self.history.kept_bytes, tuple(created))
@@ -314,11 +316,11 @@ class Workspace:
         name = placed[0].name
         try:
             for device in dict.fromkeys(devices.values()):
-                aims = [aim for aim in placed if devices[aim.title] == device]
-                result = self._mover.move(aims, device, None, self._bind, progress, self._around([name]))
+                targets = [target for target in placed if devices[target.title] == device]
+                result = self._mover.move(targets, device, None, self._bind, progress, self._around([name]))
                 reports.append(result.report)
                 if not result.report.already_there:
-                    changes.append(MoveChange(result.was))
+                    changes.append(MoveChange(result.origins))
         except BaseException:
             for change in reversed(changes):
                 change.undo(self, NO_PROGRESS)
@@ -359,11 +361,11 @@ class Workspace:
         return command, undone._replace(report=_with_kept(undone.report, self.history.kept_bytes))
 
     def move_back(
-        self, moved: Sequence[str], was: Sequence[TensorOrigin], progress: ProgressMonitor
+        self, moved: Sequence[str], origins: Sequence[TensorOrigin], progress: ProgressMonitor
     ) -> tuple[MoveReport, Callable[[], None]]:
         """Move tensors to where they were; returns what puts them where they are now."""
-        aims = [self.aim(name) for name in moved]
-        result = self._mover.restore(aims, was, self._bind, progress, self._around(moved))
+        targets = [self.target(name) for name in moved]
+        result = self._mover.restore(targets, origins, self._bind, progress, self._around(moved))
         self.publish(*moved)
 
         def put_back() -> None:
@@ -374,7 +376,7 @@ class Workspace:
 
     def restore_removed(self, removed: Removed, progress: ProgressMonitor) -> Callable[[], None]:
         """Give an object that was removed its name and its devices again; returns what takes both away."""
-        thing, aside = unpark(self._mover, removed, progress)
+        thing, aside = restore(self._mover, removed, progress)
         self._objects[removed.name], self._extras[removed.name] = thing, removed.extras
         self.publish(removed.name)
 
@@ -392,11 +394,11 @@ class Workspace:
 
     def forward(self, command: Forward) -> Ran:
         """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
-        return running.forward(self, command)
+        return runs.forward(self, command)
 
     def backward(self, command: Backward) -> Ran:
         """Forward, sum, backward: gradients are added to those that are there."""
-        return running.backward(self, command)
+        return runs.backward(self, command)
 
     def edit(self, command: EditElement) -> Edited:
         """Set one element in place; every name of a tied tensor sees it."""
@@ -405,7 +407,7 @@ class Workspace:
         refuse_value(tensor.dtype, command.value)
         try:
             with torch.no_grad():
-                element = Element(command.target, index, tensor[index].detach().to("cpu", copy=True))
+                element = ElementChange(command.target, index, tensor[index].detach().to("cpu", copy=True))
                 before = tensor[index].item()
                 tensor[index] = command.value
                 after = tensor[index].item()
@@ -420,9 +422,9 @@ class Workspace:
 
     # finding
 
-    def aim(self, target: str) -> MoveTarget:
+    def target(self, title: str) -> MoveTarget:
         """What `name` or `name:path` means, where the path is that of a module."""
-        return aimed(self._objects, target)
+        return resolve_target(self._objects, title)
 
     def leaf(self, target: str) -> tuple[Tensor, tuple[str, ...]]:
         """The tensor, parameter or buffer that a target means, and the other paths of the very same one."""

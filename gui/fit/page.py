@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout
 
 from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.models.shapes import parse_input_shapes
@@ -20,7 +21,7 @@ from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.bars import BarDelegate
 from devexplorer.gui.fit.details import FitDetails
-from devexplorer.gui.fit.rows import COLUMNS, MEMORY, OPTIMIZERS, caption, fit_rows
+from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.fit.table import CardsTable
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
@@ -80,7 +81,7 @@ class FitPanel(ExperimentPage):
         self.train = QCheckBox("Train")
         self.train.setToolTip("Forward, backward and a step of the optimizer; otherwise a forward without gradients")
         self.train.setChecked(True)
-        self.optimizer = Choice("Optimizer", [(kind, words, "") for kind, words in OPTIMIZERS.items()])
+        self.optimizer = Choice("Optimizer", [(kind, known.title, "") for kind, known in OPTIMIZERS.items()])
         self.optimizer.choose("adamw")
         self.checkpointing = QCheckBox("Checkpointing")
         self.cards_edit = MenuEdit(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, sentence
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.records.planner import Fit, FitBytes, FitReport
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
@@ -13,8 +14,6 @@ from devexplorer.gui.widgets.theme import Theme
 GIB: Final = 1 << 30
 MANY: Final = 10
 """From so many times the capacity on, a share is told in times and not in per cent."""
-OPTIMIZERS: Final = {"sgd": "SGD", "momentum": "SGD, momentum", "adam": "Adam", "adamw": "AdamW"}
-"""Their names, as the form offers them."""
 SIMULATED: Final = "Simulated by the roofline of the card; no real one was asked"
 NOT_TIMED: Final = "What does not fit takes no time"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"
@@ -101,11 +100,7 @@ def caption(report: FitReport, name: str) -> str:
     else:
         found = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
     precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""
-    work = (
-        f"training with {OPTIMIZERS.get(spec.optimizer, spec.optimizer)}"
-        if spec.train
-        else "a forward without gradients"
-    )
+    work = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "a forward without gradients"
     facts = (
         work,
         "checkpointing" if spec.checkpointing else "",

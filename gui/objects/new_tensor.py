@@ -178,7 +178,7 @@ class NewTensorDialog(FormDialog):
         device = self._take(findings, self._device, self.device.currentText())
         taken = dtype or _default_dtype(fill, text, self.requires_grad.isChecked())
         if fill == "arange" and len(shape) > 1:
-            findings.append("arange counts in one dimension; give one size")
+            findings.append("arange has one dimension; give one size")
         if fill in ("rand", "randn") and not _holds_fractions(taken):
             findings.append(f"{fill} gives fractions, which {taken} cannot hold; take float32")
         if self.requires_grad.isChecked() and fill != "file" and not _holds_fractions(taken):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.records.laboratory import (
     ClearGradients,
     MakeOptimizer,
@@ -17,7 +18,7 @@ from devexplorer.core.records.laboratory import (
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import MODEL, PARAMETERS, ActionSpec
 
-OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW", "none": "No optimizer"}
+OPTIMIZER_TITLES = {**{kind: known.title for kind, known in OPTIMIZERS.items()}, "none": "No optimizer"}
 """Titles of the kinds of `MakeOptimizer`."""
 
 
@@ -85,6 +86,6 @@ def actions(context: WindowContext) -> list[ActionSpec]:
             ActionSpec(f"optimizer_{kind}", title if kind == "none" else f"Optimizer: {title}",
                        "Over the model's trainable parameters", partial(make_optimizer, kind), selection.why_no_model,
                        menu=MODEL, section=1)
-            for kind, title in OPTIMIZERS.items()
+            for kind, title in OPTIMIZER_TITLES.items()
         ),
     ]  # fmt: skip

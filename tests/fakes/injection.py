@@ -128,7 +128,7 @@ def wrapped_zoo(names: Sequence[str], random_: random.Random) -> Iterator[Subjec
     """Sample models, changed by a hook on a random module."""
     for name in names:
         shapes = ",".join(
-            "x".join(map(str, (2, *one.shape))) + (":int64" if one.integers_below is not None else "")
+            "x".join(map(str, (2, *one.shape))) + (":int64" if one.dtype is not None else "")
             for one in samples.find(name).inputs
         )
         model = samples.build(name, 0)

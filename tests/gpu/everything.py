@@ -369,8 +369,8 @@ def measured_part(step: dict[str, str]) -> None:
     import torch
 
     from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.models.optimizers import make_optimizer
     from devexplorer.core.models.run import total
-    from devexplorer.core.planner.run import OPTIMIZERS
     from devexplorer.core.planner.subject import subject_of
     from devexplorer.core.virtual.backend import install, swapping
 
@@ -385,7 +385,7 @@ def measured_part(step: dict[str, str]) -> None:
         model.to(device)
     generator = torch.Generator().manual_seed(0)
     inputs = [spec.tensor(torch.float32, generator).to(device) for spec in subject.inputs(int(step["batch"]))]
-    optimizer = OPTIMIZERS[step["optimizer"]](list(model.parameters()))
+    optimizer = make_optimizer(step["optimizer"], model.parameters(), lr=1e-6, foreach=True)
 
     def once() -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -72,7 +72,7 @@ def test_the_result_cannot_be_frozen_and_the_reason_is_given(place: Place) -> No
         return
     answer = place.answer(SetRequiresGrad(targets=("x",), on=False))
     assert answer.failed
-    assert "is no leaf" in answer.words
+    assert "is not a leaf" in answer.words
     assert "detach()" in answer.words
     assert tensor(place, "x").requires_grad
 

@@ -103,7 +103,7 @@ def test_a_state_dict_goes_into_a_model_where_it_is(place: Place, tmp_path: Path
     mine, theirs = model(place, "mlp").state_dict(), model(place, "other").state_dict()
     assert all(torch.equal(mine[key].cpu(), theirs[key]) for key in mine)
     assert place.snapshot("other").bytes_by_device.keys() == {"cpu"}
-    assert "each to where its tensor is: cpu" in answer.words
+    assert "each to the device of its tensor: cpu" in answer.words
     assert "load_state_dict(" in answer.code
     assert "strict=True" in answer.code
 
@@ -154,5 +154,5 @@ def test_code_in_a_file_never_runs(place: Place, tmp_path: Path) -> None:
         answer = place.answer(command)
         assert answer.failed
         assert "loading it would run code" in answer.words
-        assert "nothing of it was run" in answer.words
+        assert "none of it was run" in answer.words
     assert not marker.exists()

@@ -64,7 +64,7 @@ def test_a_plan_is_carried_out_and_joined_again(place: Place) -> None:
     assert "Activations hopped 2 times" in place.do(Forward(target="lenet")).answer.words
 
     joined = place.do(Join(target="lenet", device=place.second)).answer
-    assert "The hops are gone" in joined.words
+    assert "The hops were removed" in joined.words
     assert set(place.snapshot("lenet").bytes_by_device) == {place.second}
     place.do(Undo())
     place.do(Undo())

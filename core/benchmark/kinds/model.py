@@ -12,6 +12,7 @@ import msgspec
 from devexplorer.core.base.dtypes import parse_dtype
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, number_text, seconds_text
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
 AUTOCAST = ("float16", "bfloat16")
 
 
@@ -72,7 +72,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
         Option("--batch-size", "samples per step (default 8)", "N"),
         Option("--input", "what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)", "SHAPES"),
         Option("--train", "forward, backward and optimizer step; otherwise forward"),
-        Option("--optimizer", "with --train: sgd, adam or adamw (default sgd)", "NAME"),
+        Option("--optimizer", "with --train: sgd, momentum, adam or adamw (default sgd)", "NAME"),
         Option("--autocast", "float16 or bfloat16", "T"),
         Option("--compile", "through torch.compile"),
     )
@@ -89,7 +89,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
             device="cpu",
             batch=findings.count(arguments.batch_size, "--batch-size") or batch,
             train=bool(arguments.train),
-            optimizer=findings.one_of(optimizer, OPTIMIZERS, "--optimizer") or "sgd",
+            optimizer=findings.one_of(optimizer, tuple(OPTIMIZERS), "--optimizer") or "sgd",
             autocast=findings.one_of(autocast, AUTOCAST, "--autocast"),
             compiled=bool(arguments.compile),
             seconds=findings.seconds(arguments.seconds, "--seconds") or 5.0,

@@ -1,7 +1,7 @@
 """Sample models, by family: `blocks`, `custom`, `vision`, `sequence`; `registry` lists and builds them. Own code, no
 torchvision."""
 
-from devexplorer.core.models.samples.recipe import InputSpec, Recipe
+from devexplorer.core.models.samples.recipe import Recipe
 from devexplorer.core.models.samples.registry import build, find, meta, recipes, sample_for
 
-__all__ = ["InputSpec", "Recipe", "build", "find", "meta", "recipes", "sample_for"]
+__all__ = ["Recipe", "build", "find", "meta", "recipes", "sample_for"]

@@ -1,33 +1,19 @@
-"""What a sample model is (`Recipe`) and what it eats (`InputSpec`). No thread of its own."""
+"""What a sample model is: how it is built, and what its forward takes. No thread of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """One argument of `forward`: its shape without the batch, and its dtype."""
-
-    shape: tuple[int, ...]
-    integers_below: int | None = None
-    """None: normally distributed floats; a number: whole numbers from 0 up to it, left out (token ids)."""
-
-    def sample(self, batch: int, generator: torch.Generator) -> Tensor:
-        """Values on the CPU, shape `(batch, *shape)`."""
-        size = (batch, *self.shape)
-        if self.integers_below is not None:
-            return torch.randint(self.integers_below, size, generator=generator)
-        return torch.randn(size, generator=generator)
+from devexplorer.core.models.input_spec import InputSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One sample model of the zoo."""
+    """One sample model."""
 
     name: str
     summary: str
@@ -35,11 +21,15 @@ class Recipe:
     make: Callable[[], nn.Module]
     """Builds it on the CPU with PyTorch's default initial values, drawn from the global generator."""
     inputs: tuple[InputSpec, ...]
-    """What `forward` gets."""
+    """The arguments of `forward`, without the dimension of the batch."""
     batch: int = 2
     """Size of the batch of a sample input."""
 
+    def specs(self, batch: int | None = None) -> tuple[InputSpec, ...]:
+        """The arguments of `forward` for a batch."""
+        return tuple(replace(spec, shape=(batch or self.batch, *spec.shape)) for spec in self.inputs)
+
     def sample(self, batch: int | None = None, seed: int = 0) -> tuple[Tensor, ...]:
-        """A sample input on the CPU, the same one for the same seed; the global generator is left alone."""
+        """A sample input on the CPU, the same one for the same seed; the global generator is untouched."""
         generator = torch.Generator().manual_seed(seed)
-        return tuple(spec.sample(batch or self.batch, generator) for spec in self.inputs)
+        return tuple(spec.tensor(torch.float32, generator) for spec in self.specs(batch))

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.samples import blocks, custom, sequence, vision
 from devexplorer.core.models.samples.library_types import type_of_transformers
-from devexplorer.core.models.samples.recipe import InputSpec, Recipe
+from devexplorer.core.models.samples.recipe import Recipe
 
 _FEATURES = (InputSpec((blocks.FEATURES,)),)
 _IMAGE = (InputSpec((3, 224, 224)),)
-_TOKENS = (InputSpec((sequence.LENGTH,), integers_below=sequence.VOCABULARY),)
+_TOKENS = (InputSpec((sequence.LENGTH,), torch.int64, sequence.VOCABULARY),)
 
 _RECIPES = (
     Recipe("mlp", "perceptron with one hidden layer, 20 → 256 → 10", blocks.mlp, _FEATURES),

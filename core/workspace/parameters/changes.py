@@ -4,44 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.workspace.changes import Undone
+from devexplorer.core.workspace.changes import ObjectChange, Undone
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
-class _OfOneObject:
-    """What the changes here have in common."""
-
-    name: str
-    kept_bytes: int = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The object."""
-        return (self.name,)
-
-    def without(self, name: str) -> Any:
-        """Nothing is left of it without its object."""
-        return None if name == self.name else self
-
-
-class Flags(_OfOneObject):
+class Flags(ObjectChange):
     """Which tensors of an object required a gradient; None stands for the object itself, a tensor, which a move may
     have replaced."""
 
     def __init__(self, name: str, were: Sequence[tuple[Tensor | None, bool]]) -> None:
-        self.name, self._were = name, tuple(were)
+        self.name, self._previous = name, tuple(were)
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Let each require what it did."""
-        tensors = [(workspace.tensor_named(self.name) if tensor is None else tensor, was) for tensor, was in self._were]
+        tensors = [
+            (workspace.tensor_named(self.name) if tensor is None else tensor, previous)
+            for tensor, previous in self._previous
+        ]
         now = [(tensor, tensor.requires_grad) for tensor, _ in tensors]
         _set_flags(tensors)
         return Undone(touched=self.names, back=lambda: _set_flags(now))
@@ -52,7 +39,7 @@ def _set_flags(flags: Sequence[tuple[Tensor, bool]]) -> None:
         tensor.requires_grad = flag
 
 
-class Gradients(_OfOneObject):
+class Gradients(ObjectChange):
     """Gradients that were cleared, kept in the host's memory so that the device's is free."""
 
     def __init__(self, name: str, holders: Sequence[tuple[Tensor | None, Tensor]]) -> None:
@@ -78,7 +65,7 @@ class Gradients(_OfOneObject):
         return Undone(touched=self.names, back=back)
 
 
-class FlatWeights(_OfOneObject):
+class FlatWeights(ObjectChange):
     """The second list that LSTM, GRU and the like keep of their parameters has to be renewed when a Parameter is
     exchanged.
 
@@ -119,7 +106,7 @@ class Slot(NamedTuple):
 
 
 @dataclass
-class StateMoved(_OfOneObject):
+class StateMoved(ObjectChange):
     """The state of an optimizer that followed its parameters."""
 
     name: str

@@ -35,7 +35,7 @@ MOST_BINS = 4096
 def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor) -> CommandResult:
     """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
     if not 1 <= command.bins <= MOST_BINS:
-        raise BadInput(f"{command.bins} bins are not possible; take 1 to {MOST_BINS}")
+        raise BadInput(f"{command.bins} bins are not possible; choose 1 to {MOST_BINS}")
     target, tensor = _found(workspace, command.target)
     values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, progress=progress)
     offers = (Offer("Compute all from every element", Describe(target=command.target, bins=command.bins, exact=True)),)
@@ -74,9 +74,9 @@ def values_of(
     pieces."""
     refuse_without_values(title, tensor)
     device = device_id(tensor.device)
-    backend = workspace.fleet.backend(device)
+    backend = workspace.registry.backend(device)
     backend.synchronize(device)
-    timing = Meter(workspace.fleet, time.perf_counter).start([device])
+    timing = Meter(workspace.registry, time.perf_counter).start([device])
     if tensor.dtype == torch.bool or tensor.is_complex():
         values = _counted(title, tensor, progress)
     elif tensor.numel() == 0:
@@ -177,8 +177,8 @@ def _words(values: Values) -> str:
     where = f"{shape_text(values.shape)} {values.dtype} on {values.device}"
     clock = " (simulated)" if values.simulated else ""
     sentences = [
-        f"{where}, looked at where it is in {seconds_text(values.seconds)}{clock}: only results and the first rows"
-        " travelled."
+        f"{where}, computed on its device in {seconds_text(values.seconds)}{clock}: only results and the first rows"
+        " were copied."
     ]
     if values.mean is not None and values.std is not None:
         sentences.append(
@@ -192,7 +192,7 @@ def _words(values: Values) -> str:
     wrong = [f"{count:,} {noun}" for count, noun in ((values.nans, "NaN"), (values.infinities, "Inf")) if count]
     if wrong:
         sentences.append(
-            f"{' and '.join(wrong)} among {values.elements:,} elements; they are left out of everything else."
+            f"{' and '.join(wrong)} among {values.elements:,} elements; they are excluded from everything else."
         )
     if values.sampled:
         sentences.append(

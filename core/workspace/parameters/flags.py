@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_by_device_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
@@ -41,7 +41,7 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: 
         findings.append("nothing is selected; choose parameters, modules or tensors")
     if findings:
         raise BadInput(*findings)
-    word = "unfreezing" if command.on else "freezing"
+    verb = "unfreezing" if command.on else "freezing"
     names = tuple(dict.fromkeys(target.name for target, _ in found))
     changed = 0
     left = sum(_has_gradient(tensor) for _, tensors in found for tensor in tensors)
@@ -57,7 +57,7 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: 
                     )
         if not were:
             continue
-        workspace.changed(f"the {word} of {_listed([t.title for t, _ in found])}", Flags(name, were), command=command)
+        workspace.changed(f"the {verb} of {_listed([t.title for t, _ in found])}", Flags(name, were), command=command)
         for held, _ in were:
             (workspace.tensor_named(name) if held is None else held).requires_grad = command.on
         changed += len(were)
@@ -85,10 +85,10 @@ def _flag_code(target: Target, tensors: list[Tensor], on: bool) -> str:
 
 
 def _title(titles: list[str], on: bool) -> str:
-    one = len(set(titles)) == 1
+    single = len(set(titles)) == 1
     if on:
-        return f"{_listed(titles)} {'requires' if one else 'require'} grad"
-    return f"{_listed(titles)} {'is' if one else 'are'} frozen"
+        return f"{_listed(titles)} {'requires' if single else 'require'} grad"
+    return f"{_listed(titles)} {'is' if single else 'are'} frozen"
 
 
 def _flagged(target: Target, on: bool) -> list[Tensor]:
@@ -107,8 +107,8 @@ def _flagged(target: Target, on: bool) -> list[Tensor]:
     if not is_uninitialised(thing) and not thing.is_leaf:
         origin = f" ({thing.grad_fn.name()})" if thing.grad_fn is not None else ""
         raise BadInput(
-            f"'{target.title}' is no leaf: it is the result of an operation{origin} on something that requires a"
-            " gradient, and only leaves can be told; take detach(), which gives a leaf with the same values"
+            f"'{target.title}' is not a leaf: it is the result of an operation{origin} on something that requires a"
+            " gradient, and only leaves have the flag; detach() gives a leaf with the same values"
         )
     if on and not (thing.is_floating_point() or thing.is_complex()):
         raise BadInput(
@@ -130,11 +130,11 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
     if not changed:
         return f"{'It was' if total == 1 else f'All {total} were'} like that already; nothing changed."
     if on:
-        words = f"{count_text(changed, 'tensor')} will get gradients from the next backward on."
+        words = f"{count_text(changed, 'tensor')} will get gradients from the next backward."
     else:
         words = (
-            f"{count_text(changed, 'tensor')} get no gradient any more: backward saves that work, and nothing is learnt"
-            " there."
+            f"{count_text(changed, 'tensor')} no longer get gradients: backward skips that work, and they are not"
+            " trained."
         )
         if left:
             them = "it" if left == 1 else "them"
@@ -189,9 +189,9 @@ def clear_gradients(workspace: Workspace, command: ClearGradients, progress: Pro
     workspace.publish(target.name)
     if not undoable:
         workspace.history.cannot_undo()
-    per_device = ", ".join(f"{bytes_text(size)} on {device}" for device, size in freed.items())
+    per_device = bytes_by_device_text(freed)
     words = f"{count_text(count, 'gradient')} {'is' if count == 1 else 'are'} None now, {per_device} free again."
-    words += " The next backward starts afresh."
+    words += " The next backward starts from zero."
     call = f"{target.code()}.grad = None" if alone else f"{target.code()}.zero_grad(set_to_none=True)"
     answer = Answer(
         title=f"{command.target} has no {'gradient' if alone else 'gradients'} any more",
@@ -231,7 +231,7 @@ def set_training(workspace: Workspace, command: SetTraining, progress: ProgressM
 
 def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
     if not differ:
-        return "It was already; nothing changed."
+        return "It already was; nothing changed."
     said = []
     if dropout:
         s = "s" if dropout == 1 else ""
@@ -243,8 +243,8 @@ def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
         s = "s" if norms == 1 else ""
         with_what = "with each batch, to keep running statistics of it" if on else "with the running statistics"
         said.append(f"{count_text(norms, 'normalisation layer')} work{s} {with_what}")
-    words = f"{' and '.join(said)}." if said else "No layer in it behaves differently for it."
-    return f"{words} Gradients have nothing to do with it: freezing and torch.no_grad() are for that."
+    words = f"{' and '.join(said)}." if said else "No layer in it depends on the mode."
+    return f"{words} It does not affect gradients; use freezing or torch.no_grad() for those."
 
 
 def _listed(titles: list[str]) -> str:

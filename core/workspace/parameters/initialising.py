@@ -148,7 +148,7 @@ def _words(
                 else "."
             )
     if rule.random:
-        words += f" Seed {command.seed} gives the same again; nobody else's random numbers have changed."
+        words += f" Seed {command.seed} reproduces these values; the global generator is untouched."
     optimizer = workspace.extras(target.name).optimizer
     if optimizer is not None and any(optimizer.state.get(tensor) for _, tensor, _ in fills):
         words += " The optimizer's state belongs to the old values."
@@ -184,7 +184,7 @@ def _code(target: Target, command: Initialise, rule: Rule, options: dict[str, fl
     if rule.random and len(places) == 1:
         lines.append(f"_generator = {made[0]}")
     elif rule.random:
-        entries = ", ".join(f"{quoted(place)}: {one}" for place, one in zip(places, made, strict=True))
+        entries = ", ".join(f"{quoted(place)}: {item}" for place, item in zip(places, made, strict=True))
         lines.append(f"_generators = {{{entries}}}")
     statement = rule.code.format(
         p="_p" if isinstance(target.thing, nn.Module) or "\n" in rule.code else target.code(), **options

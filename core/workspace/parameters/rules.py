@@ -43,6 +43,22 @@ def _piecewise(tensor: Tensor, options: Options, generator: torch.Generator | No
     tensor.mul_(tensor.abs() >= options["threshold"])
 
 
+def _scaled(function: str, option: str, default: float, distribution: str) -> Rule:
+    """A rule of `torch.nn.init` that scales by fan-in and fan-out: Xavier, with a gain, or Kaiming, with a slope."""
+    draw = getattr(torch.nn.init, function)
+    goal = {
+        "gain": "keeps the variance from layer to layer (Xavier, gain {gain:g})",
+        "a": "keeps the variance through ReLUs (Kaiming, slope {a:g} below zero)",
+    }
+    return Rule(
+        {option: default},
+        lambda t, o, g: draw(t, o[option], generator=g),
+        f"torch.nn.init.{function}({{p}}, {option}={{{option}!r}}, generator=_generator)",
+        f"{distribution}, as wide as {goal[option]}",
+        fans=True,
+    )
+
+
 RULES: Mapping[str, Rule] = {
     "normal": Rule(
         {"mean": 0.0, "std": 1.0},
@@ -67,34 +83,10 @@ RULES: Mapping[str, Rule] = {
         {}, lambda t, o, g: torch.nn.init.zeros_(t), "torch.nn.init.zeros_({p})", "0 everywhere", random=False
     ),
     "ones": Rule({}, lambda t, o, g: torch.nn.init.ones_(t), "torch.nn.init.ones_({p})", "1 everywhere", random=False),
-    "xavier-uniform": Rule(
-        {"gain": 1.0},
-        lambda t, o, g: torch.nn.init.xavier_uniform_(t, o["gain"], generator=g),
-        "torch.nn.init.xavier_uniform_({p}, gain={gain!r}, generator=_generator)",
-        "drawn evenly, as wide as keeps the variance from layer to layer (Xavier, gain {gain:g})",
-        fans=True,
-    ),
-    "xavier-normal": Rule(
-        {"gain": 1.0},
-        lambda t, o, g: torch.nn.init.xavier_normal_(t, o["gain"], generator=g),
-        "torch.nn.init.xavier_normal_({p}, gain={gain!r}, generator=_generator)",
-        "normally distributed, as wide as keeps the variance from layer to layer (Xavier, gain {gain:g})",
-        fans=True,
-    ),
-    "kaiming-uniform": Rule(
-        {"a": 0.0},
-        lambda t, o, g: torch.nn.init.kaiming_uniform_(t, o["a"], generator=g),
-        "torch.nn.init.kaiming_uniform_({p}, a={a!r}, generator=_generator)",
-        "drawn evenly, as wide as keeps the variance through ReLUs (Kaiming, slope {a:g} below zero)",
-        fans=True,
-    ),
-    "kaiming-normal": Rule(
-        {"a": 0.0},
-        lambda t, o, g: torch.nn.init.kaiming_normal_(t, o["a"], generator=g),
-        "torch.nn.init.kaiming_normal_({p}, a={a!r}, generator=_generator)",
-        "normally distributed, as wide as keeps the variance through ReLUs (Kaiming, slope {a:g} below zero)",
-        fans=True,
-    ),
+    "xavier-uniform": _scaled("xavier_uniform_", "gain", 1.0, "drawn evenly"),
+    "xavier-normal": _scaled("xavier_normal_", "gain", 1.0, "normally distributed"),
+    "kaiming-uniform": _scaled("kaiming_uniform_", "a", 0.0, "drawn evenly"),
+    "kaiming-normal": _scaled("kaiming_normal_", "a", 0.0, "normally distributed"),
     "piecewise": Rule(
         {"low": -10.0, "high": 10.0, "threshold": 5.0},
         _piecewise,

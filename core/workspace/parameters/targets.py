@@ -54,8 +54,8 @@ def resolve(workspace: Workspace, title: str) -> Target:
     thing = workspace.get(name)
     if path and isinstance(thing, nn.Module) and path not in dict(thing.named_modules(remove_duplicate=False)):
         return resolve_tensor(workspace, title)
-    aim = workspace.aim(f"{name}:{path}" if path else name)
-    return Target(aim.title, aim.name, aim.path, aim.thing)
+    target = workspace.target(f"{name}:{path}" if path else name)
+    return Target(target.title, target.name, target.path, target.thing)
 
 
 def resolve_tensor(workspace: Workspace, title: str) -> Target:
@@ -69,10 +69,10 @@ def resolve_tensor(workspace: Workspace, title: str) -> Target:
 
 def resolve_module(workspace: Workspace, title: str) -> Target:
     """The same, when it has to be a model or a part of one."""
-    aim = workspace.aim(title)
-    if isinstance(aim.thing, Tensor):
+    target = workspace.target(title)
+    if isinstance(target.thing, Tensor):
         raise BadInput(f"'{title}' is a tensor; choose a model")
-    return Target(aim.title, aim.name, aim.path, aim.thing)
+    return Target(target.title, target.name, target.path, target.thing)
 
 
 def model_of(workspace: Workspace, title: str) -> nn.Module:

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.models.optimizers import kind_of
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
 from devexplorer.core.records.laboratory import MakeOptimizer, MoveOptimizer, TrainStep
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace import run_code
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.making import held_by, kind_of, optimizer_variable, state_bytes, state_text
+from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace.parameters.optimizer_state import strays
+from devexplorer.core.workspace.parameters.optimizers import held_by, optimizer_variable, state_bytes, state_text
 from devexplorer.core.workspace.parameters.rows_text import value_text
-from devexplorer.core.workspace.parameters.state import strays
 from devexplorer.core.workspace.parameters.targets import model_of
-from devexplorer.core.workspace.refused import Refused
 from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.running import before_inputs, given_names, inputs_of, reached
+from devexplorer.core.workspace.runs import before_inputs, given_names, inputs_of, reached
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -51,8 +51,8 @@ def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonit
         )
     _refuse_strays(command.target, optimizer)
     fed = given_names(command.input)
-    aim = workspace.aim(command.target)
-    inputs = inputs_of(workspace, aim, fed)
+    target = workspace.target(command.target)
+    inputs = inputs_of(workspace, target, fed)
     leaves = before_inputs(workspace, fed, inputs)
     before = None
     if workspace.history.fits(_needed_bytes(model, optimizer)):
@@ -65,7 +65,7 @@ def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonit
     losses: list[float] = []
     try:
         with _noting(model, losses):
-            ran, _ = workspace.runner.run(aim, inputs, fed, backward=True)
+            ran, _ = workspace.runner.run(target, inputs, fed, backward=True)
         _step(command.target, optimizer)
     finally:
         if before is None:
@@ -141,13 +141,13 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, 
     found = []
     with torch.no_grad():
         for path, parameter in model.named_parameters():
-            was = old.get(id(parameter))
-            if was is None or was.shape != parameter.shape:
+            previous = old.get(id(parameter))
+            if previous is None or previous.shape != parameter.shape:
                 continue
-            moved = float(torch.linalg.vector_norm((parameter.detach().to("cpu") - was).to(torch.float32)))
+            moved = float(torch.linalg.vector_norm((parameter.detach().to("cpu") - previous).to(torch.float32)))
             if moved:
-                found.append(_Changed(path, moved, float(torch.linalg.vector_norm(was.to(torch.float32)))))
-    return sorted(found, key=lambda one: -one.norm)
+                found.append(_Changed(path, moved, float(torch.linalg.vector_norm(previous.to(torch.float32)))))
+    return sorted(found, key=lambda item: -item.norm)
 
 
 def _answer(
@@ -161,7 +161,7 @@ def _answer(
     clock = " (simulated)" if ran.simulated else ""
     words = f"zero_grad, forward, backward, step: forward and backward took {seconds_text(ran.seconds)}{clock}."
     if losses:
-        words += f" The sum of the output was {value_text(losses[-1])}; the step went to make it smaller."
+        words += f" The sum of the output was {value_text(losses[-1])}; the step reduces it."
     if changed:
         most = changed[0]
         words += (
@@ -183,7 +183,7 @@ def _answer(
     facts = [Fact("state", state_text(optimizer))]
     if losses:
         facts.append(Fact("loss before the step", value_text(losses[-1])))
-    facts += [Fact(f"change of {one.path}", f"norm {value_text(one.norm)}") for one in changed[:MOST_NAMED]]
+    facts += [Fact(f"change of {item.path}", f"norm {value_text(item.norm)}") for item in changed[:MOST_NAMED]]
     if len(changed) > MOST_NAMED:
         facts.append(Fact("others changed", f"{len(changed) - MOST_NAMED:,}"))
     steps = optimizer_variable(name)
@@ -209,7 +209,7 @@ def _mismatch(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     if frozen:
         words += (
             f" {count_text(frozen, 'parameter')} of the optimizer {'is' if frozen == 1 else 'are'} frozen now and"
-            " stayed as they were."
+            " did not change."
         )
     inside = {id(parameter) for parameter in model.parameters()}
     lost = sum(id(parameter) not in inside for parameter in held_by(optimizer))
@@ -218,7 +218,7 @@ def _mismatch(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     unknown = _unknown(model, optimizer)
     if unknown:
         words += (
-            f" {count_text(unknown, 'parameter')} that require a gradient are unknown to it and stayed: it was made"
+            f" {count_text(unknown, 'parameter')} that require a gradient are not in it and did not change: it was made"
             " before."
         )
     return words

@@ -12,13 +12,14 @@ from devexplorer.core.base.formats import bytes_text, shape_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import expression, quoted
 from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.optimizers import kind_of
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.laboratory import MakeOptimizer, Tie, Untie
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.parameters.changes import FlatWeights, renew_flat_weights
-from devexplorer.core.workspace.parameters.making import held_by, kind_of
+from devexplorer.core.workspace.parameters.optimizers import held_by
 from devexplorer.core.workspace.parameters.targets import Target, resolve_tensor
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def tie(workspace: Workspace, command: Tie, progress: ProgressMonitor) -> Comman
         f" gradients of both uses add up in it, and it stays one when it moves. The values of {first.path} are kept"
     )
     assert isinstance(lost, Tensor)
-    words += f", those that {second.path} had are gone with {bytes_text(lost.nbytes)}." if gone else "."
+    words += f", those of {second.path} were removed, freeing {bytes_text(lost.nbytes)}." if gone else "."
     told, offers = _optimizer_words(workspace, second.name, first.thing, lost if gone else None)
     facts = (Fact("shape", shape_text(tuple(lost.shape))), Fact("one Parameter, on", device_id(lost.device)))
     code = f"setattr({_holder(second)}, {quoted(second.key)}, {first.code()})"
@@ -52,7 +53,7 @@ def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> Co
     """Give a name a Parameter of its own, with the same values."""
     target = _parameter(workspace, command.target)
     if not target.also:
-        raise BadInput(f"'{command.target}' is tied to nothing: it is the only name of its Parameter")
+        raise BadInput(f"'{command.target}' is not tied: it is the only name of its Parameter")
     with_it = _names_of_its_module(workspace, target)
     left = [path for path in target.also if path not in with_it]
     if not left:
@@ -63,22 +64,20 @@ def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> Co
         )
     old = target.thing
     assert isinstance(old, Tensor)
-    check_sizes([old.nbytes], device_id(old.device), workspace.fleet, "a Parameter of its own")
+    check_sizes([old.nbytes], device_id(old.device), workspace.registry, "a Parameter of its own")
     with torch.no_grad():
         own = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
     _exchange(workspace, target, own, f"the untying of {command.target}", command)
     has, its = ("have", "their") if with_it else ("has", "its")
     words = (
         f"{' and '.join((target.path, *with_it))} {has} a Parameter of {its} own now, with the values shared with"
-        f" {' and '.join(left)}: {bytes_text(own.nbytes)} more on {device_id(own.device)}. From here on the two change"
-        " by themselves; its gradient is empty."
+        f" {' and '.join(left)}: {bytes_text(own.nbytes)} more on {device_id(own.device)}. From now on they change"
+        " independently; the new one has no gradient."
     )
     told, offers = _optimizer_words(workspace, target.name, own, None)
     values = f"{target.code()}.detach().clone(), requires_grad={old.requires_grad}"
     code = f"import torch\n\nsetattr({_holder(target)}, {quoted(target.key)}, torch.nn.Parameter({values}))"
-    answer = Answer(
-        title=f"{target.path} stands by itself", words=words + told, code=code, subject=target.name, offers=offers
-    )
+    answer = Answer(title=f"{target.path} is untied", words=words + told, code=code, subject=target.name, offers=offers)
     return CommandResult(answer, (workspace.snapshot(target.name),))
 
 
@@ -111,25 +110,25 @@ def _refuse_pair(first: Target, second: Target) -> None:
         raise BadInput(
             f"'{first.title}' and '{second.title}' belong to two models; only parameters of one model can be tied"
         )
-    one, other = first.thing, second.thing
-    assert isinstance(one, Tensor)
-    assert isinstance(other, Tensor)
-    if one is other:
+    a, b = first.thing, second.thing
+    assert isinstance(a, Tensor)
+    assert isinstance(b, Tensor)
+    if a is b:
         raise BadInput(f"'{first.path}' and '{second.path}' are one Parameter already")
     findings = []
-    if one.shape != other.shape:
+    if a.shape != b.shape:
         findings.append(
-            f"'{first.path}' is {shape_text(tuple(one.shape))} and '{second.path}' is {shape_text(tuple(other.shape))};"
+            f"'{first.path}' is {shape_text(tuple(a.shape))} and '{second.path}' is {shape_text(tuple(b.shape))};"
             " one Parameter has one shape"
         )
-    if one.dtype != other.dtype:
+    if a.dtype != b.dtype:
         findings.append(
-            f"'{first.path}' is {dtype_name(one.dtype)} and '{second.path}' is {dtype_name(other.dtype)}; cast one of"
+            f"'{first.path}' is {dtype_name(a.dtype)} and '{second.path}' is {dtype_name(b.dtype)}; cast one of"
             " them first"
         )
-    if one.device != other.device:
+    if a.device != b.device:
         findings.append(
-            f"'{first.path}' is on {device_id(one.device)} and '{second.path}' on {device_id(other.device)}; a"
+            f"'{first.path}' is on {device_id(a.device)} and '{second.path}' on {device_id(b.device)}; a"
             " Parameter is on one device: move one of them first"
         )
     if findings:
@@ -165,11 +164,11 @@ def _optimizer_words(
     words = ""
     if lost is not None and id(lost) in held:
         words = (
-            " The optimizer still holds the Parameter that is no longer in the model, with its state, and changes it"
-            " for nobody."
+            " The optimizer still holds the Parameter that is no longer in the model, with its state, and updates it"
+            " to no effect."
         )
     if id(now) not in held:
-        words += " The optimizer does not know the Parameter that stands there now, and will not change it."
+        words += " The optimizer does not hold the new Parameter and will not update it."
     if not words:
         return "", ()
     learning_rate = float(optimizer.param_groups[0]["lr"])

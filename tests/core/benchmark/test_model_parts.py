@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from devexplorer.core.benchmark.model_parts import count_flop, sample_of, twin
+from devexplorer.core.benchmark.model_parts import clone_model, count_flop, sample_of
 from devexplorer.core.models import samples
 from devexplorer.core.models.run import total
 
@@ -21,7 +21,7 @@ def test_each_sample_model_is_recognised_and_gets_the_input_it_takes(name: str) 
 
 def test_a_twin_is_tied_where_its_model_is_and_shares_no_memory() -> None:
     model = samples.build("tied")
-    copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
+    copied = clone_model(model, lambda tensor: torch.empty_like(tensor, device="meta"))
     assert [name for name, _ in copied.named_parameters()] == [name for name, _ in model.named_parameters()]
     assert len(copied.state_dict()) == len(model.state_dict()) > len(list(model.parameters()))
     assert all(parameter.is_meta and isinstance(parameter, nn.Parameter) for parameter in copied.parameters())

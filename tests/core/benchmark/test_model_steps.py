@@ -116,7 +116,7 @@ def test_without_values_a_step_costs_and_takes_what_it_does_with_them(
     def fails(*_: object) -> nn.Module:
         raise RuntimeError("no values")
 
-    monkeypatch.setattr(model_steps, "twin", fails)
+    monkeypatch.setattr(model_steps, "clone_model", fails)
     _, with_values = measured(run_of(fleet, target=name, device="vgpu:0", train=train, optimizer="adam", batch=3))
     assert with_values.step_seconds.median == pytest.approx(without.step_seconds.median, rel=1e-3)
     assert with_values.flop_per_step == without.flop_per_step
@@ -402,7 +402,7 @@ def test_everything_that_is_wrong_is_said_at_once(fleet: DeviceRegistry) -> None
     assert caught.value.findings == (
         "there is no device 'vgpu:9' here; there are cpu, vgpu:0, vgpu:1",
         "a batch of 0 cannot be measured; it is from 1 to 16777216",
-        "there is no optimizer 'lion' here; there are sgd, adam, adamw",
+        "there is no optimizer 'lion' here; there are sgd, momentum, adam, adamw",
         "autocast computes in float16 or bfloat16, not in float32",
         "0 seconds is not a duration; enter a number above 0, 100000000 at most",
     )

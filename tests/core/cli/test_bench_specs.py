@@ -110,7 +110,7 @@ def test_a_run_per_device(kind: str) -> None:
         ("scaling --iterations 0", "--iterations '0'"),
         ("model --batch-size 0", "--batch-size '0'"),
         ("model --optimizer adam", "give --train as well"),
-        ("model --train --optimizer lion", "there is no --optimizer 'lion'; there are sgd, adam, adamw"),
+        ("model --train --optimizer lion", "there is no --optimizer 'lion'; there are sgd, momentum, adam, adamw"),
         ("model --autocast int8", "there is no --autocast 'int8'; there are float16, bfloat16"),
         ("model --autocast float31", "there is no dtype 'float31'"),
         ("model --dtype fp16", "--dtype means nothing to bench model"),

@@ -122,7 +122,7 @@ def test_leaves_and_what_was_computed(place: Place) -> None:
     assert isinstance(x, torch.Tensor)
     place.workspace.add("y", x * 2)
     answer = asked(place, "y", "is-leaf")
-    assert answer.title == "y is no leaf"
+    assert answer.title == "y is not a leaf"
     assert facts(answer)["grad_fn"] == "MulBackward0"
     assert "move first" in answer.words
 

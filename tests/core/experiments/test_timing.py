@@ -14,7 +14,7 @@ from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.experiments import products, time_work
-from devexplorer.core.experiments.crossover_words import crossed
+from devexplorer.core.experiments.crossover_messages import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
 from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
 from devexplorer.core.records.messages import Answer
@@ -112,7 +112,7 @@ def test_what_would_take_minutes_is_refused(place: Place, monkeypatch: pytest.Mo
 
 
 def test_it_can_be_stopped_between_two_products(place: Place) -> None:
-    with pytest.raises(DevExplorerError, match="it was stopped; nothing was timed"):
+    with pytest.raises(DevExplorerError, match="stopped; nothing was timed"):
         dispatch(place.workspace, TimeWork(device="cpu", size=8), ProgressMonitor(cancelled=lambda: True))
 
 

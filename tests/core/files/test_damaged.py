@@ -338,9 +338,9 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_in_words(
 def test_no_file_no_right_and_no_ordinary_file_are_said_plainly(place: Place, tmp_path: Path) -> None:
     refused(place, tmp_path / "none.pt", "there is no file")
     refused(place, tmp_path, "is a folder; choose a file")
-    refused(place, Path("/dev/zero"), "is no ordinary file")
+    refused(place, Path("/dev/zero"), "is not a regular file")
     refused(place, tmp_path / ("n" * 300), "file name too long")
-    with pytest.raises(BadInput, match="no file is named"):
+    with pytest.raises(BadInput, match="choose a file"):
         place.do(ListFile(path=" "))
     with pytest.raises(BadInput, match="a zero byte"):
         place.do(ListFile(path="a\0b"))

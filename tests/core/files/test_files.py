@@ -135,7 +135,7 @@ def test_files_of_safetensors_and_torch_itself_open(host: Place, tmp_path: Path)
     outcome = host.do(Load(path=str(tmp_path / "two.pt")))
     assert torch.equal(tensor(host, "values.b.weight"), values["b.weight"])
     assert tensor(host, "list.0").tolist() == [1, 1]
-    assert "2 of its values are no tensors (list/1, epoch)" in outcome.answer.words
+    assert "2 of its values are not tensors (list/1, epoch)" in outcome.answer.words
 
 
 @pytest.mark.parametrize("recipe", [name for name in samples.recipes() if not name.startswith(("vgg", "resnet"))])

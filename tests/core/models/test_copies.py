@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.clones import twin
-from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.copies import clone_model, deep_copy
 
 
 class Layers(nn.Module):
@@ -146,7 +145,9 @@ def test_a_copy_runs_on_its_own_parameters(way: Callable[[Layers], None]) -> Non
 def test_a_twin_without_values_runs_without_values(way: Callable[[Layers], None]) -> None:
     net = Layers()
     way(net)
-    assert twin(net, lambda tensor: torch.empty_like(tensor, device="meta"))(torch.ones(1, 3, device="meta")).is_meta
+    assert clone_model(net, lambda tensor: torch.empty_like(tensor, device="meta"))(
+        torch.ones(1, 3, device="meta")
+    ).is_meta
 
 
 def test_functions_without_a_part_of_the_model_are_the_same() -> None:

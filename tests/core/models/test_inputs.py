@@ -15,7 +15,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors, words
+from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, specs_text, tensors
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
 from devexplorer.core.models.source import parse
 from devexplorer.core.records.laboratory import OpenModel
@@ -89,7 +89,7 @@ def test_a_guess_that_works_and_leaves_the_model_alone(model: nn.Module, expecte
     }
     lazy = any(isinstance(one, nn.parameter.UninitializedParameter) for one in model.parameters())
     specs = specs_for(model, "mine")
-    assert words(specs) == expected
+    assert specs_text(specs) == expected
     assert lazy == any(isinstance(one, nn.parameter.UninitializedParameter) for one in model.parameters())
     made = tensors(model, specs)
     assert all(torch.equal(one, two) for one, two in zip(made, tensors(model, specs), strict=True)), (
@@ -129,7 +129,7 @@ def test_each_sample_model_could_be_guessed(name: str) -> None:
 def test_models_of_transformers_by_their_configuration(source: str, expected: str) -> None:
     model = Recipe(parse(f"transformers:{source}"), "").make().model
     specs = specs_for(model, source)
-    assert words(specs).startswith(expected)
+    assert specs_text(specs).startswith(expected)
     model(*tensors(model, specs))
 
 

@@ -112,11 +112,11 @@ def said(place: Place, path: Path, factory: str = "make") -> str:
             "import os, signal\ndef make(): os.kill(os.getpid(), signal.SIGSEGV)\n",
             "ended its process by signal SIGSEGV",
         ),
-        ("def make(): return 3\n", "'net:make()' gave a int; a torch.nn.Module is needed"),
+        ("def make(): return 3\n", "'net:make()' gave a int; a torch.nn.Module is required"),
         ("from torch import nn\ndef make(): return nn.Linear\n", "gave the class Linear, not a model"),
         (
             "from torch import nn\nmake = nn.Linear(2, 2)\n",
-            "is a model already made; name the class or function that makes it",
+            "is already a model; name the class or function that creates it",
         ),
     ],
 )

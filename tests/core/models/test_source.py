@@ -47,12 +47,12 @@ def test_what_a_source_means(text: str, expected: tuple[object, ...]) -> None:
         ("net:make()", "cannot be the name of a class or function"),
         ("my-net:make", "neither a module"),
         ("../net:make", "neither a module"),
-        ("net:make?width", "is no option; options are written key=value"),
-        ("net:make?wi dth=3", "is no option"),
-        ("net:make?width=3&width=4", "stands twice"),
+        ("net:make?width", "is not an option; write options as key=value"),
+        ("net:make?wi dth=3", "is not an option"),
+        ("net:make?width=3&width=4", "appears twice"),
         ("net:make?width=3&width.low=4", "has a value of its own already"),
-        ("net:make?width.low=3&width.low=4", "stands twice"),
-        ("net:make?width..low=3", "is no option"),
+        ("net:make?width.low=3&width.low=4", "appears twice"),
+        ("net:make?width..low=3", "is not an option"),
     ],
 )
 def test_what_is_no_source_is_refused_in_one_line(text: str, words: str) -> None:

@@ -12,8 +12,8 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.partition.cross_device_mode import _meeting_place
-from devexplorer.core.partition.hops import Hops, has_hops, home
+from devexplorer.core.partition.cross_device_mode import _common_device
+from devexplorer.core.partition.crossings import DeviceCrossings, has_crossings, home
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.core.virtual.backend import backward_guard
 
@@ -24,14 +24,14 @@ def place() -> Iterator[Place]:
         yield made
 
 
-def pair(place: Place) -> tuple[nn.Sequential, nn.Sequential, Hops]:
+def pair(place: Place) -> tuple[nn.Sequential, nn.Sequential, DeviceCrossings]:
     """A chain on the CPU, and a copy of it with its second layer on another device than the first, and hops."""
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     parted = copy.deepcopy(plain)
     parted[0].to("vgpu:0")
     parted[2].to("vgpu:1")
-    hops = Hops(parted, place.fleet)
+    hops = DeviceCrossings(parted, place.fleet)
     hops.attach()
     return plain, parted, hops
 
@@ -61,7 +61,7 @@ def test_the_seconds_are_those_of_the_simulated_clock(place: Place):
 
 def test_a_real_hop_is_timed_on_the_wall(place: Place):
     ticks = iter(range(100))
-    hops = Hops(nn.Linear(2, 2), place.fleet, wall=lambda: float(next(ticks)))
+    hops = DeviceCrossings(nn.Linear(2, 2), place.fleet, wall=lambda: float(next(ticks)))
     hops._forward._hop("", "a", "cpu", torch.device("cpu"), [torch.ones(2)])
     assert hops.latest == (
         Hop(before="", after="a", source="cpu", destination="cpu", bytes=8, seconds=1.0, simulated=False),
@@ -101,7 +101,7 @@ def test_removing_them_leaves_no_hook_and_no_activation(place: Place):
     assert seen() is None
     hops.remove()
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in parted.modules())
-    assert not has_hops(parted)
+    assert not has_crossings(parted)
     with pytest.raises(RuntimeError):
         parted(torch.randn(3, 4))
 
@@ -113,7 +113,7 @@ def test_a_copy_of_the_model_has_no_hops(place: Place):
     twin = copy.deepcopy(parted).to("vgpu:0")
     twin(torch.randn(3, 4, device="vgpu:0"))
     assert hops.latest == known
-    assert not has_hops(twin)
+    assert not has_crossings(twin)
 
 
 def test_a_model_with_hops_can_be_saved_whole_and_the_file_knows_nothing_of_them(place: Place, tmp_path: Path):
@@ -148,7 +148,7 @@ class Opener(nn.Module):
 
 def test_nested_inputs_are_fetched_and_the_callers_own_are_left_alone(place: Place):
     model = Opener().to("vgpu:0")
-    hops = Hops(model, place.fleet)
+    hops = DeviceCrossings(model, place.fleet)
     hops.attach()
     packet = Packet(torch.ones(2), "a")
     result, answer = model({"here": [packet]}, shift=(torch.ones(2), 5))
@@ -175,7 +175,7 @@ def test_what_several_parts_get_hops_once(place: Place):
     model = Masked()
     plain = copy.deepcopy(model)
     model.layers[2:].to("vgpu:0")
-    hops = Hops(model, place.fleet)
+    hops = DeviceCrossings(model, place.fleet)
     hops.attach()
     x, mask = torch.randn(1, 2), torch.randn(1, 2)
     assert torch.allclose(model(x, mask), plain(x, mask))
@@ -203,7 +203,7 @@ def test_what_was_written_to_meanwhile_hops_again(place: Place):
     model = Changing()
     plain = copy.deepcopy(model)
     model.to("vgpu:0")
-    hops = Hops(model, place.fleet)
+    hops = DeviceCrossings(model, place.fleet)
     model.layers.register_buffer("elsewhere", torch.ones(1))  # so that the model is in pieces
     hops.attach()
     with torch.no_grad():
@@ -227,7 +227,7 @@ def test_functions_between_the_parts_work_too(place: Place):
     parted = copy.deepcopy(plain)
     parted.left.to("vgpu:0")
     parted.right.to("vgpu:1")
-    hops = Hops(parted, place.fleet)
+    hops = DeviceCrossings(parted, place.fleet)
     hops.attach()
     x = torch.randn(2, 4)
     assert torch.allclose(parted(x), plain(x), atol=1e-6)
@@ -239,13 +239,13 @@ def test_functions_between_the_parts_work_too(place: Place):
 
 def test_functions_meet_at_a_parameter_or_where_the_first_tensor_is():
     cpu, other, weight = torch.ones(1), torch.ones(1, device="meta"), nn.Parameter(torch.ones(1, device="meta"))
-    assert _meeting_place(torch.add, (cpu, other), None) == torch.device("cpu")
-    assert _meeting_place(torch.add, (other,), {"other": cpu}) == torch.device("meta")
-    assert _meeting_place(torch.cat, ([cpu, weight],), {}) == torch.device("meta")
-    assert _meeting_place(Tensor.add_, (cpu, weight), {}) == torch.device("cpu")
-    assert _meeting_place(Tensor.__setitem__, (cpu, 0, weight), {}) == torch.device("cpu")
-    assert _meeting_place(Tensor.__iadd__, (cpu, weight), {}) == torch.device("cpu")
-    assert _meeting_place(torch.add, (cpu, cpu), {}) is None
+    assert _common_device(torch.add, (cpu, other), None) == torch.device("cpu")
+    assert _common_device(torch.add, (other,), {"other": cpu}) == torch.device("meta")
+    assert _common_device(torch.cat, ([cpu, weight],), {}) == torch.device("meta")
+    assert _common_device(Tensor.add_, (cpu, weight), {}) == torch.device("cpu")
+    assert _common_device(Tensor.__setitem__, (cpu, 0, weight), {}) == torch.device("cpu")
+    assert _common_device(Tensor.__iadd__, (cpu, weight), {}) == torch.device("cpu")
+    assert _common_device(torch.add, (cpu, cpu), {}) is None
 
 
 class Choosy(Sum):
@@ -263,7 +263,7 @@ def test_a_models_own_function_modes_are_left_alone(place: Place):
     parted = copy.deepcopy(plain)
     parted.left.to("vgpu:0")
     parted.right.to("vgpu:1")
-    Hops(parted, place.fleet).attach()
+    DeviceCrossings(parted, place.fleet).attach()
     x = torch.randn(2, 4)
     assert torch.allclose(parted(x), plain(x), atol=1e-6)
     assert torch.overrides._get_current_function_mode_stack() == []
@@ -286,7 +286,7 @@ class Failing(nn.Module):
 def test_a_forward_that_fails_or_is_interrupted_leaves_the_next_one_alone(place: Place, error: type[BaseException]):
     model = Failing(error)
     model.to("vgpu:0")
-    hops = Hops(model, place.fleet)
+    hops = DeviceCrossings(model, place.fleet)
     hops.attach()
     with pytest.raises(error):
         model(torch.ones(1, 2))

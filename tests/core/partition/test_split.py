@@ -17,7 +17,7 @@ from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.records.laboratory import Hopped, InsertHops, Join, PlanSplit, Split, SplitPlan, SplitPlanned
 from devexplorer.core.records.messages import AddVirtual, Backward, BuildModel, Forward, Move, NewTensor, Redo, Undo
-from devexplorer.core.workspace.running import inputs_of
+from devexplorer.core.workspace.runs import inputs_of
 
 TWO_TOWERS = {"query": "vgpu:0", "item": "vgpu:1"}
 
@@ -43,7 +43,7 @@ def planned(place: Place, command: PlanSplit) -> SplitPlan:
 
 def output(place: Place, target: str) -> Tensor:
     """What the model computes from its sample input."""
-    aim = place.workspace.aim(target)
+    aim = place.workspace.target(target)
     assert isinstance(aim.thing, nn.Module)
     with torch.no_grad():
         result: Tensor = aim.thing(*inputs_of(place.workspace, aim, ()))
@@ -111,7 +111,7 @@ def test_a_layer_larger_than_every_budget_is_cut_with_a_warning(place: Place):
     ("budgets", "said"),
     [
         ({"vgpu:0": 100}, r"'mlp' needs 31.04 KiB and the budgets together are 100 B: 100 B on vgpu:0"),
-        ({"vgpu:0": -1}, r"a budget of -1 bytes for vgpu:0 is less than nothing; 0 leaves the device out"),
+        ({"vgpu:0": -1}, r"a budget of -1 bytes for vgpu:0 is negative; 0 excludes the device"),
         ({"vgpu:0": 0}, r"every budget is 0"),
         ({"vgpu:7": 100}, r"vgpu:7"),
     ],
@@ -126,7 +126,7 @@ def test_what_cannot_be_split_is_refused(place: Place):
     built(place, "list-pitfall")
     with pytest.raises(BadInput, match="no parameters and buffers"):
         place.do(PlanSplit(target="list-pitfall"))
-    with pytest.raises(BadInput, match="nothing that could be split"):
+    with pytest.raises(BadInput, match="has nothing to split"):
         place.do(Split(target="list-pitfall", device_map={"": "vgpu:0"}))
     built(place, "mlp")
     place.do(NewTensor(name="x", shape=(2,)))
@@ -301,7 +301,7 @@ def test_join_brings_everything_to_one_device_and_can_be_undone(place: Place):
     expected = output(place, "two-towers")
     place.do(Split(target="two-towers", device_map=TWO_TOWERS))
     answer = place.do(Join(target="two-towers", device="vgpu:1")).answer
-    assert "26.62 KiB moved. The hops are gone" in answer.words
+    assert "26.62 KiB moved. The hops were removed" in answer.words
     snapshot = place.snapshot("two-towers")
     assert set(snapshot.bytes_by_device) == {"vgpu:1"}
     assert not snapshot.hops
@@ -342,7 +342,7 @@ def test_a_model_that_accelerate_dispatched_is_refused_with_join_as_the_way_out(
     offer = place.answer(Move(targets=("theirs",), device="vgpu:0")).offers[0]
     assert offer.label == "Join theirs on vgpu:0"
     answer = place.do(offer.command).answer
-    assert "The hooks of accelerate and its device map are gone" in answer.words
+    assert "The hooks of accelerate and its device map were removed" in answer.words
     snapshot = place.snapshot("theirs")
     assert snapshot.dispatched is None
     assert set(snapshot.bytes_by_device) == {"vgpu:0"}

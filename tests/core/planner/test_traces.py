@@ -10,9 +10,10 @@ import torch
 from fakes.planning import ONE, T4, counted, subject, traced
 from torch import nn
 
-from devexplorer.core.models.clones import twin
+from devexplorer.core.models.copies import clone_model
+from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.planner.largest import by_bisection, fit_in, from_above
-from devexplorer.core.planner.run import OPTIMIZERS, DeviceMap, StepConfig, run_step
+from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace import fit_scaling
 from devexplorer.core.virtual.backend import install, meta_empty
@@ -87,9 +88,9 @@ def reserved_and_fits(batch, capacity):
     gpu = machine.add([T4])[0]
     gpu.memory = CachingAllocator(capacity, 0)
     try:
-        model = twin(Blocks(), lambda tensor: meta_empty(tensor.shape, tensor.dtype, "vgpu:0"))
+        model = clone_model(Blocks(), lambda tensor: meta_empty(tensor.shape, tensor.dtype, "vgpu:0"))
         inputs = meta_empty((batch, 256), torch.float32, "vgpu:0")
-        optimizer = OPTIMIZERS["adamw"](list(model.parameters()))
+        optimizer = make_optimizer("adamw", model.parameters(), lr=1e-6, foreach=True)
         for _ in range(2):
             optimizer.zero_grad(set_to_none=True)
             model(inputs).sum().backward()

@@ -16,9 +16,9 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.records.messages import Move, Undo
-from devexplorer.core.records.objects import CastLosses
+from devexplorer.core.records.objects import CastError
 from devexplorer.core.workspace import cast_error
-from devexplorer.core.workspace.cast_error import losses_between, lost_between
+from devexplorer.core.workspace.cast_error import error_between, errors_between
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def place() -> Iterator[Place]:
         yield made
 
 
-def cast(place: Place, target: str, dtype: str, device: str = "cpu") -> CastLosses:
+def cast(place: Place, target: str, dtype: str, device: str = "cpu") -> CastError:
     report = place.do(Move(targets=(target,), device=device, dtype=dtype)).report
     assert report is not None
     assert report.losses is not None
@@ -40,7 +40,7 @@ def test_against_numpy(dtype: torch.dtype, values: np.ndarray) -> None:
     old = torch.from_numpy(np.array(values))
     new = old.to(dtype)
     x, y = old.double().numpy(), new.double().numpy()
-    found = lost_between(old, new)
+    found = error_between(old, new)
     both = np.isfinite(x) & np.isfinite(y)
     change = np.abs(y[both] - x[both])
     assert found.overflowed == int((np.isfinite(x) & np.isinf(y)).sum())
@@ -57,7 +57,7 @@ def test_against_numpy(dtype: torch.dtype, values: np.ndarray) -> None:
 def test_to_whole_numbers(values: list[float]) -> None:
     old = torch.tensor(values, dtype=torch.float64)
     inside = [value for value in values if -129 < value < 128]
-    found = lost_between(old, old.to(torch.int8))
+    found = error_between(old, old.to(torch.int8))
     assert found.overflowed == len(values) - len(inside)
     assert found.changed == found.overflowed + sum(value != math.trunc(value) for value in inside)
     assert found.largest == pytest.approx(max((abs(value - math.trunc(value)) for value in inside), default=0.0))
@@ -100,7 +100,7 @@ def test_a_copy_counts_as_well(place: Place) -> None:
 
 
 def test_casts_that_cannot_lose_are_not_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cast_error, "lost_between", lambda old, new: pytest.fail("looked at"))
+    monkeypatch.setattr(cast_error, "error_between", lambda old, new: pytest.fail("looked at"))
     place.workspace.add("x", torch.ones(3, dtype=torch.half))
     for dtype, device in (("float32", "cpu"), ("float64", "vgpu:0"), (None, "cpu")):
         report = place.do(Move(targets=("x",), device=device, dtype=dtype)).report
@@ -135,7 +135,7 @@ def test_other_layouts_and_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     old = torch.linspace(0, 1, 60).view(5, 12).t()[::2]
     new = old.contiguous().half()
     change = (new.float() - old).abs()
-    found = lost_between(old, new)
+    found = error_between(old, new)
     assert found.largest == pytest.approx(float(change.max()))
     assert found.changed == int((change != 0).sum())
 
@@ -153,7 +153,7 @@ def test_together_they_are_counted_as_alone(
     olds = [(one * size).to(dtypes[0]) for one, size in zip(wide, sizes, strict=True)]
     olds = [old.t() if old.dim() == 2 else old for old in olds]
     news = [old.to(dtypes[1]) for old in olds]
-    assert losses_between(olds, news) == [lost_between(old, new) for old, new in zip(olds, news, strict=True)]
+    assert errors_between(olds, news) == [error_between(old, new) for old, new in zip(olds, news, strict=True)]
 
 
 @pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
@@ -179,7 +179,7 @@ def test_a_count_that_fails_does_not_fail_the_cast(place: Place, monkeypatch: py
     def fails(old: object, new: object) -> None:
         raise RuntimeError("no room")
 
-    monkeypatch.setattr(cast_error, "lost_between", fails)
+    monkeypatch.setattr(cast_error, "error_between", fails)
     place.workspace.add("x", torch.tensor([0.1]))
     outcome = place.do(Move(targets=("x",), device="cpu", dtype="half"))
     assert outcome.report is not None

@@ -68,7 +68,7 @@ def test_what_cannot_be_frozen_or_unfrozen(place: Place) -> None:
     leaf = torch.ones(3, requires_grad=True)
     place.workspace.add("y", leaf * 2)
     for target, on, reason in (
-        ("y", False, "is no leaf.*MulBackward0.*detach"),
+        ("y", False, "is not a leaf.*MulBackward0.*detach"),
         ("count", True, "int64; only floating-point"),
         ("resnet18:bn1.running_mean", True, "is a buffer"),
         ("mlp:1", False, "has no parameters"),

@@ -213,7 +213,7 @@ def test_frozen_and_unknown_parameters_are_named(place: Place) -> None:
     place.do(SetRequiresGrad(targets=("mlp:2",), on=True))
     answer = place.answer(TrainStep(target="mlp"))
     assert "1 parameter of the optimizer is frozen now" in answer.words
-    assert "2 parameters that require a gradient are unknown to it" in answer.words
+    assert "2 parameters that require a gradient are not in it" in answer.words
     assert [offer.command for offer in answer.offers] == [MakeOptimizer(target="mlp", kind="adam", learning_rate=0.001)]
 
 
@@ -221,7 +221,7 @@ def test_made_replaced_and_removed(place: Place) -> None:
     place.do(BuildModel(recipe="mlp", device="vgpu:0"))
     place.do(MakeOptimizer(target="mlp"))
     place.do(TrainStep(target="mlp"))
-    assert "takes the place of Adam, lr 0.001" in place.answer(MakeOptimizer(target="mlp", kind="sgd")).words
+    assert "replaces Adam, lr 0.001" in place.answer(MakeOptimizer(target="mlp", kind="sgd")).words
     answer = place.answer(MakeOptimizer(target="mlp", kind="none"))
     assert place.snapshot("mlp").optimizer is None
     assert answer.code == "del _optimizer_mlp"

@@ -107,7 +107,7 @@ def test_what_cannot_be_tied(place: Place) -> None:
     with pytest.raises(BadInput) as told:
         place.do(Tie(first="net:0.weight", second="net:1.weight"))
     assert len(told.value.findings) == 2
-    with pytest.raises(BadInput, match="tied to nothing"):
+    with pytest.raises(BadInput, match="is not tied"):
         place.do(Untie(target="net:0.weight"))
 
 

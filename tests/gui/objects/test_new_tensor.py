@@ -148,7 +148,7 @@ def test_combinations_that_torch_refuses_are_refused_here(dialog: NewTensorDialo
     choose_fill(dialog, "randn")
     assert findings(dialog) == ("randn gives fractions, which int64 cannot hold; take float32",)
     choose_fill(dialog, "arange")
-    assert findings(dialog) == ("arange counts in one dimension; give one size",)
+    assert findings(dialog) == ("arange has one dimension; give one size",)
 
 
 def test_a_name_that_is_taken_or_has_a_colon_is_refused(dialog: NewTensorDialog, state: State):

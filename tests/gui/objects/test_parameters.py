@@ -190,7 +190,7 @@ def test_an_optimizer_steps_moves_after_its_parameters_and_goes(hands: Hands) ->
         ("vgpu:0",)
     }
     _lab(hands, "Mode and optimizer", "No optimizer")
-    _said(hands, "mlp has no optimizer any more")
+    _said(hands, "mlp no longer has an optimizer")
 
 
 def test_a_model_is_asked_and_split_by_the_menu(hands: Hands) -> None:

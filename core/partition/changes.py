@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.models.extras import HopHooks
-from devexplorer.core.workspace.changes import Undone
+from devexplorer.core.models.extras import CrossingHooks
+from devexplorer.core.workspace.changes import ObjectChange, Undone
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
-class HopsChanged:
+class CrossingsChange(ObjectChange):
     """Hops that were inserted in a model, or removed from it. Makes the change itself, so that it knows what was
     before."""
 
-    kept_bytes = 0
-
-    def __init__(self, workspace: Workspace, name: str, hops: HopHooks | None) -> None:
-        self.names = (name,)
-        self._was = _exchange(workspace, name, hops)
+    def __init__(self, workspace: Workspace, name: str, hops: CrossingHooks | None) -> None:
+        self.name = name
+        self._previous = _exchange(workspace, name, hops)
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """As it was."""
-        name = self.names[0]
-        now = _exchange(workspace, name, self._was)
-
-        def back() -> None:
-            _exchange(workspace, name, now)
-
-        return Undone(touched=self.names, back=back)
-
-    def without(self, name: str) -> HopsChanged | None:
-        """Nothing is left of it without its model."""
-        return None if name in self.names else self
+        now = _exchange(workspace, self.name, self._previous)
+        return Undone(touched=self.names, back=partial(_exchange, workspace, self.name, now))
 
 
-def _exchange(workspace: Workspace, name: str, hops: HopHooks | None) -> HopHooks | None:
+def _exchange(workspace: Workspace, name: str, hops: CrossingHooks | None) -> CrossingHooks | None:
     """Returns the hops that were there before."""
     extras = workspace.extras(name)
-    was = extras.hops
-    if was is not None:
-        was.remove()
+    previous = extras.hops
+    if previous is not None:
+        previous.remove()
     if hops is not None:
         hops.attach()
     extras.hops = hops
-    return was
+    return previous
 
 
 class Attributes(NamedTuple):
@@ -60,26 +50,20 @@ class Attributes(NamedTuple):
     after: dict[str, Any]
 
 
-class HooksTaken:
+class HooksRemoved(ObjectChange):
     """Hooks of accelerate that were removed from a model."""
 
-    kept_bytes = 0
-
     def __init__(self, name: str, attributes: Sequence[Attributes], keys: Sequence[str]) -> None:
-        self.names = (name,)
+        self.name = name
         self._attributes, self._keys = attributes, keys
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Give them back."""
-        self._set(lambda one: one.before)
-        return Undone(touched=self.names, back=lambda: self._set(lambda one: one.after))
+        self._set(lambda attributes: attributes.before)
+        return Undone(touched=self.names, back=lambda: self._set(lambda attributes: attributes.after))
 
     def _set(self, wanted: Callable[[Attributes], dict[str, Any]]) -> None:
-        for one in self._attributes:
+        for attributes in self._attributes:
             for key in self._keys:
-                vars(one.module).pop(key, None)
-            vars(one.module).update(wanted(one))
-
-    def without(self, name: str) -> HooksTaken | None:
-        """Nothing is left of it without its model."""
-        return None if name in self.names else self
+                vars(attributes.module).pop(key, None)
+            vars(attributes.module).update(wanted(attributes))

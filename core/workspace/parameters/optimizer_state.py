@@ -21,7 +21,7 @@ from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.changes import Slot, StateMoved
-from devexplorer.core.workspace.parameters.making import optimizer_variable, state_tensors, state_text
+from devexplorer.core.workspace.parameters.optimizers import optimizer_variable, state_bytes, state_tensors, state_text
 from devexplorer.core.workspace.parameters.targets import model_of
 
 if TYPE_CHECKING:
@@ -59,11 +59,10 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: Progr
         raise BadInput(f"'{command.target}' has no optimizer; make one first")
     found = strays(optimizer)
     if not found:
-        where = state_text(optimizer)
         words = (
-            "There is no state before the first step."
-            if where == "none yet"
-            else f"The state is where its parameters are: {where}."
+            f"The state is where its parameters are: {state_text(optimizer)}."
+            if state_bytes(optimizer)
+            else "There is no state before the first step."
         )
         return CommandResult(
             Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target))
@@ -99,7 +98,7 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Com
     for stray in found:
         sizes.setdefault(device_id(stray.parameter.device), []).append(stray.value.numel() * stray.dtype.itemsize)
     for device, needed in sizes.items():
-        check_sizes(needed, device, workspace.fleet, "the optimizer's state")
+        check_sizes(needed, device, workspace.registry, "the optimizer's state")
     new: list[Tensor] = []
     try:
         with torch.no_grad():
@@ -154,7 +153,7 @@ def after_move(workspace: Workspace, names: Sequence[str], command: Move, progre
             continue
         stray = found[0]
         if stray.value.device != stray.parameter.device:
-            left = sum(one.value.nbytes for one in found)
+            left = sum(item.value.nbytes for item in found)
             how = (
                 f"stayed behind, {bytes_text(left)} on {device_id(stray.value.device)}: .to() moves what is in a model"
             )

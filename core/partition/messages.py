@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text, seconds_text
 from devexplorer.core.records.laboratory import Hop, InsertHops, Join, MoveOptimizer, Split, SplitPlan
 from devexplorer.core.records.messages import Answer, Command, Fact, Offer
 
@@ -30,8 +30,8 @@ def planned(plan: SplitPlan, code: str, offers: Sequence[Offer]) -> Answer:
         )
     else:
         words = (
-            f"{blocks}: {shares}. If they run in their order, activations go to another device"
-            f" {count_text(plan.hops, 'time')} per forward."
+            f"{blocks}: {shares}. If they run in this order, activations cross to another device"
+            f" {count_text(plan.hops, 'time')} per forward pass."
         )
     tied = sum(bool(block.tied_with) for block in plan.blocks)
     if tied:
@@ -56,7 +56,7 @@ def split(
     waiting: int = 0,
 ) -> Answer:
     """A model that was split; `held` are its bytes by device, `waiting` counts its lazy parameters."""
-    where = ", ".join(f"{bytes_text(size)} on {device}" for device, size in held.items())
+    where = bytes_by_device_text(held)
     several = len(held) > 1
     words = (
         f"{where}; {bytes_text(moved_bytes)} moved."
@@ -64,7 +64,7 @@ def split(
         else f"{where}; everything was there already."
     )
     if waiting:
-        words += f" {count_text(waiting, 'parameter')} without a shape will be created where their parts are."
+        words += f" {count_text(waiting, 'parameter')} without a shape will be created on the devices of their parts."
     words += " Its hops stay as they are." if hops_were_there else f" {FOLLOW}"
     offers: list[Offer] = []
     if optimizer:
@@ -85,10 +85,10 @@ def inserted(name: str, held: Mapping[str, int], code: str) -> Answer:
 
 def removed(name: str, held: Mapping[str, int], code: str) -> Answer:
     """A model without hops."""
-    words = "Nothing moves activations any more."
+    words = "Activations no longer follow the parts."
     if len(held) > 1:
-        words += f" Its parts are on {' and '.join(held)}, so a forward fails where they meet."
-    return Answer(title=f"{name} has no hops any more", words=words, code=code, subject=name)
+        words += f" Its parts are on {' and '.join(held)}, so a forward fails between them."
+    return Answer(title=f"{name} no longer has hops", words=words, code=code, subject=name)
 
 
 def no_change(name: str, words: str, code: str) -> Answer:
@@ -100,11 +100,9 @@ def joined(name: str, device: str, moved_bytes: int, code: str, *, hops: bool, h
     """A model that is on one device again."""
     words = f"{bytes_text(moved_bytes)} moved." if moved_bytes else "All of it was there already."
     if hooks:
-        words += (
-            " The hooks of accelerate and its device map are gone: the model is an ordinary one, which can be moved."
-        )
+        words += " The hooks of accelerate and its device map were removed: the model can be moved again."
     if hops:
-        words += " The hops are gone: there is no other device to fetch from."
+        words += " The hops were removed: everything is on one device."
     return Answer(title=f"{name} is on {device}", words=words, code=code, subject=name)
 
 

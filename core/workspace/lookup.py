@@ -15,17 +15,17 @@ from devexplorer.core.workspace.plan import MoveTarget
 Objects = Mapping[str, nn.Module | Tensor]
 
 
-def found(objects: Objects, name: str) -> nn.Module | Tensor:
+def lookup(objects: Objects, name: str) -> nn.Module | Tensor:
     """The live object behind a name."""
     if name not in objects:
         raise BadInput(f"there is no object '{name}'; {python_names.suggestion(name, objects)}")
     return objects[name]
 
 
-def aimed(objects: Objects, target: str) -> MoveTarget:
+def resolve_target(objects: Objects, target: str) -> MoveTarget:
     """An object, or a module inside a model."""
     name, _, path = target.partition(":")
-    thing = found(objects, name.strip())
+    thing = lookup(objects, name.strip())
     if not path:
         return MoveTarget(name.strip(), "", thing)
     if isinstance(thing, Tensor):
@@ -48,7 +48,7 @@ def aimed(objects: Objects, target: str) -> MoveTarget:
 def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
     """The tensor, parameter or buffer that a target means, and the other paths of the very same one."""
     name, _, path = target.partition(":")
-    thing = found(objects, name)
+    thing = lookup(objects, name)
     if isinstance(thing, Tensor):
         if path:
             raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
@@ -67,9 +67,9 @@ def checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple[
         raise BadInput(
             f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}"
         )
-    for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
-        if not -size <= at < size:
+    for axis, (position, size) in enumerate(zip(index, tensor.shape, strict=True)):
+        if not -size <= position < size:
             raise BadInput(
-                f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}"
+                f"index {position} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}"
             )
     return index

@@ -32,12 +32,14 @@ from devexplorer.core.records.laboratory import Hop
 from devexplorer.core.workspace.meter import Meter
 
 
-class Hops:
+class DeviceCrossings:
     """Hooks on one model, and what hopped during its latest forward. Nothing is hooked before `attach`."""
 
-    def __init__(self, model: nn.Module, fleet: DeviceRegistry, wall: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, model: nn.Module, registry: DeviceRegistry, wall: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._model = model
-        self._forward = _Forward(Meter(fleet, wall), fleet)
+        self._forward = _Forward(Meter(registry, wall), registry)
         self._handles: list[RemovableHandle] = []
 
     @property
@@ -102,7 +104,7 @@ class Leave(_Hook):
         return self._forward.leave(module, self._path, output)
 
 
-def has_hops(module: nn.Module) -> bool:
+def has_crossings(module: nn.Module) -> bool:
     """Whether this module fetches its inputs."""
     return any(isinstance(hook, Fetch) for hook in module._forward_pre_hooks.values())
 
@@ -119,14 +121,16 @@ def home(module: nn.Module) -> tuple[torch.device | None, bool]:
 class _Forward:
     """One forward of a model as it goes."""
 
-    def __init__(self, meter: Meter, fleet: DeviceRegistry) -> None:
+    def __init__(self, meter: Meter, registry: DeviceRegistry) -> None:
         self.hops: list[Hop] = []
-        self._meter, self._fleet = meter, fleet
+        self._meter, self._registry = meter, registry
         self.settled = False
         """A module is at work that is on one device: what is inside of it has nothing to fetch."""
         self._paused = False
         self._running: list[tuple[nn.Module, str]] = []
-        self._meeting: Any = CrossDeviceMode(lambda values, device: self.fetch(values, device, self._running[-1][1]))
+        self._cross_device_mode: Any = CrossDeviceMode(
+            lambda values, device: self.fetch(values, device, self._running[-1][1])
+        )
         self._input_device: torch.device | None = None
         self._makers: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         """`id()` of an activation -> the activation, and the path of the outermost module that has returned it."""
@@ -144,7 +148,7 @@ class _Forward:
         """A module begins; the first one begins the forward."""
         if not self._running:
             self.forget()
-            self._meeting.__enter__()
+            self._cross_device_mode.__enter__()
             self.hops = []
             tensors = list(_tensors(given))
             self._input_device = tensors[0].device if tensors else None
@@ -154,19 +158,23 @@ class _Forward:
     def settle(self) -> None:
         """The module that has just begun is on one device: neither its parts nor its functions need help."""
         self.settled = True
-        if _get_current_function_mode_stack()[-1:] == [self._meeting]:  # else the model's own code has one on top of it
-            self._meeting.__exit__(None, None, None)
+        if _get_current_function_mode_stack()[-1:] == [
+            self._cross_device_mode
+        ]:  # else the model's own code has one on top of it
+            self._cross_device_mode.__exit__(None, None, None)
             self._paused = True
 
     def _unsettle(self) -> None:
         self.settled = False
         if self._paused:
-            self._meeting.__enter__()
+            self._cross_device_mode.__enter__()
             self._paused = False
 
     def leave(self, module: nn.Module, path: str, output: Any) -> Any:
         """A module has ended; an error has taken others with it."""
-        if (self.settled and self._running[-1][0] is not module) or not any(one is module for one, _ in self._running):
+        if (self.settled and self._running[-1][0] is not module) or not any(
+            item is module for item, _ in self._running
+        ):
             return None
         self._unsettle()
         while self._running[-1][0] is not module:
@@ -184,8 +192,8 @@ class _Forward:
 
     def _end(self) -> None:
         self.forget()
-        if any(mode is self._meeting for mode in _get_current_function_mode_stack()):
-            self._meeting.__exit__(None, None, None)
+        if any(mode is self._cross_device_mode for mode in _get_current_function_mode_stack()):
+            self._cross_device_mode.__exit__(None, None, None)
 
     def forget(self) -> None:
         """Let go of every activation."""
@@ -225,8 +233,8 @@ class _Forward:
         fetched = [tensor.to(device) for tensor in tensors]
         self._synchronize(source, destination)
         seconds, _ = timing.stop()
-        for tensor, twin in zip(tensors, fetched, strict=True):
-            self._copies[id(tensor), device] = (tensor, _version(tensor), twin, _version(twin))
+        for tensor, clone in zip(tensors, fetched, strict=True):
+            self._copies[id(tensor), device] = (tensor, _version(tensor), clone, _version(clone))
         hop = Hop(
             before=before,
             after=after,
@@ -240,7 +248,7 @@ class _Forward:
 
     def _synchronize(self, *devices: str) -> None:
         for device in devices:
-            self._fleet.backend(device).synchronize(device)
+            self._registry.backend(device).synchronize(device)
 
     def _note(self, tensors: Iterable[Tensor], path: str) -> None:
         noted = False
@@ -275,10 +283,10 @@ def _mapped(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
             return change(value)
         if not _is_record(value) or next(_tensors(value), None) is None:
             return value
-        twin = copy.copy(value)
+        clone = copy.copy(value)
         for field in dataclasses.fields(value):
-            object.__setattr__(twin, field.name, _mapped(getattr(value, field.name), change))
-        return twin
+            object.__setattr__(clone, field.name, _mapped(getattr(value, field.name), change))
+        return clone
 
     return tree_map(leaf, values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, shape_text
+from devexplorer.core.base.formats import bytes_text, count_text, list_text, seconds_text, shape_text
 from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.experiments.replica_run import Part, Ran, Timed
 from devexplorer.core.models.run import Operand
@@ -57,8 +57,8 @@ def replicated(done: Replicas) -> Answer:
         gives = "gives" if done.rows == 1 else "give"
         split = f"{count_text(done.rows, 'row')} {gives} {count_text(count - len(idle), 'part')} for {count} devices"
         words += (
-            f" {_list([one.device for one in idle])} had nothing to do: {split}. A larger batch would keep all of them"
-            " busy."
+            f" {list_text([replica.device for replica in idle])} had nothing to do: {split}. A larger batch would keep"
+            " all of them busy."
         )
     words += f" {_times(done)}"
     words += (
@@ -74,14 +74,15 @@ def replicated(done: Replicas) -> Answer:
         )
     facts = [Fact(replica.device, _line(replica)) for replica in done.replicas]
     facts += [
-        Fact(one.label, f"{shape_text(one.shape)} {one.dtype} on {one.device}") for one in (*done.inputs, *ran.outputs)
+        Fact(item.label, f"{shape_text(item.shape)} {item.dtype} on {item.device}")
+        for item in (*done.inputs, *ran.outputs)
     ]
     facts.append(Fact("largest difference", f"{ran.difference:.3g}"))
     facts.append(Fact("gathering", _text(ran.gathering)))
     facts.append(Fact(f"{done.replicas[0].device} alone", _text(ran.alone)))
     if ran.together is not None:
         facts.append(Fact("together", _text(ran.together)))
-    title = f"{done.target} is on {count} devices: {_list([replica.name for replica in done.replicas])}"
+    title = f"{done.target} is on {count} devices: {list_text([replica.name for replica in done.replicas])}"
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(done), subject=done.replicas[0].name)
 
 
@@ -128,10 +129,6 @@ def _line(replica: Replica) -> str:
 
 def _text(timed: Timed) -> str:
     return f"{seconds_text(timed.seconds)}{' (simulated)' if timed.simulated else ''}"
-
-
-def _list(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _code(done: Replicas) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text
+from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import suggestion, variable
+from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
 from devexplorer.core.records.messages import Answer, Fact
@@ -22,30 +24,10 @@ from devexplorer.core.workspace.parameters.targets import Target, model_of, refu
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
-KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
-    "sgd": (torch.optim.SGD, {}),
-    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-}
-STATE_PER_VALUE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
-"""How many values each keeps beside every parameter value."""
-
 
 def optimizer_variable(name: str) -> str:
-    """What the optimizer of a model is called in Python; objects never begin with an underscore, so it takes nobody's
-    name."""
+    """The Python variable of a model's optimizer; names of objects never begin with an underscore, so it is free."""
     return f"_optimizer_{variable(name)}"
-
-
-def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """Which of `KINDS` it is; `adam` for one that is none."""
-    for kind in ("adamw", "adam"):
-        if type(optimizer) is KINDS[kind][0]:
-            return kind
-    if type(optimizer) is torch.optim.SGD:
-        return "momentum" if optimizer.param_groups[0]["momentum"] else "sgd"
-    return "adam"
 
 
 def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -72,7 +54,7 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:
 
 def state_text(optimizer: torch.optim.Optimizer) -> str:
     """`2.4 MiB on vgpu:0, 32 B on cpu`."""
-    return ", ".join(f"{bytes_text(size)} on {device}" for device, size in state_bytes(optimizer).items()) or "none yet"
+    return bytes_by_device_text(state_bytes(optimizer)) or "none yet"
 
 
 def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: ProgressMonitor) -> CommandResult:
@@ -81,8 +63,8 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
     extras = workspace.extras(command.target)
     if command.kind == "none":
         return _removed(workspace, command)
-    if command.kind not in KINDS:
-        raise BadInput(f"there is no optimizer '{command.kind}'; {suggestion(command.kind, [*KINDS, 'none'])}")
+    if command.kind not in OPTIMIZERS:
+        raise BadInput(f"there is no optimizer '{command.kind}'; {suggestion(command.kind, [*OPTIMIZERS, 'none'])}")
     if not math.isfinite(command.learning_rate) or command.learning_rate <= 0:
         raise BadInput(
             f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001"
@@ -94,36 +76,34 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
             f"no parameter of '{command.target}' requires a gradient, so there is nothing to optimise; unfreeze some"
             " first"
         )
-    kind, options = KINDS[command.kind]
+    kind = OPTIMIZERS[command.kind]
     before = workspace.before(command.target)
     had = extras.optimizer_text
     if before is not None:
         workspace.changed(f"the optimizer of {command.target}", before, command=command)
-    make: Any = kind
-    extras.optimizer = make(parameters, lr=command.learning_rate, **options)
-    momentum = "".join(f", {key} {value:g}" for key, value in options.items())
-    extras.optimizer_text = f"{kind.__name__}, lr {command.learning_rate:g}{momentum}"
+    extras.optimizer = new_optimizer(command.kind, parameters, lr=command.learning_rate)
+    momentum = "".join(f", {key} {value:g}" for key, value in kind.options.items())
+    extras.optimizer_text = f"{kind.class_name}, lr {command.learning_rate:g}{momentum}"
     workspace.publish(command.target)
     if before is None:
         workspace.history.cannot_undo()
     frozen = sum(not parameter.requires_grad for parameter in model.parameters())
     size = sum(parameter.nbytes for parameter in parameters)
-    extra = STATE_PER_VALUE[command.kind]
     words = f"It changes {count_text(len(parameters), 'parameter')}, {bytes_text(size)}, in place."
     if frozen:
         words += f" {count_text(frozen, 'frozen parameter')} are left out."
     words += (
-        f" It keeps {'one value' if extra == 1 else f'{extra} values'} beside each parameter value, where the parameter"
-        f" is: {bytes_text(extra * size)} appear with the first step, not before."
-        if extra
+        f" It keeps {count_text(kind.state_per_value, 'value')} beside each parameter value, where the parameter"
+        f" is: {bytes_text(kind.state_per_value * size)} are allocated at the first step."
+        if kind.state_per_value
         else " It keeps no state beside them."
     )
     if had:
-        words += f" It takes the place of {had}, whose state is gone."
-    given = "".join(f", {key}={value!r}" for key, value in options.items())
+        words += f" It replaces {had}, whose state was discarded."
+    given = "".join(f", {key}={value!r}" for key, value in kind.options.items())
     chosen = f"[_p for _p in {variable(command.target)}.parameters() if _p.requires_grad]"
     code = (
-        f"{optimizer_variable(command.target)} = torch.optim.{kind.__name__}({chosen},"
+        f"{optimizer_variable(command.target)} = torch.optim.{kind.class_name}({chosen},"
         f" lr={command.learning_rate!r}{given})"
     )
     answer = Answer(
@@ -140,21 +120,21 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
     extras = workspace.extras(command.target)
     if extras.optimizer is None:
         raise BadInput(f"'{command.target}' has no optimizer that could be removed")
-    state = state_text(extras.optimizer)
+    state = state_bytes(extras.optimizer)
     before = workspace.before(command.target)
     if before is not None:
         workspace.changed(f"the removal of the optimizer of {command.target}", before, command=command)
     extras.optimizer = extras.optimizer_text = None
     workspace.publish(command.target)
     words = (
-        f"Its state is let go of, {state}; the parameters stay as they are."
-        if state != "none yet"
+        f"Its state ({bytes_by_device_text(state)}) was released; the parameters are unchanged."
+        if state
         else "It had no state yet."
     )
     if before is not None:
-        words += " As long as Undo can bring it back, the state is kept."
+        words += " The state is kept so that Undo can restore it."
     answer = Answer(
-        title=f"{command.target} has no optimizer any more",
+        title=f"{command.target} no longer has an optimizer",
         words=words,
         code=f"del {optimizer_variable(command.target)}",
         subject=command.target,

@@ -1,0 +1,41 @@
+"""One argument of a model's forward: shape, dtype, and values for it. No thread of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.models.casts import dtype_name
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One argument of forward; in a sample model's recipe without the dimension of the batch."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None = None
+    """None: the model's own floating dtype."""
+    below: int = 2
+    """Integers are drawn from 0 up to this, exclusive."""
+    ones: bool = False
+    """All ones, such as a mask that hides nothing."""
+
+    def tensor(self, floating: torch.dtype, generator: torch.Generator, device: str = "cpu") -> Tensor:
+        """Values from the generator; none on `meta`."""
+        dtype = self.dtype or floating
+        if device == "meta":
+            return torch.empty(self.shape, dtype=dtype, device=device)
+        if self.ones:
+            return torch.ones(self.shape, dtype=dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(self.shape, generator=generator, dtype=drawn).to(dtype)
+        return torch.randint(2 if dtype == torch.bool else self.below, self.shape, generator=generator).to(dtype)
+
+    @property
+    def text(self) -> str:
+        """The form that `--input` accepts."""
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"

@@ -1,0 +1,27 @@
+"""Makes the optimizers of `core.base.optimizers`. Jobs thread, or that of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.base.optimizers import OPTIMIZERS
+
+
+def make_optimizer(kind: str, parameters: Iterable[Tensor], **options: Any) -> torch.optim.Optimizer:
+    """An optimizer of this kind over the parameters; `options` are those of its class, `lr` among them."""
+    known = OPTIMIZERS[kind]
+    made: torch.optim.Optimizer = getattr(torch.optim, known.class_name)(parameters, **known.options, **options)
+    return made
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """The kind of an optimizer; `adam` for a class that is not in the table."""
+    momentum = bool(optimizer.param_groups[0].get("momentum"))
+    for kind, known in OPTIMIZERS.items():
+        if type(optimizer) is getattr(torch.optim, known.class_name) and momentum == ("momentum" in known.options):
+            return kind
+    return "adam"
