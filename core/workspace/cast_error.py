@@ -1,7 +1,7 @@
-"""Counts what a cast did to the values: change, overflow, underflow, NaN; piece by piece where the originals are. Jobs
+"""Measures what a cast did to the values: change, overflow, underflow, NaN; in pieces, on the originals' device. Jobs
 thread.
 
-A piece is part of a large tensor, or many small tensors in a row: each operation costs microseconds, however few its
+A piece is part of a large tensor, or many small tensors in a row: each operation costs microseconds, however few the
 elements are.
 """
 
@@ -19,7 +19,7 @@ from devexplorer.core.workspace.parts import LazyPart, NamePart, ParameterPart, 
 from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
 
 HOST_PIECE = 1 << 15
-"""Elements of a piece on the CPU: a dozen temporaries of this size stay in the cache, and the allocator has them at
+"""Elements of a piece on the CPU: a dozen temporaries of this size stay in the cache, and the allocator keeps them at
 hand."""
 SMALL = 1 << 12
 """Elements up to which tensors are looked at together: here the operations cost more than the work that they do."""
@@ -43,7 +43,7 @@ class _Cast(NamedTuple):
 
 
 def measure_cast_error(parts: Iterable[Part]) -> CastError | None:
-    """What the casts among these parts lost, when the move is over; None where none of them can."""
+    """The error of the casts among these parts, once the move is over; None when none of them can lose anything."""
     try:
         with torch.no_grad():
             found = list(_errors(_casts(parts)))
@@ -51,7 +51,7 @@ def measure_cast_error(parts: Iterable[Part]) -> CastError | None:
         RuntimeError,
         TypeError,
         MemoryError,
-    ):  # no room, or an operation or a dtype that the device lacks: it was a move still
+    ):  # no memory, or an operation or a dtype that the device lacks; the move itself succeeded
         return None
     if not found:
         return None
@@ -88,7 +88,7 @@ def _old_and_new(part: Part) -> tuple[Tensor, Tensor]:
 
 
 def _errors(casts: Iterable[_Cast]) -> Iterator[tuple[_Cast, _Error]]:
-    """What each of them lost: large tensors first, then the small ones, many at once."""
+    """The error of each cast: large tensors first, then the small ones, many at once."""
     small: dict[tuple[torch.device, torch.dtype, torch.device, torch.dtype], list[_Cast]] = {}
     for cast in casts:
         old, new = cast.old, cast.new
@@ -122,7 +122,7 @@ def _limit(old: Tensor, new: Tensor) -> int:
 
 
 def error_between(old: Tensor, new: Tensor) -> _Error:
-    """What became of the values of one tensor; the two may be on different devices."""
+    """The error of one tensor; the two may be on different devices."""
     counts: list[Tensor] = []
     changes: list[Tensor] = []
     for a, b in pieces_together((old, new), _limit(old, new)):
@@ -135,8 +135,8 @@ def error_between(old: Tensor, new: Tensor) -> _Error:
 
 
 def errors_between(olds: Sequence[Tensor], news: Sequence[Tensor]) -> list[_Error]:
-    """The same of several tensors, little dearer than of one: real ones, the old alike in device and dtype, and so the
-    new."""
+    """The same for several tensors, at about the cost of one: real ones; all old ones share device and dtype, as do all
+    new ones."""
     if len(olds) == 1:
         return [error_between(olds[0], news[0])]
     old = torch.cat([tensor.flatten() for tensor in olds])

@@ -1,6 +1,6 @@
-"""What one command changed in the workspace, kept so that Undo can take it back. Runs on the jobs thread.
+"""What one command changed in the workspace, kept so that Undo can revert it. Runs on the jobs thread.
 
-A change holds names, paths and places rather than tensors, but for what cannot be found out again: originals that a
+A change holds names, paths and devices rather than tensors, except for what cannot be recovered: originals that a
 cast would not give back, values that were overwritten, objects that were removed. Those count against the budget of
 `core.workspace.undo`.
 """
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class Undone(NamedTuple):
-    """What taking a change back did."""
+    """What reverting a change did."""
 
     report: MoveReport | None = None
-    """Of moving things back."""
+    """Of moving tensors back."""
     removed: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
-    """Objects that are there and different now."""
+    """Objects that still exist and have changed."""
     back: Callable[[], object] | None = None
-    """Makes everything as it was before the undo, for when a later step of it fails."""
+    """Reverts the undo itself, in case a later step of it fails."""
 
 
 class Change(Protocol):
-    """One step of a command. `undo` takes it back, or raises `DevExplorerError` and changes nothing."""
+    """One step of a command. `undo` reverts it, or raises `DevExplorerError` and changes nothing."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objects that it is about."""
+        """The objects that it concerns."""
         ...
 
     @property
@@ -46,18 +46,18 @@ class Change(Protocol):
         ...
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Make everything as it was before. Changes are taken back in reverse order, so what it finds is what it
-        left."""
+        """Restore the previous state. Changes are reverted in reverse order, so each finds the state that it
+        left behind."""
         ...
 
     def without(self, name: str) -> Change | None:
-        """The same, when that object is gone for good; None when nothing is left to take back."""
+        """The same after that object was deleted for good; None when nothing is left to revert."""
         ...
 
 
 @runtime_checkable
 class MovableToHost(Protocol):
-    """A change that keeps originals where they were, which are not to stay there when their object is removed."""
+    """A change that keeps originals on their devices, which they must leave when their object is removed."""
 
     def hosted(self, name: str) -> Change:
         """With what it keeps of that object on the CPU."""
@@ -72,12 +72,12 @@ class MoveChange:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objects by which everything that was moved is found."""
+        """One object for each tensor that was moved."""
         return tuple(dict.fromkeys(origin.keys[0][0] for origin in self.origins))
 
     @cached_property
     def kept_bytes(self) -> int:
-        """Originals that moving back would not restore; asked for after every command, and the move of a large model
+        """Originals that moving back would not restore. Read after every command, and the move of a large model
         has 50,000 of them."""
         return sum(origin.kept_bytes for origin in self.origins)
 
@@ -92,7 +92,7 @@ class MoveChange:
         return MoveChange(origins) if origins else None
 
     def hosted(self, name: str) -> MoveChange:
-        """With the originals of that object on the CPU: it was removed, and its devices are to be free."""
+        """With the originals of that object on the CPU: it was removed, and its devices must be freed."""
         return MoveChange(
             tuple(origin.hosted() if {key[0] for key in origin.keys} == {name} else origin for origin in self.origins)
         )
@@ -106,7 +106,7 @@ class CreateChange:
     kept_bytes: int = 0
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Remove them for good: Redo makes them again."""
+        """Remove them for good: Redo creates them again."""
         return Undone(removed=self.names, back=workspace.drop(self.names))
 
     def without(self, name: str) -> CreateChange | None:

@@ -28,7 +28,7 @@ class CommandResult:
     side_effects: tuple[str, ...] = ()
     """What a replay of the command would not repeat, in short phrases."""
     events: tuple[Event, ...] = ()
-    """What else it has to tell; they are sent before the answer, under the command's number."""
+    """Further events; they are sent before the answer, under the command's number."""
     devices_changed: bool = False
     """The list of devices is another one now."""
     undid: Command | None = None
@@ -38,7 +38,7 @@ class CommandResult:
 
 
 class Refused(BadInput):
-    """As `BadInput`; `core.commands.refusals` shows the facts and offers the ways out."""
+    """A `BadInput` with facts and offers, which `core.commands.refusals` shows."""
 
     def __init__(self, *findings: str, facts: tuple[Fact, ...] = (), offers: tuple[Offer, ...] = ()) -> None:
         super().__init__(*findings)

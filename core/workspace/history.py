@@ -1,6 +1,6 @@
-"""How the changes of a command become one entry for Undo. Runs on the jobs thread.
+"""Groups the changes of a command into one entry for Undo. Runs on the jobs thread.
 
-`transaction` collects what a command tells with `changed`; when the command fails half-way, everything is taken back.
+`transaction` collects what a command reports with `changed`; if the command fails half-way, everything is reverted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class History:
         self._workspace = workspace
         self._stack = UndoStack(budget_bytes)
         self._collected: list[Change] | None = None
-        """Changes of the command that is being carried out; None: each change is an entry of its own."""
+        """Changes of the current command; None: each change is an entry of its own."""
         self._title = ""
         self._barrier = False
         self._why = ""
         self.note = ""
-        """Why the command that was carried out last cannot be undone, in a sentence; empty: it can, or it has changed
+        """Why the last command cannot be undone, as a sentence; empty: it can be undone, or it has changed
         nothing."""
 
     @property
@@ -47,7 +47,7 @@ class History:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept alive, that of the command under way included."""
+        """What is kept alive, including the current command."""
         return self._stack.kept_with(total_kept(self._collected or ()))
 
     def state(self) -> UndoState:
@@ -63,31 +63,31 @@ class History:
         self._collected += changes
 
     def fits(self, size: int) -> bool:
-        """Whether so much may be kept; where not, the command's answer will say so, if it calls `cannot_undo`."""
+        """Whether so many bytes may be kept; if not, and the command calls `cannot_undo`, its answer says so."""
         if size > self.budget_bytes:
             self._why = _over(size, self.budget_bytes)
         return size <= self.budget_bytes
 
     def cannot_undo(self) -> None:
-        """Something has changed that cannot be taken back, nor anything before it."""
+        """Something changed that cannot be reverted, nor can anything before it."""
         self._barrier = self._collected is not None
         self._stack.barrier()
         self.note = self._why or "This cannot be undone."
 
     def gone(self, names: Iterable[str], why: str) -> None:
-        """Objects are gone for good: changes of others can be undone still."""
+        """Objects were deleted for good; changes to other objects can still be undone."""
         for name in names:
             self._stack.forget(name)
         self._stack.forget_redo()
         self.note = f"This cannot be undone: {why}." if why else self._why
 
     def host(self, name: str) -> None:
-        """An object was removed: what is kept of it goes to the host's memory."""
+        """An object was removed: move what is kept of it to host memory."""
         self._stack.host(name)
 
     @contextmanager
     def transaction(self, command: Command, *, again: bool = False) -> Iterator[None]:
-        """What changes within is one entry; when it fails half-way, everything is taken back. `again`: it is a Redo."""
+        """All changes within are one entry; if it fails half-way, they are reverted. `again`: this is a Redo."""
         self._collected, self._title, self._barrier = [], "", False
         self._why = self.note = ""
         try:
@@ -104,7 +104,7 @@ class History:
         try:
             for change in reversed(collected):
                 change.undo(self._workspace, NO_PROGRESS)
-        except BaseException:  # it stays half done, so that what is remembered of before fits no more
+        except BaseException:  # it is half done, so earlier changes no longer apply
             self._stack.barrier()
             raise
 
@@ -117,9 +117,9 @@ class History:
             self.note = _over(entry.kept_bytes, self.budget_bytes)
 
     def undo(self, progress: ProgressMonitor) -> tuple[Command, Undone]:
-        """Take the newest change back; returns the command that had made it, and what became of it.
+        """Revert the newest change; returns its command and what reverting it did.
 
-        When one of its steps fails, those before it are made good again: everything is as it was, and the change can
+        When one of its steps fails, the steps before it are reverted again: nothing has changed, and the change can
         still be undone.
         """
         entry = self._stack.top
@@ -140,15 +140,15 @@ class History:
         del undone
         self._stack.drop_top()
         if removed:
-            gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
+            gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
         there = self._workspace.names
         left = tuple(name for name in dict.fromkeys(touched) if name in there)
         return entry.command, Undone(report, tuple(dict.fromkeys(removed)), left)
 
     @contextmanager
     def redoing(self, request: int) -> Iterator[Command]:
-        """The command to be carried out again, under another number; when that fails it stays the one to be done
-        again."""
+        """The command to carry out again, under another number; if that fails, it remains the next one to
+        redo."""
         entry = self._stack.take_redo()
         if entry is None:
             raise BadInput("there is nothing to redo")

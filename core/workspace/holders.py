@@ -1,4 +1,4 @@
-"""Under which names tensors are held, in a whole workspace object and in others: so that ties survive a move. Reads
+"""The names under which tensors are held in workspace objects, so that ties survive a move. Reads
 only. Jobs thread."""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Modules = Sequence[tuple[str, nn.Module]]
 
 
 class Holders:
-    """Every place of registered tensors in some objects, each given as (name, path, thing); tensors of the workspace
+    """Every location of registered tensors in objects given as (name, path, thing); tensors of the workspace
     are left out.
 
-    `asked` are the ids of those to find. None: all that have more than one place. Most models have none of these, so
-    that is quick.
+    `asked` are the ids to find. None: all tensors with more than one location. Most models have none, so
+    this is quick.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Holders:
         return (key,) if keys is None else tuple(dict.fromkeys((key, *keys)))
 
     def slots(self, buffer: Tensor, slot: Slot) -> tuple[Slot, ...]:
-        """Every module that holds this buffer, as this one does."""
+        """Every module that holds this buffer."""
         return self._slots.get(id(buffer)) or (slot,)
 
 

@@ -23,7 +23,7 @@ def lookup(objects: Objects, name: str) -> nn.Module | Tensor:
 
 
 def resolve_target(objects: Objects, target: str) -> MoveTarget:
-    """An object, or a module inside a model."""
+    """An object, or a module inside a model; `BadInput` suggests the nearest names."""
     name, _, path = target.partition(":")
     thing = lookup(objects, name.strip())
     if not path:
@@ -46,7 +46,7 @@ def resolve_target(objects: Objects, target: str) -> MoveTarget:
 
 
 def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
-    """The tensor, parameter or buffer that a target means, and the other paths of the very same one."""
+    """The tensor, parameter or buffer that a target means, and the other paths of the same one."""
     name, _, path = target.partition(":")
     thing = lookup(objects, name)
     if isinstance(thing, Tensor):

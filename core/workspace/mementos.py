@@ -1,7 +1,7 @@
-"""What an object was before a command changed it in place: which Parameter stands where, flags, gradients, values. Jobs
+"""What an object was before a command changed it in place: its Parameters, flags, gradients, values, lazy modules. Jobs
 thread.
 
-Parameters are remembered as objects, because they stay the same ones through every move; buffers by the module and name
+Parameters are kept as objects, because they stay the same through every move; buffers by the module and name
 that hold them, because a move replaces them. Values are copied to the host. Changes are undone in reverse order, so
 everything is found on the device on which the command left it.
 """
@@ -56,7 +56,7 @@ class ObjectMemento(ObjectChange):
         self._waiting = [LazyModuleMemento(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
         self._state: Any = None
         self._replaced: Extras | None = None
-        """What was known before, when the command has given the object another optimizer."""
+        """The previous extras, when the command has given the object another optimizer."""
 
     # --- taking it
 
@@ -93,7 +93,7 @@ class ObjectMemento(ObjectChange):
             self._state = _on_host(self._extras.optimizer.state_dict())
 
     def settle(self) -> None:
-        """The command is over: let go of what it did not change."""
+        """The command is over: release what it did not change."""
         self._slots = [(module, key, old) for module, key, old in self._slots if module._parameters.get(key) is not old]
         self._training = [(module, previous) for module, previous in self._training if module.training != previous]
         self._flags = [(tensor, previous) for tensor, previous in self._flags if tensor.requires_grad != previous]
@@ -203,8 +203,8 @@ class ObjectMemento(ObjectChange):
 
 
 def before_leaves(objects: Mapping[str, nn.Module | Tensor], given: Mapping[str, Tensor]) -> list[ObjectMemento]:
-    """Images, with gradients, of the leaves that the named inputs of a model are or came from: a backward brings
-    gradients there too."""
+    """Images, with gradients, of the leaves that the named inputs of a model are or derive from: a backward adds
+    gradients there as well."""
     named = {id(thing): name for name, thing in objects.items()}
     below = {
         id(leaf): (named.get(id(leaf), name), leaf) for name, tensor in given.items() for leaf in leaves_below(tensor)
@@ -219,7 +219,7 @@ class ElementChange(ObjectChange):
     """One element that was set."""
 
     def __init__(self, target: str, index: tuple[int, ...], before: Tensor) -> None:
-        """`before` is what stood there, on the CPU, so that every bit of it is known."""
+        """`before` is the previous value, on the CPU, exact to the bit."""
         self._target, self._index, self._before = target, index, before
         self.name = target.partition(":")[0]
 
@@ -241,7 +241,7 @@ _REGISTERS = ("_parameters", "_buffers", "_modules")
 
 
 class LazyModuleMemento:
-    """One lazy module, made while it waits. `turn` exchanges what it is for what it was, and back.
+    """A lazy module before its first forward. `turn` exchanges what it has become for what it was, and back.
 
     torch turns it into an ordinary module in place: another class, attributes with sizes, two hooks less, and the same
     Parameter objects with contents.
@@ -262,7 +262,7 @@ class LazyModuleMemento:
         return any(not is_uninitialised(tensor) for tensor in self.tensors)
 
     def turn(self) -> None:
-        """Let it be what it was, on the devices where it is now; the second time, what it had become."""
+        """Restore what it was, on its present devices; the second time, what it had become."""
         if not self._others and not self.is_over:
             return
         others = self._others or [_shapeless(tensor) for tensor in self.tensors]

@@ -1,4 +1,4 @@
-"""Times work on the clock of the device that did it: its simulated clock, or the wall. Runs on the jobs thread."""
+"""Times work on the clock of its device: simulated, or the wall clock. Runs on the jobs thread."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from devexplorer.core.devices.backend import DeviceRegistry
 
 
 class Timing:
-    """A measurement that runs since it was made; on a simulated clock, of what the calling thread does: stop it on the
-    same one."""
+    """A running measurement; a simulated clock counts what the calling thread does, so stop it on the
+    same thread."""
 
     def __init__(self, registry: DeviceRegistry, wall: Callable[[], float], simulated: Sequence[str]) -> None:
         self._registry, self._wall = registry, wall
@@ -34,7 +34,7 @@ class Timing:
 
 
 class Meter:
-    """Starts measurements on the devices of a fleet."""
+    """Starts measurements on the devices of a registry."""
 
     def __init__(self, registry: DeviceRegistry, wall: Callable[[], float]) -> None:
         self._registry, self._wall = registry, wall

@@ -1,4 +1,4 @@
-"""Moves tensors and models between devices, all or none: plan, check that it fits, copy, commit, or roll back. Runs on
+"""Moves tensors and models between devices, all or none: plan, check the fit, copy, commit, or roll back. Runs on
 the jobs thread.
 
 Every original is kept until all parts have arrived (undoing by moving back would lose bits after a cast), so the peak
@@ -50,7 +50,7 @@ class Result(NamedTuple):
 
 
 class Mover:
-    """Carries out moves on the devices of a fleet. `copy` and `commit` are replaced by tests that make them fail."""
+    """Carries out moves on the devices of a registry. Tests replace `copy` and `commit` to make them fail."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Mover:
             check_sizes(sizes, device, self._registry, "this copy" if plan.second else "this move")
 
     def _start(self, plan: Plan) -> Timing:
-        """Start the clock when the devices have done what was waiting there: it is no part of the move."""
+        """Start the clock once the devices have finished pending work, which is not part of the move."""
         self._synchronize(plan.sources | plan.sizes.keys())
         return self._meter.start(list(plan.sizes), plan.sources)
 

@@ -1,4 +1,4 @@
-"""Removed objects in the host's memory, so that their devices are free and Undo can bring them back. Runs on the jobs
+"""Offloads removed objects to host memory, so that their devices are free and Undo can restore them. Runs on the jobs
 thread."""
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 _NOWHERE_ELSE = ("cpu", "meta")
-"""Kinds of devices whose tensors have nothing on any other."""
+"""Kinds of devices whose tensors need no offloading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """An object that was removed, kept in the host's memory: what it held on other devices is free."""
+    """A removed object, kept in host memory: what it held on other devices is free."""
 
     name: str
     thing: nn.Module | Tensor
@@ -50,7 +50,7 @@ class Removed:
         return (self.name,)
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Give it its name and its devices again."""
+        """Restore its name and its devices."""
         return Undone(touched=(self.name,), back=workspace.restore_removed(self, progress))
 
     def without(self, name: str) -> Removed | None:
@@ -59,7 +59,7 @@ class Removed:
 
 
 def offload(workspace: Workspace, mover: Mover, name: str) -> Removed:
-    """Bring an object that is about to be removed to the CPU; raises `DevExplorerError` where that cannot be done.
+    """Move an object that is about to be removed to the CPU; raises `DevExplorerError` if that is impossible.
 
     What it shares with other objects stays where it is: moving it would move their tensors, and would free nothing.
     """
@@ -112,7 +112,7 @@ def offloaded_bytes(thing: nn.Module | Tensor, extras: Extras) -> int:
 
 
 def restore(mover: Mover, removed: Removed, progress: ProgressMonitor) -> tuple[nn.Module | Tensor, Callable[[], None]]:
-    """The object on its devices again, and how to take that back."""
+    """The object on its devices again, and how to revert that."""
     thing = removed.thing
     if isinstance(thing, Tensor):
         return (thing if removed.device is None else _copied(thing, removed.device)), lambda: None

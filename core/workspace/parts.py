@@ -1,4 +1,4 @@
-"""One tensor on its way to another device or dtype: `copy`, then `commit`, and `rollback` from anywhere. Runs on the
+"""One tensor of a move to another device or dtype: `copy`, then `commit`; `rollback` at any point. Runs on the
 jobs thread.
 
 Every part keeps its originals until it is dropped, so rolling back restores the very same tensors: identity, bits,
@@ -25,7 +25,7 @@ OWN = ("_inner", "_gpu")
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """Where torch keeps what `register_hook` and `register_post_accumulate_grad_hook` were given; outside `vars()`."""
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
-"""How one tensor is copied; tests put one in that fails."""
+"""How one tensor is copied; tests replace it with one that fails."""
 PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
 """How an uninitialised parameter is told its device and dtype."""
 
@@ -37,7 +37,7 @@ def plain_copy(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tens
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Where a tensor shall be, in which dtype."""
+    """The device and dtype that a tensor should have."""
 
     device: torch.device
     dtype: torch.dtype
@@ -47,11 +47,11 @@ class Wanted:
     kept_gradient: Tensor | None = None
 
     def contents(self, tensor: Tensor, copy: Copy) -> Tensor:
-        """The tensor as it shall be."""
+        """The tensor as it should be."""
         return copy(tensor, self.device, self.dtype) if self.kept is None else self._back(self.kept, tensor, copy)
 
     def gradient_contents(self, gradient: Tensor, copy: Copy) -> Tensor:
-        """Its gradient as it shall be."""
+        """Its gradient as it should be."""
         if self.kept_gradient is None:
             return copy(gradient, self.device, self.dtype)
         return self._back(self.kept_gradient, gradient, copy)
@@ -67,10 +67,10 @@ class Wanted:
 
 
 def restored(kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
-    """The original that a cast left behind; elements that were changed since are taken from `now`, the tensor as it is.
+    """The original from before a cast; elements that have changed since are taken from `now`, the present tensor.
 
     Changed is what the same cast of the original would not give. Counting changes instead (`_version`) does not work:
-    batch norm writes its statistics uncounted, and the count starts anew with every swap and every new buffer.
+    batch norm updates its statistics uncounted, and the count restarts with every swap and every new buffer.
     """
     if kept.shape != now.shape:
         return copy(now, kept.device, kept.dtype)
@@ -103,7 +103,7 @@ class Part(Protocol):
         ...
 
     def commit(self) -> None:
-        """Let the new contents take the place of the old ones."""
+        """Replace the old contents with the new ones."""
         ...
 
     @property
@@ -112,11 +112,11 @@ class Part(Protocol):
         ...
 
     def rollback(self) -> None:
-        """Restore what was there, wherever the part stands."""
+        """Restore the original state, at whatever stage."""
         ...
 
     def forget(self) -> None:
-        """Let go of the new contents."""
+        """Release the new contents."""
         ...
 
 
@@ -194,7 +194,7 @@ class ParameterPart:
             partner.grad = self.new_gradient
         if self.tensor.__dict__:
             belongs_to_class = OWN if type(self.tensor) in (nn.Parameter, VirtualTensor) else vars(self.tensor.detach())
-            for key, value in self.tensor.__dict__.items():  # what the user hung on the parameter goes with it
+            for key, value in self.tensor.__dict__.items():  # attributes that the user added go along
                 if key not in belongs_to_class and key != "_is_param":
                     setattr(partner, key, value)
         for key in HOOKS:
@@ -208,7 +208,7 @@ class ParameterPart:
 
     def _as_parameter(self, new: Tensor) -> Tensor:
         if type(new) is VirtualTensor and new is not self.wanted.kept:
-            # What nn.Parameter(new) does, without the second tensor object: nobody else has this one.
+            # What nn.Parameter(new) does, without the second tensor object: there is no other reference to this one.
             partner = new.requires_grad_(self.tensor.requires_grad)
             partner._is_param = True
             return partner
@@ -226,7 +226,7 @@ class ParameterPart:
         self.old = self.old_gradient = None
 
     def forget(self) -> None:
-        """Let go of the new contents."""
+        """Release the new contents."""
         self.new = self.new_gradient = None
 
 
@@ -265,7 +265,7 @@ class BufferPart:
             module._buffers[key] = self.tensor
 
     def forget(self) -> None:
-        """Let go of the new buffer."""
+        """Release the new buffer."""
         self.new = None
 
 
@@ -297,7 +297,7 @@ class LazyPart:
             self._place(self.tensor, *self.origin)
 
     def forget(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 class NamePart:
@@ -328,7 +328,7 @@ class NamePart:
         self._bind(self.path, self.tensor)
 
     def forget(self) -> None:
-        """Let go of the result."""
+        """Release the result."""
         self.new = None
 
 
@@ -351,6 +351,6 @@ def swap(a: Tensor, b: Tensor) -> None:
 
 
 def refuse_live_graph(path: str, parameter: Tensor) -> None:
-    """A swap needs to be the only user of the tensor; a result that still waits for its backward is another one."""
+    """A swap must be the only user of the tensor; a result that awaits its backward is another one."""
     if parameter._use_count() > 1:  # type: ignore[attr-defined]
-        raise MoveFailed(f"'{path}' is still part of a result that waits for its backward; remove that result first")
+        raise MoveFailed(f"'{path}' is still part of a result that awaits its backward; remove that result first")

@@ -1,4 +1,4 @@
-"""Cuts a tensor into pieces that stay in a cache, so that several passes over a piece read the memory once. No thread
+"""Cuts a tensor into pieces that fit a cache, so that several passes over a piece read memory once. No thread
 of its own."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def piece_elements(tensor: Tensor) -> int:
 
 
 def pieces(tensor: Tensor, limit: int) -> Iterator[Tensor]:
-    """Every element once, in one-dimensional pieces of at most `limit` elements; views, but for pieces of tensors with
+    """Every element once, in one-dimensional pieces of at most `limit` elements; views, except for tensors with
     gaps.
 
     The order of the elements is that of the memory where this is possible, else that of the dimensions.

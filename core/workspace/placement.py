@@ -1,6 +1,6 @@
 """Reads what is where: a snapshot of a module or a tensor, without changing anything in it. Runs on the jobs thread.
 
-Only attributes are read, no operation runs: nothing moves, nothing is materialised, no gradient flag, hook or random
+Only attributes are read and no operation runs: nothing moves, nothing is materialised, no gradient flag, hook or random
 state changes. One walk, about 2 µs a tensor: each attribute is read once, and a module's totals go to the module around
 it when its walk is over.
 """
@@ -68,7 +68,7 @@ def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None)
 
 
 def values_text(tensor: Tensor) -> str | None:
-    """The values as torch prints them; None for tensors that are large, uninitialised or without values."""
+    """The values as torch prints them; None for tensors that are large, uninitialised or on `meta`."""
     if is_uninitialised(tensor) or tensor.numel() > VALUES_LIMIT or tensor.is_meta:
         return None
     return str(tensor.detach())
@@ -135,7 +135,7 @@ class _Branch:
             branch = branch.around
 
     def close(self) -> None:
-        """Everything below it was seen: it counts for the module around it, too."""
+        """Everything below it was visited: add it to the enclosing module."""
         around = self.around
         if around is not None:
             around.bytes += self.bytes

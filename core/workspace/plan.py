@@ -1,4 +1,4 @@
-"""What a move will touch: the parts, their bytes, and what stays behind. Built before anything changes. Runs on the
+"""The plan of a move: its parts, their bytes, and what stays behind. Built before anything changes. Runs on the
 jobs thread."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, Par
 
 
 class MoveTarget(NamedTuple):
-    """What is to be moved: an object of the workspace, or the part of a model at `path`."""
+    """What to move: an object of the workspace, or the part of a model at `path`."""
 
     name: str
     path: str
@@ -38,11 +38,11 @@ class MoveTarget(NamedTuple):
 
 
 Rule = Callable[[Key, Tensor], Wanted | None]
-"""Where a tensor shall be; None: leave it alone."""
+"""Where a tensor should be; None: do not move it."""
 
 
 class TensorOrigin(NamedTuple):
-    """Where a tensor was before a move, so that the move can be undone without holding on to the tensor."""
+    """Where a tensor was before a move, so that the move can be undone without keeping the tensor alive."""
 
     keys: tuple[Key, ...]
     """Every name of the tensor; the first is the one by which it was moved."""
@@ -180,7 +180,7 @@ class Plan:
         self._seen: set[int] = set()
         self._flows: dict[Route, _Flow] = {}
         self._flow: _Flow | None = None
-        """That of the latest tensor: the next one is mostly of the same kind."""
+        """That of the latest tensor: the next one is usually of the same kind."""
         with (
             torch._C.DisableTorchFunctionSubclass()
         ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
@@ -346,7 +346,7 @@ class Plan:
         return sum(part.copied_bytes for part in self.parts)
 
     def origins(self) -> list[TensorOrigin]:
-        """Where everything was; call it after the parts are committed."""
+        """Where every tensor was; call it after the parts are committed."""
         return [_origin(keys, part) for keys, part in zip(self.keys, self.parts, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""What the workspace did, for `words`: plain values, made on the jobs thread."""
+"""What the workspace did, as plain values that messages are made from. Jobs thread."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LAZY_SEED = 0
 
 
 class Runner:
-    """Runs models on the devices of a fleet."""
+    """Runs models on the devices of a registry."""
 
     def __init__(self, registry: DeviceRegistry, meter: Meter, explain: run.Explain | None = None) -> None:
         self._registry, self._meter = registry, meter

@@ -1,7 +1,7 @@
-"""The changes that can be undone, newest last, within a budget of bytes, and what was undone and can be done again.
+"""The changes that can be undone, newest last, within a budget of bytes, and the commands that can be redone.
 Jobs thread.
 
-An undone command is kept as the command that it was: Redo carries it out again. Every new change makes an end of what
+An undone command is kept as a command, which Redo carries out again. Every new change clears what
 could be redone.
 """
 
@@ -34,7 +34,7 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objects that it is about."""
+        """The objects that it concerns."""
         return tuple(dict.fromkeys(name for change in self.changes for name in change.names))
 
 
@@ -45,10 +45,10 @@ class UndoStack:
         self.budget_bytes = budget_bytes
         self._entries: list[Entry] = []
         self._redo: list[Entry] = []
-        """Undone, the one to be done again first on top; without changes."""
+        """Undone entries without their changes, the next to redo on top."""
 
     def push(self, entry: Entry, *, again: bool = False) -> bool:
-        """Remember a change; False when it alone is over the budget, so that it cannot be undone. `again`: it was a
+        """Push a change; False when it alone exceeds the budget, so that it cannot be undone. `again`: it was a
         Redo."""
         if not again:
             self._redo.clear()
@@ -59,7 +59,7 @@ class UndoStack:
         return bool(self._entries)
 
     def barrier(self) -> None:
-        """Something changed that cannot be taken back: what was before it cannot be taken back either."""
+        """Something changed that cannot be reverted, nor can anything before it."""
         self._entries.clear()
         self._redo.clear()
 
@@ -75,23 +75,23 @@ class UndoStack:
 
     @property
     def redo_top(self) -> Entry | None:
-        """What Redo would do again now."""
+        """What Redo would carry out now."""
         return self._redo[-1] if self._redo else None
 
     def take_redo(self) -> Entry | None:
-        """The same, and it is not to be done a second time."""
+        """Pop it."""
         return self._redo.pop() if self._redo else None
 
     def return_redo(self, entry: Entry) -> None:
-        """It could not be done again, and nothing has changed."""
+        """Push it back: it failed, and nothing has changed."""
         self._redo.append(entry)
 
     def forget_redo(self) -> None:
-        """Nothing can be done again any more."""
+        """Clear what could be redone."""
         self._redo.clear()
 
     def host(self, name: str) -> None:
-        """An object was removed: what is kept of it goes to the host's memory."""
+        """An object was removed: move what is kept of it to host memory."""
         self._entries = [
             replace(
                 entry,
@@ -101,7 +101,7 @@ class UndoStack:
         ]
 
     def forget(self, name: str) -> None:
-        """An object is gone for good: what was remembered about it goes too, but for what other objects hold as
+        """An object was deleted for good: drop its changes, except for what other objects hold as
         well."""
         kept: list[Entry] = []
         for entry in self._entries:
@@ -116,7 +116,7 @@ class UndoStack:
         return sum(entry.kept_bytes for entry in self._entries)
 
     def kept_with(self, more: int) -> int:
-        """The same after a change that keeps so much: the oldest leave, and all where it does not fit alone."""
+        """The same after a change of this size: the oldest are dropped, and all if it does not fit alone."""
         kept = 0
         for size in (more, *(entry.kept_bytes for entry in reversed(self._entries))):
             if kept + size > self.budget_bytes:

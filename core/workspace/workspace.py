@@ -1,4 +1,4 @@
-"""The named live tensors and models, and everything that can be done with them. Runs on the jobs thread.
+"""The named live tensors and models, and the operations on them. Runs on the jobs thread.
 
 Only `held_bytes_by_device` and `holdings` may be called from other threads: they return figures that are published
 after each change.
@@ -69,14 +69,14 @@ class Workspace:
         self.registry = registry
         self._mover = mover or Mover(registry, wall=wall)
         self.runner = Runner(registry, Meter(registry, wall), explain)
-        """Runs models, for commands that say themselves what that changed."""
+        """Runs models for commands that record the changes themselves."""
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
         self._extras: dict[str, Extras] = {}
         self.history = History(self, undo_budget_bytes)
         self.trials = Trials()
         self._seen: dict[str, ObjectSnapshot] = {}
-        """The last snapshot of each model of which nothing was published since."""
+        """The last snapshot of each model, until something about it is published."""
         self._held = Held(lambda name: self._extras[name].tensors() if name in self._extras else ())
 
     # names
@@ -91,12 +91,12 @@ class Workspace:
         return lookup(self._objects, name)
 
     def extras(self, name: str) -> Extras:
-        """What is known about an object beside itself; to be changed in place."""
+        """What is known about an object besides the object itself; changed in place."""
         self.get(name)
         return self._extras[name]
 
     def add(self, name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> str:
-        """Give an object a name; returns the name. No change that could be undone: see `changed`."""
+        """Name an object; returns the name. Not recorded for Undo: see `changed`."""
         name = names.checked_name(name, self._objects)
         self._objects[name] = thing
         self._extras[name] = extras or Extras()
@@ -104,7 +104,7 @@ class Workspace:
         return name
 
     def remove(self, gone: Sequence[str], command: Command | None = None) -> int:
-        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo:
+        """Remove objects and free their memory; within the budget they are kept in host memory for Undo:
         returns these bytes."""
         for name in gone:
             self.get(name)
@@ -124,11 +124,11 @@ class Workspace:
         else:
             self.history.gone(gone, why)
             self.drop(gone)
-        gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
+        gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
         return sum(item.kept_bytes for item in offloaded)
 
     def drop(self, gone: Sequence[str]) -> Callable[[], None]:
-        """Take names away; returns what gives them back."""
+        """Remove names; returns what restores them."""
         objects = {name: (self._objects.pop(name), self._extras.pop(name)) for name in gone}
         self.publish(*gone)
 
@@ -148,10 +148,10 @@ class Workspace:
         return made
 
     def seen(self, name: str) -> ObjectSnapshot:
-        """Its devices, storages and identities as they are; the rest may be as it was in the last snapshot since
+        """Current devices, storages and identities; the rest may be from the last snapshot since
         `publish`.
 
-        Looking at a large model takes a fifth of a second, and a command that compares has to know how it was before.
+        A snapshot of a large model takes a fifth of a second, and a command that compares needs the previous one.
         """
         return self._seen.get(name) or self.snapshot(name)
 
@@ -169,7 +169,7 @@ class Workspace:
         return self._held.sharing(shared_with)
 
     def publish(self, *touched: str) -> None:
-        """Count anew what these objects hold, after something about their tensors changed."""
+        """Recount what these objects hold, after their tensors changed."""
         beside = self._held.sharing(touched)
         self._held.renew(touched, self._objects)
         for name in (*touched, *beside):
@@ -354,7 +354,7 @@ class Workspace:
         return image
 
     def undo(self, progress: ProgressMonitor = NO_PROGRESS) -> tuple[Command, Undone]:
-        """Take the newest change back; returns the command that had made it, and what became of it."""
+        """Revert the newest change; returns its command and what reverting it did."""
         command, undone = self.history.undo(progress)
         if undone.report is None:
             return command, undone
@@ -363,7 +363,7 @@ class Workspace:
     def move_back(
         self, moved: Sequence[str], origins: Sequence[TensorOrigin], progress: ProgressMonitor
     ) -> tuple[MoveReport, Callable[[], None]]:
-        """Move tensors to where they were; returns what puts them where they are now."""
+        """Move tensors back; returns what reverts that."""
         targets = [self.target(name) for name in moved]
         result = self._mover.restore(targets, origins, self._bind, progress, self._around(moved))
         self.publish(*moved)
@@ -375,7 +375,7 @@ class Workspace:
         return result.report, put_back
 
     def restore_removed(self, removed: Removed, progress: ProgressMonitor) -> Callable[[], None]:
-        """Give an object that was removed its name and its devices again; returns what takes both away."""
+        """Restore a removed object's name and devices; returns what reverts that."""
         thing, aside = restore(self._mover, removed, progress)
         self._objects[removed.name], self._extras[removed.name] = thing, removed.extras
         self.publish(removed.name)
@@ -401,7 +401,7 @@ class Workspace:
         return runs.backward(self, command)
 
     def edit(self, command: EditElement) -> Edited:
-        """Set one element in place; every name of a tied tensor sees it."""
+        """Set one element in place; all names of a tied tensor see it."""
         tensor, also = self.leaf(command.target)
         index = checked_index(command.target, tensor, command.index)
         refuse_value(tensor.dtype, command.value)
@@ -427,7 +427,7 @@ class Workspace:
         return resolve_target(self._objects, title)
 
     def leaf(self, target: str) -> tuple[Tensor, tuple[str, ...]]:
-        """The tensor, parameter or buffer that a target means, and the other paths of the very same one."""
+        """The tensor, parameter or buffer that a target means, and the other paths of the same one."""
         return leaf(self._objects, target)
 
     def tensor_named(self, name: str) -> Tensor:

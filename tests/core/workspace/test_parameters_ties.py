@@ -139,7 +139,7 @@ def test_the_optimizer_that_holds_the_lost_parameter_is_named(place: Place) -> N
     place.do(TrainStep(target="net", input="x"))
     assert not torch.equal(net[0].weight, before)
     answer = place.answer(Untie(target="net:1.weight"))
-    assert "does not know the Parameter" in answer.words
+    assert "does not hold the new Parameter" in answer.words
 
 
 def test_no_budget_for_undo_is_needed(place: Place) -> None:
