@@ -16,44 +16,14 @@ from devexplorer.core.base.errors import BadInput
 
 LENGTH_LIMIT = 60
 _TAKEN = frozenset(dir(builtins)) | {
-    *(
-        "AutoConfig",
-        "Hops",
-        "TorchFunctionMode",
-        "accelerate",
-        "add_virtual_gpus",
-        "assert_placement_clean",
-        "config",
-        "copy",
-    ),
-    *(
-        "cpu_seconds",
-        "device",
-        "device_map",
-        "devices",
-        "first_tensor",
-        "importlib",
-        "infer_auto_device_map",
-        "load_file",
-        "model",
-    ),
-    *("move_lazily", "nn", "np", "number", "numpy", "os", "path", "random", "remove_hook_from_submodules", "safe_open"),
-    *(
-        "safetensors",
-        "sample_inputs",
-        "save_file",
-        "seconds",
-        "spec",
-        "statistics",
-        "sys",
-        "time",
-        "torch",
-        "torchvision",
-        "total",
-    ),
-    *("transformers", "tree_leaves", "tree_map", "samples", "zoo"),
-}
-"""What the Python of the answers imports and binds beside the objects, and what every Python has."""
+    "AutoConfig", "Hops", "TorchFunctionMode", "accelerate", "add_virtual_gpus", "assert_placement_clean", "config",
+    "copy", "cpu_seconds", "device", "device_map", "devices", "first_tensor", "importlib", "infer_auto_device_map",
+    "load_file", "model", "move_lazily", "nn", "np", "number", "numpy", "os", "path", "random",
+    "remove_hook_from_submodules", "safe_open", "safetensors", "sample_inputs", "save_file", "seconds", "spec",
+    "statistics", "sys", "time", "torch", "torchvision", "total", "transformers", "tree_leaves", "tree_map",
+    "samples", "zoo",
+}  # fmt: skip
+"""Builtins, and names that generated code imports or assigns."""
 _ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")
 
 MOVE_LAZILY_IMPORT = "from devexplorer.core.virtual.backend import move_lazily"

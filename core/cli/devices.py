@@ -23,10 +23,9 @@ from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cpu_busy import LEAST_S
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
-from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
-from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
@@ -108,7 +107,7 @@ def _joined(
         torch_side.devices,
         virtual,
         (*problems, *torch_side.problems),
-        datasheets=datasheets(),
+        datasheets=load_profiles(),
         cuda_visible_devices=os.environ.get(VARIABLE),
         cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
         drm=drm_cards,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +20,7 @@ from devexplorer.core.records.devices import DeviceInfo, Problem
 if TYPE_CHECKING:
     from devexplorer.core.devices.drm import DrmCard
     from devexplorer.core.devices.nvml_card import Card
+    from devexplorer.core.devices.profiles import Profile
 
 _NOT_YET = "the engine has not reported yet"
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
@@ -37,15 +38,6 @@ def uuid_bytes(text: str | None) -> bytes | None:
         return None
     bare = text.strip().lower().removeprefix("mig-").removeprefix("gpu-")
     return bytes.fromhex(bare.replace("-", "")) if _UUID.fullmatch(bare) else None
-
-
-class Datasheet(NamedTuple):
-    """What the datasheet of a card model promises."""
-
-    tflops: Mapping[str, float]
-    """Dense TFLOP/s per dtype as torch writes them, and `tf32`."""
-    memory_gb_s: float | None
-    """Decimal GB/s."""
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -73,7 +65,7 @@ def join(
     virtual: Sequence[DeviceInfo] = (),
     problems: Sequence[Problem] = (),
     *,
-    datasheets: Mapping[str, Datasheet] | None = None,
+    datasheets: Mapping[str, Profile] | None = None,
     cuda_visible_devices: str | None = None,
     cuda_device_order: str | None = None,
     drm: Sequence[DrmCard] = (),
@@ -294,7 +286,7 @@ def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
     )
 
 
-def _with_datasheet(info: DeviceInfo, datasheets: Mapping[str, Datasheet]) -> DeviceInfo:
+def _with_datasheet(info: DeviceInfo, datasheets: Mapping[str, Profile]) -> DeviceInfo:
     """A MIG instance is a part of its card, and the card's figures are not its own."""
     if info.kind not in ("cuda", "nvml") or (info.uuid or "").upper().startswith("MIG-"):
         return info

@@ -23,9 +23,9 @@ from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
-from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.giving_way import GivingWay
 from devexplorer.core.engine.process import EngineProcess
@@ -137,7 +137,7 @@ class Session(EventHandlers):
         self._sampler = Sampler(self._tap.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
         self._drm = DrmSampler(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
         self._drm_cards: tuple[DrmCard, ...] = ()
-        self._datasheets = datasheets()
+        self._datasheets = load_profiles()
         self._journal = Journal()
         self._sent: dict[int, _Sent] = {}
         """Commands that have not ended, by their numbers."""

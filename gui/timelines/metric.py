@@ -11,11 +11,32 @@ from devexplorer.gui.plots.curves import axis_units
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.limits import LIMITS, MEMORY, limits
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import Role, font
 
 FIRST = "memory_used_bytes"
 """What is shown until something else is chosen: the one thing that every device has."""
+
+
+class ScaleButton(QToolButton):
+    """Chooses between fitting the scale to what is shown and showing the whole capacity; checked: capacity."""
+
+    def __init__(self, plot: TimelinePlot) -> None:
+        super().__init__()
+        self.setProperty("look", "quiet")
+        self.setFont(font(Role.LABEL))
+        self.setCheckable(True)
+        self.setText("scale: fit")
+        self.setAccessibleName("Scale to capacity")
+        self.setToolTip("0 to what is in use (fit), or 0 to the largest capacity")
+        self._plot = plot
+        self.toggled.connect(self._on_toggled)
+        plot.add_to_header(self)  # before it is shown, or it would be a window of its own for a moment
+
+    def _on_toggled(self, to_capacity: bool) -> None:
+        self.setText("scale: capacity" if to_capacity else "scale: fit")
+        self._plot.rescale()
 
 
 class MetricPlot(DevicePlot):
@@ -31,10 +52,7 @@ class MetricPlot(DevicePlot):
 
     def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST, parent: QWidget | None = None) -> None:
         super().__init__(BY_ID[metric], state, time_axis, parent)
-        self._to_capacity = False
-        self.scale_button = scale_button()
-        self.scale_button.toggled.connect(self.set_to_capacity)
-        self.add_to_header(self.scale_button)  # before it is shown, or it would be a window of its own for a moment
+        self.scale_button = ScaleButton(self)
         self.scale_button.setVisible(metric in MEMORY)
         self.empty = EmptyState("", "Show memory used")
         self.empty.chosen.connect(self.first_requested)
@@ -51,16 +69,7 @@ class MetricPlot(DevicePlot):
         self._scale.set_units(axis_units(self._metric.unit))
         self.scale_button.setVisible(metric in MEMORY)
         self.set_title(self._metric.label)
-        self._axis_is_stale = True
-        self._refresh_now()
-
-    def set_to_capacity(self, to_capacity: bool) -> None:
-        """Scale to the largest capacity of the shown devices, or fit to what is shown."""
-        self._to_capacity = to_capacity
-        show_scale(self.scale_button, to_capacity)
-        self._scale.stale = True
-        self._axis_is_stale = True
-        self._refresh_now()
+        self.rescale()
 
     def refresh(self, now_unix_s: float) -> None:
         is_empty = self.metric_id != FIRST and not self._tellers()
@@ -77,7 +86,7 @@ class MetricPlot(DevicePlot):
         return self.metric_id == FIRST or device.history.has(self.metric_id)
 
     def _rescale(self, highest_shown: float) -> bool:
-        if self._to_capacity and self.metric_id in MEMORY:
+        if self.scale_button.isChecked() and self.metric_id in MEMORY:
             capacity = max((device.total_bytes or 0 for device in self._shown_devices()), default=0)
             if capacity:
                 return self._scale.set_top(float(capacity))
@@ -88,21 +97,3 @@ class MetricPlot(DevicePlot):
             return []
         found = limits(self.metric_id, self._shown_devices(), self._value_text)
         return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
-
-
-def scale_button() -> QToolButton:
-    """The button that chooses between fitting and capacity."""
-    button = QToolButton()
-    button.setProperty("look", "quiet")
-    button.setFont(font(Role.LABEL))
-    button.setCheckable(True)
-    button.setText("scale: fit")
-    button.setAccessibleName("Scale to capacity")
-    button.setToolTip("0 to what is in use (fit), or 0 to the largest capacity")
-    return button
-
-
-def show_scale(button: QToolButton, to_capacity: bool) -> None:
-    """Have the button say what is chosen."""
-    button.setChecked(to_capacity)
-    button.setText("scale: capacity" if to_capacity else "scale: fit")

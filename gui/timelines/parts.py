@@ -23,7 +23,7 @@ from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
-from devexplorer.gui.timelines.metric import FIRST, scale_button, show_scale
+from devexplorer.gui.timelines.metric import FIRST, ScaleButton
 from devexplorer.gui.widgets.memory_bar import CACHED_ALPHA, HATCH_ALPHA, OTHER_ALPHA, shade
 from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
@@ -57,10 +57,7 @@ class PartsPlot(TimelinePlot):
         self._times: Floats = np.empty(0)
         self._stacked: dict[str, Floats] = {}
         self._areas = {part: AreaItem(self._group) for part in STACK}
-        self._to_capacity = False
-        self.scale_button = scale_button()
-        self.scale_button.toggled.connect(self.set_to_capacity)
-        self.add_to_header(self.scale_button)
+        self.scale_button = ScaleButton(self)
         self.empty = EmptyState("This device is no longer available.", "Show memory used")
         self.empty.chosen.connect(self.first_requested)
         self.set_empty_state(self.empty)
@@ -76,15 +73,7 @@ class PartsPlot(TimelinePlot):
         self._device = self._state.devices.get(device)
         self._taken = _Drawn()
         self._colour()
-        self._axis_is_stale = self._scale.stale = True
-        self._refresh_now()
-
-    def set_to_capacity(self, to_capacity: bool) -> None:
-        """Scale to the capacity, or fit to what is shown."""
-        self._to_capacity = to_capacity
-        show_scale(self.scale_button, to_capacity)
-        self._scale.stale = self._axis_is_stale = True
-        self._refresh_now()
+        self.rescale()
 
     def refresh(self, now_unix_s: float) -> None:
         if self._device not in self._state.devices.values():
@@ -170,7 +159,7 @@ class PartsPlot(TimelinePlot):
         return highest(self._tops[first:last])
 
     def _rescale(self, highest_shown: float) -> bool:
-        if self._to_capacity and self._device is not None and self._device.total_bytes:
+        if self.scale_button.isChecked() and self._device is not None and self._device.total_bytes:
             return self._scale.set_top(max(float(self._device.total_bytes), highest_shown))
         return self._scale.fit(highest_shown)
 

@@ -112,9 +112,9 @@ def _record(path: Path, devices: WatchedDevices, ending: ExitStack) -> Recorder:
 
 
 def _datasheets() -> dict[str, Any]:
-    from devexplorer.core.devices.datasheets import datasheets
+    from devexplorer.core.devices.profiles import load_profiles
 
-    return datasheets()
+    return load_profiles()
 
 
 def _parse_port(text: str) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.cli.watch.table import Reading
-from devexplorer.core.devices.catalog import Catalog, Datasheet, join
+from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
@@ -30,6 +30,7 @@ from devexplorer.core.telemetry.fact_rows import Writer
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 
 if TYPE_CHECKING:
+    from devexplorer.core.devices.profiles import Profile
     from devexplorer.core.records.messages import Event
     from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -61,7 +62,7 @@ class WatchedDevices:
         drm: Drm | None = None,
         *,
         once: bool = False,
-        datasheets: dict[str, Datasheet] | None = None,
+        datasheets: dict[str, Profile] | None = None,
     ) -> None:
         self._events: deque[Event] = deque()
         self._once = once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import uuid
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.devices.catalog import Catalog, Datasheet, join, uuid_bytes
+from devexplorer.core.devices.catalog import Catalog, join, uuid_bytes
 from devexplorer.core.devices.drm import DrmCard
 from devexplorer.core.devices.nvml.library import Card
+from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.records.devices import DeviceInfo, Problem
 
 A = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -28,6 +30,11 @@ def card(index: int, key: str, name: str = "Tesla T4", **more: object) -> Card:
 
 def cuda(ordinal: int, key: str | None, **more: object) -> DeviceInfo:
     return DeviceInfo(id=f"cuda:{ordinal}", kind="cuda", name="T4", uuid=key, cuda_ordinal=ordinal, **more)  # type: ignore[arg-type]
+
+
+def datasheet(tflops: dict[str, float], memory_gb_s: float) -> Profile:
+    """A profile with these figures."""
+    return dataclasses.replace(load_profiles()["Tesla T4"], tflops=tflops, memory_gb_s=memory_gb_s)
 
 
 def ids(catalog: Catalog) -> list[str]:
@@ -137,7 +144,7 @@ def test_a_mig_instance_is_joined_with_itself_not_with_its_card() -> None:
     part = Card(
         index=0, uuid=f"MIG-{B}", name=whole.name, mig_instance=0, bus_id=bus, memory_total_bytes=10
     )  # fmt: skip
-    sheet = {whole.name: Datasheet({"float32": 19.5}, 1555)}
+    sheet = {whole.name: datasheet({"float32": 19.5}, 1555)}
     catalog = join(CPU, [whole, part], [cuda(0, f"GPU-{B}", bus_id=bus)], datasheets=sheet)
     assert [(d.id, d.memory_total_bytes, d.usable, d.parent) for d in catalog.devices[1:]] == [
         ("nvml:0", 40, False, None),
@@ -279,7 +286,7 @@ def test_an_nvidia_card_is_not_taken_for_the_only_amd_card() -> None:
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA Tesla T4", "tesla  t4"])
 def test_a_known_model_gets_its_datasheet(name: str) -> None:
-    sheets = {"Tesla T4": Datasheet({"float16": 65.0}, 320.0), "NVIDIA A10": Datasheet({"float16": 125.0}, 600.0)}
+    sheets = {"Tesla T4": datasheet({"float16": 65.0}, 320.0), "NVIDIA A10": datasheet({"float16": 125.0}, 600.0)}
     (_, device) = join(CPU, [card(0, A, name)], [cuda(0, A)], datasheets=sheets).devices
     assert (device.datasheet_tflops, device.memory_gb_s) == ({"float16": 65.0}, 320.0)
     (_, other) = join(CPU, [card(0, A, "NVIDIA Z9")], [cuda(0, A)], datasheets=sheets).devices

@@ -208,7 +208,7 @@ def test_another_accelerator_is_listed_even_when_it_lacks_everything() -> None:
 
 
 def not_implemented(index: int) -> Any:
-    raise NotImplementedError("getMemoryInfo is not implemented for this allocator yet.")
+    raise NotImplementedError("getMemoryInfo is not implemented for this allocator yet")
 
 
 def minimal(**generic: Any) -> FakeCudaTorch:
@@ -248,7 +248,7 @@ def test_what_a_minimal_backend_does_not_say_is_listed_with_its_reason() -> None
     }
     assert reasons["openreg:1", "name"] == "torch.openreg has no get_device_name"
     assert reasons["openreg:0", "memory_total_bytes"].startswith(
-        "getMemoryInfo is not implemented for this allocator yet."
+        "getMemoryInfo is not implemented for this allocator yet"
     )
 
 

@@ -260,7 +260,7 @@ def test_another_list_of_visible_devices_takes_a_new_engine_and_is_explained(sta
     facts = {fact.label: fact.value for fact in answer.facts}
     assert (facts["before"], facts["now"]) == ("unset", "1")
     assert "VGPU-1-tesla-t4" in facts["vgpu:0"]
-    assert "reads it once" in answer.words
+    assert "this variable only once" in answer.words
     assert not answers(stage.say(EngineDevices(devices=(second,)))), "said once"
     stage.engine.kill()
     stage.session.drain()
