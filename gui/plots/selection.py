@@ -1,61 +1,41 @@
-"""The selected span as a band over a plot. One item per plot, in pixels. Main thread only."""
+"""The selected span as a band over a plot. Main thread only."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QPainter
-from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+import pyqtgraph as pg
+from PySide6.QtGui import QColor
 
 from devexplorer.gui.widgets.theme import DARK, Theme
 
 FILL_ALPHA, EDGE_ALPHA = 0.16, 0.8
 
 
-class SelectionItem(QGraphicsItem):
-    """Paints the band below the curves. Coordinates are the view box's pixels."""
+class SelectionItem(pg.LinearRegionItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """A band in seconds from now, below the curves."""
 
-    def __init__(self, parent: QGraphicsItem) -> None:
-        super().__init__(parent)
-        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+    def __init__(self) -> None:
+        super().__init__(movable=False)
         self.setZValue(-60)
-        self._rect = QRectF()
-        self._edges: tuple[float, float] | None = None
-        self._accent = QColor(DARK.accent)
+        self.set_theme(DARK)
+        self.hide()
 
     @property
     def edges(self) -> tuple[float, float] | None:
-        """Left and right edge in pixels; None: nothing is selected."""
-        return self._edges
+        """Both edges in seconds from now; None: nothing is selected."""
+        return self.getRegion() if self.isVisible() else None
 
     def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._accent = QColor(theme.accent)
+        """Set the colours."""
+        fill, edge = QColor(theme.accent), QColor(theme.accent)
+        fill.setAlphaF(FILL_ALPHA)
+        edge.setAlphaF(EDGE_ALPHA)
+        self.setBrush(fill)
+        for line in self.lines:
+            line.setPen(pg.mkPen(edge, width=1))
         self.update()
 
-    def show_band(self, rect: QRectF, edges: tuple[float, float] | None) -> None:
-        """Show a band between these heights and edges; those may lie outside of `rect`."""
+    def show_span(self, edges: tuple[float, float] | None) -> None:
+        """Show a band between these edges, or none."""
+        self.setVisible(edges is not None)
         if edges is not None:
-            edges = round(edges[0]), round(edges[1])
-        if (rect, edges) != (self._rect, self._edges):
-            self.prepareGeometryChange()
-            self._rect, self._edges = rect, edges
-            self.update()
-
-    def boundingRect(self) -> QRectF:
-        return self._rect
-
-    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self._edges is None:
-            return
-        left, right = self._edges
-        band = QRectF(left, 0, max(right - left, 1.0), self._rect.height()).intersected(self._rect)
-        painter.fillRect(band, _with_alpha(self._accent, FILL_ALPHA))
-        for edge in self._edges:
-            if 0 <= edge <= self._rect.width():
-                painter.fillRect(QRectF(edge, 0, 1, self._rect.height()), _with_alpha(self._accent, EDGE_ALPHA))
-
-
-def _with_alpha(colour: QColor, alpha: float) -> QColor:
-    shade = QColor(colour)
-    shade.setAlphaF(alpha)
-    return shade
+            self.setRegion(edges)

@@ -82,7 +82,8 @@ class TimelinePlot(Panel):
         self.canvas.setToolTip("")
         self._group = pg.ItemGroup()  # all curves; scrolling moves this one item
         self._view.addItem(self._group, ignoreBounds=True)
-        self._selected = SelectionItem(self._view)
+        self._selected = SelectionItem()
+        self._view.addItem(self._selected, ignoreBounds=True)
         self._grid = GridItem(self._view)
         self._lines = LinesItem(self.canvas.plotItem)
         self._cursor = Cursor(self.canvas, self._view)
@@ -166,6 +167,11 @@ class TimelinePlot(Panel):
         if self._metric.top is not None:
             return self._scale.set_top(max(self._metric.top, highest_shown))
         return self._scale.fit(highest_shown)
+
+    def rescale(self) -> None:
+        """Choose the scale afresh, and draw."""
+        self._scale.stale = self._axis_is_stale = True
+        self._refresh_now()
 
     def _guides(self) -> list[tuple[float, str, str]]:
         """Horizontal lines: value in the stored unit, label, colour."""
@@ -332,10 +338,8 @@ class TimelinePlot(Panel):
         self._lines.setPos(self._view.mapToItem(self.canvas.plotItem, QPointF(0, 0)))
         self._lines.show_lines(QRectF(0, 0, width, height), self.canvas.lane_rows, sorted(markers), guides)
         chosen = axis.selection
-        edges = (
-            None if chosen is None else ((chosen[0] - axis.left_unix_s) * per_s, (chosen[1] - axis.left_unix_s) * per_s)
-        )
-        self._selected.show_band(QRectF(0, 0, width, height), edges)
+        now_s = axis.now_unix_s
+        self._selected.show_span(None if chosen is None else (chosen[0] - now_s, chosen[1] - now_s))
 
     def _marker_colour(self, device: str | None) -> str:
         known = self._state.devices.get(device or "")
