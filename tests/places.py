@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from devexplorer.core.base.errors import DevExplorerError
-from devexplorer.core.commands import messages
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -41,7 +41,7 @@ class Place:
         try:
             return dispatch(self.workspace, command).answer
         except DevExplorerError as error:
-            return messages.refusal(error, command)
+            return refusal(error, command)
 
     def snapshot(self, name: str) -> ObjectSnapshot:
         return self.workspace.snapshot(name)

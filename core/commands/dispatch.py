@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.commands import messages
+from devexplorer.core.commands import move_messages
 from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.records.messages import Command, Move, Redo, Undo
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -17,7 +17,7 @@ from devexplorer.core.workspace.workspace import Workspace
 
 
 def dispatch(workspace: Workspace, command: Command, progress: ProgressMonitor = NO_PROGRESS) -> CommandResult:
-    """Do what the command says; raises `DevExplorerError` (see `messages.refusal`) when nothing could be done."""
+    """Do what the command says; raises `DevExplorerError` (see `refusals.refusal`) when nothing could be done."""
     spec = spec_of(command)
     handler = spec.resolve()
     if not spec.undoable:
@@ -34,11 +34,11 @@ def undo(workspace: Workspace, command: Undo, progress: ProgressMonitor) -> Comm
     after = _snapshots(workspace, undone.touched)
     beside = _snapshots(workspace, workspace.sharing(undone.touched))
     if undone.report is not None and isinstance(undid, Move):
-        answer = messages.undone(undone.report, after)
+        answer = move_messages.undone(undone.report, after)
     elif undone.removed and isinstance(undid, Move):
-        answer = messages.uncopied(undone.removed)
+        answer = move_messages.uncopied(undone.removed)
     else:
-        answer = messages.taken_back(title, undone.removed, after)
+        answer = move_messages.taken_back(title, undone.removed, after)
     changed = (*after, *beside)
     return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undid=undid)
 

@@ -1,7 +1,7 @@
-"""Says in words what happened: reports of the workspace become `Answer` records. Pure functions, jobs thread.
+"""Turns reports of the workspace into `Answer` records. Pure functions, jobs thread.
 
-The voice is that of a colleague: what happened, why, what to do; then the Python that does the same. Moves are told in
-`move_words`, refusals and errors in `refusals`; both are offered here, so that callers need one module.
+An answer says what happened, why, and what to do next; then the Python that does the same. Moves are in
+`move_messages`, refusals and errors in `refusals`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,14 @@ from collections.abc import Sequence
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence, shape_text
 from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, quoted, variable
-from devexplorer.core.commands.move_messages import clocks_text, moved, separated, taken_back, uncopied, undone
-from devexplorer.core.commands.refusals import operand_text, refusal
+from devexplorer.core.commands.move_messages import clocks_text
+from devexplorer.core.commands.refusals import operand_text
 from devexplorer.core.models.gradient_cuts import missing_words
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import Answer, Fact, NewTensor, Offer
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
-
-__all__ = [
-    "built",
-    "combined",
-    "contents",
-    "created",
-    "edited",
-    "moved",
-    "ran",
-    "refusal",
-    "removed",
-    "separated",
-    "taken_back",
-    "uncopied",
-    "undone",
-]
 
 
 def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:

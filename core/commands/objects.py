@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands import messages
+from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import samples
 from devexplorer.core.partition.messages import with_hops
 from devexplorer.core.records.laboratory import Hopped
@@ -70,8 +70,8 @@ def move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> Comm
     before, beside = (tuple(workspace.seen(name) for name in group) for group in (known, sharing))
     report = workspace.move(command, progress)
     after, beside_now = _snapshots(workspace, targets), _snapshots(workspace, sharing)
-    answer = messages.moved(
-        report, before, after, separated=messages.separated((*before, *beside), (*after, *beside_now))
+    answer = move_messages.moved(
+        report, before, after, separated=move_messages.separated((*before, *beside), (*after, *beside_now))
     )
     if report.copied:
         return CommandResult(answer, _snapshots(workspace, report.created), report=report)

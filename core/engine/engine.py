@@ -21,10 +21,10 @@ import torch
 
 from devexplorer.core.base.errors import DevExplorerError, out_of_host_memory
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands import messages
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
@@ -255,7 +255,7 @@ class Engine:
         if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
-        self._answer(command, messages.refusal(error, command))
+        self._answer(command, refusal(error, command))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
 

@@ -9,7 +9,7 @@ from places import Place
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
-from devexplorer.core.commands import messages
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
 from devexplorer.core.records.messages import AddVirtual, StartBenchmark
 
@@ -51,7 +51,7 @@ def explained_with_an_offer(place: Place, spec: ScalingSpec, *, offered: bool = 
     """Refused in words that say what is missing, with virtual GPUs one click away where there are none yet."""
     with pytest.raises(BadInput) as caught:
         check_scaling(spec, place.fleet)
-    answer = messages.refusal(caught.value, StartBenchmark(spec=spec))
+    answer = refusal(caught.value, StartBenchmark(spec=spec))
     assert answer.failed
     assert "there is no device" in answer.words.lower() or "need two of them" in answer.words
     assert ([offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]) == offered

@@ -12,6 +12,7 @@ from places import Place, place_of
 from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.commands import messages
 from devexplorer.core.commands.move_messages import move_code
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.records.messages import (
     AddVirtual,
@@ -150,7 +151,7 @@ def test_the_code_of_a_move() -> None:
 
 def test_a_refusal_that_virtual_gpus_would_help_offers_them() -> None:
     error = BadInput("there is no device 'cuda:1' here; there is cpu", virtual_helps=True)
-    answer = messages.refusal(error, Move(targets=("m:0",), device="cuda:1"))
+    answer = refusal(error, Move(targets=("m:0",), device="cuda:1"))
     assert answer.failed
     assert answer.title == "m:0 was not moved"
     assert answer.subject == "m"
@@ -160,24 +161,24 @@ def test_a_refusal_that_virtual_gpus_would_help_offers_them() -> None:
 
 def test_a_refused_tensor_can_be_made_on_the_cpu_instead() -> None:
     command = NewTensor(request=5, shape=(3,), device="cuda:1")
-    answer = messages.refusal(BadInput("no", virtual_helps=True), command)
+    answer = refusal(BadInput("no", virtual_helps=True), command)
     assert NewTensor(shape=(3,), device="cpu") in [offer.command for offer in answer.offers]
 
 
 def test_several_findings_are_listed() -> None:
-    answer = messages.refusal(BadInput("one", "two"), BuildModel(recipe="x"))
+    answer = refusal(BadInput("one", "two"), BuildModel(recipe="x"))
     assert answer.words == "2 things are not right:\n• one\n• two"
     assert not answer.offers
 
 
 def test_what_does_not_fit_is_told_in_bytes() -> None:
     error = DoesNotFit("this needs more", device="vgpu:0", needed_bytes=3 << 30, free_bytes=1 << 30)
-    facts = {fact.label: fact.value for fact in messages.refusal(error, Undo()).facts}
+    facts = {fact.label: fact.value for fact in refusal(error, Undo()).facts}
     assert facts == {"needed": "3.00 GiB", "free on vgpu:0": "1.00 GiB"}
 
 
 def test_other_errors_are_passed_on_as_a_sentence() -> None:
-    assert messages.refusal(MoveFailed("the copy broke")).words == "The copy broke."
+    assert refusal(MoveFailed("the copy broke")).words == "The copy broke."
 
 
 def test_a_removed_object_that_undo_keeps_frees_its_device_and_no_memory_of_the_host() -> None:

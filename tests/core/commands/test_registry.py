@@ -16,7 +16,7 @@ import torch
 
 from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands.messages import refusal
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import REGISTRY, SPECS, CommandSpec, refused_title, spec_of
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.engine import Engine
