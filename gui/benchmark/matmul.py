@@ -26,10 +26,10 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
-from devexplorer.gui.benchmark.table import RunsTable
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, edit, free_bytes
 from devexplorer.gui.widgets.rows import RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme
 
 MODES = (
@@ -90,7 +90,7 @@ class MatmulPage(BenchPage):
         self.add_field("seconds", self.seconds_edit)
         self.add_field("", self.options)
         self.model = RowsModel(RUN_COLUMNS, self)
-        self.table = RunsTable(self.model, "Benchmark runs of this session", COLUMN_PX, STATE)
+        self.table = RowsTable(self.model, "Benchmark runs of this session", COLUMN_PX, stretched=STATE)
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self._seen: Seen = {}
         self._ended: dict[int, TableRow] = {}

@@ -18,10 +18,10 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
-from devexplorer.gui.benchmark.table import RunsTable
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.rows import RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme
 
 STEPS = (
@@ -68,7 +68,7 @@ class ModelPage(BenchPage):
         self.add_field("", self.compiled)
         self.add_field("seconds", self.seconds_edit)
         self.model = RowsModel(MODEL_COLUMNS, self)
-        self.table = RunsTable(self.model, "Runs of models in this session", COLUMN_PX, STATE)
+        self.table = RowsTable(self.model, "Runs of models in this session", COLUMN_PX, stretched=STATE)
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self.set_results(self.table)
         self._offered: list[str] = []

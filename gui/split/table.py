@@ -12,12 +12,11 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QStyle,
     QStyleOptionViewItem,
-    QTableView,
     QWidget,
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets.table import LEAST_ROWS, ROW_PX, Padded
+from devexplorer.gui.widgets.table import Padded, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
 
 Index = QModelIndex | QPersistentModelIndex
@@ -109,35 +108,19 @@ class _Chips(Padded):
             model.setData(index, editor.currentText())
 
 
-class BlocksTable(QTableView):
+class BlocksTable(RowsTable):
     """One row per block; rows can be dragged, devices chosen."""
 
     def __init__(self, model: SplitBlocksModel, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setModel(model)
+        super().__init__(model, "Blocks of the model", [_WIDTHS.get(column, 0) for column in Column], parent)
         self._chips = _Chips(look, theme, self)
         self.setItemDelegate(self._chips)
-        self.setAccessibleName("Blocks of the model")
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
-        self.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX)
-        self.verticalHeader().hide()
-        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        self.verticalHeader().setDefaultSectionSize(ROW_PX)
-        header = self.horizontalHeader()
-        header.setFont(font(Role.LABEL))
-        header.setFixedHeight(ROW_PX)
-        header.setHighlightSections(False)
-        header.setMinimumSectionSize(40)
-        header.setSectionResizeMode(Column.BLOCK, QHeaderView.ResizeMode.Stretch)
-        for column, width in _WIDTHS.items():
-            self.setColumnWidth(column, width)
+        self.horizontalHeader().setStretchLastSection(False)
+        self.horizontalHeader().setSectionResizeMode(Column.BLOCK, QHeaderView.ResizeMode.Stretch)
         self.clicked.connect(self._on_click)
 
     def set_devices(self, devices: Sequence[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QPainter
+from collections.abc import Sequence
+
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -46,11 +48,21 @@ class CutAtTheStart(Padded):
 
 
 class RowsTable(QTableView):
-    """A table view for a `RowsModel`."""
+    """A table view; `selected_key` is for a `RowsModel`."""
 
-    def __init__(self, model: RowsModel, name: str, widths: list[int], parent: QWidget | None = None) -> None:
-        """`widths` in pixels, one per column; the last column takes what is left."""
+    def __init__(
+        self,
+        model: QAbstractItemModel,
+        name: str,
+        widths: Sequence[int],
+        parent: QWidget | None = None,
+        *,
+        stretched: int | None = None,
+    ) -> None:
+        """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
+        keeps its width at least."""
         super().__init__(parent)
+        self._widths, self._stretched = tuple(widths), stretched
         self.setModel(model)
         self.setAccessibleName(name)
         self.setItemDelegate(Padded(self))
@@ -61,6 +73,9 @@ class RowsTable(QTableView):
         self.setTabKeyNavigation(False)
         self.setWordWrap(False)
         self.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX)
+        if stretched is not None:  # in a narrow window the table scrolls sideways, which takes room of its rows
+            self.setMinimumHeight(2 * ROW_PX + 8)
+            self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.verticalHeader().hide()
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(ROW_PX)
@@ -68,11 +83,21 @@ class RowsTable(QTableView):
         header.setFont(font(Role.LABEL))
         header.setFixedHeight(ROW_PX)
         header.setHighlightSections(False)
-        header.setStretchLastSection(True)
+        header.setStretchLastSection(stretched is None)
         header.setMinimumSectionSize(40)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         for column, width in enumerate(widths):
             self.setColumnWidth(column, width)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._stretched is not None:
+            others = sum(
+                width
+                for column, width in enumerate(self._widths)
+                if column != self._stretched and not self.isColumnHidden(column)
+            )
+            self.setColumnWidth(self._stretched, max(self._widths[self._stretched], self.viewport().width() - others))
 
     @property
     def selected_key(self) -> object | None:
