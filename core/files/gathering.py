@@ -4,11 +4,13 @@ Jobs thread."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
@@ -53,15 +55,13 @@ def gather(workspace: Workspace, targets: tuple[str, ...]) -> Gathered:
     whole = not targets
     if whole and not workspace.names:
         raise BadInput("the workspace is empty: there is nothing to save")
-    findings: list[str] = []
-    items: list[Item] = []
-    for target in dict.fromkeys(targets or workspace.names):
-        try:
-            items.append(_item(workspace, target, lazy_too=whole))
-        except BadInput as error:
-            findings += error.findings
-    if findings:
-        raise BadInput(*findings)
+    findings = Findings()
+    checked = [
+        findings.checked(partial(_item, workspace, target, lazy_too=whole))
+        for target in dict.fromkeys(targets or workspace.names)
+    ]
+    findings.demand_none()
+    items = [item for item in checked if item is not None]
     gathered = Gathered(items, not whole and len(items) == 1 and isinstance(items[0].thing, nn.Module))
     seen: dict[Identity, str] = {}
     for item in items:

@@ -4,8 +4,10 @@ the jobs thread."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.walk import device_id
@@ -22,22 +24,15 @@ def budgets_of(registry: DeviceRegistry, blocks: Sequence[Block], given: Mapping
     no budgets."""
     if not given:
         return _what_is_free(registry, blocks)
-    findings: list[str] = []
-    helps = False
+    findings = Findings()
     chosen: dict[str, int] = {}
     for text, budget in given.items():
-        try:
-            device = registry.choose(text)
-        except BadInput as error:
-            findings += error.findings
-            helps = helps or error.virtual_helps
-            continue
-        if budget < 0:
-            findings.append(f"a budget of {budget:,} bytes for {device} is negative; 0 excludes the device")
-        elif budget:
+        device = findings.checked(partial(registry.choose, text))
+        if device is not None and budget < 0:
+            findings.add(f"a budget of {budget:,} bytes for {device} is negative; 0 excludes the device")
+        elif device is not None and budget:
             chosen[device] = chosen.get(device, 0) + budget
-    if findings:
-        raise BadInput(*findings, virtual_helps=helps)
+    findings.demand_none()
     if not chosen:
         raise BadInput("every budget is 0; give at least one device some bytes")
     return chosen

@@ -6,11 +6,13 @@ A path stands for everything below it that no longer path names; `""` is the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from torch import Tensor, nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.partition.blocks import own_tensors, tensors_below
@@ -66,25 +68,17 @@ class Placed:
 
 def placed(name: str, model: nn.Module, device_map: Mapping[str, str], registry: DeviceRegistry) -> Placed:
     """What to move where; `BadInput` with everything that is wrong with the map."""
-    findings: list[str] = []
-    helps = False
-    chosen: dict[str, str] = {}
-    for path, text in device_map.items():
-        try:
-            chosen[path] = registry.choose(text)
-        except BadInput as error:
-            findings += [item for item in error.findings if item not in findings]
-            helps = helps or error.virtual_helps
+    findings = Findings()
+    chosen = {path: findings.checked(partial(registry.choose, text), "") for path, text in device_map.items()}
     tensors = _named_tensors(model)
     modules = [path for path, _ in model.named_modules(remove_duplicate=False)]
     known = {*modules, *(path for path, _ in tensors)}
     for path in device_map:
         if path not in known:
-            findings.append(
+            findings.add(
                 f"'{name}' has no part '{path}'; {python_names.suggestion(path, [item for item in known if item])}"
             )
-    if findings:
-        raise BadInput(*findings, virtual_helps=helps)
+    findings.demand_none()
     return Placed(name, model, _devices(name, tensors, chosen))
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.models.casts import dtype_name, torch_dtype
@@ -68,21 +69,11 @@ def choose_device(registry: DeviceRegistry, text: str, fall_back: bool) -> tuple
 def make(command: NewTensor, registry: DeviceRegistry) -> Made:
     """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is
     known to fit."""
-    findings: list[str] = []
-    virtual_helps = False
-    device, fell_back, dtype = "cpu", None, None
-    try:
-        device, fell_back = choose_device(registry, command.device, command.fall_back)
-    except BadInput as error:
-        findings += error.findings
-        virtual_helps = error.virtual_helps
-    try:
-        dtype = None if command.dtype is None else torch_dtype(command.dtype)
-    except BadInput as error:
-        findings += error.findings
-    findings += _wrong(command, dtype)
-    if findings:
-        raise BadInput(*findings, virtual_helps=virtual_helps)
+    findings = Findings()
+    device, fell_back = findings.checked(lambda: choose_device(registry, command.device, command.fall_back), ("", None))
+    dtype = findings.checked(lambda: None if command.dtype is None else torch_dtype(command.dtype))
+    findings.add(*_wrong(command, dtype))
+    findings.demand_none()
     try:
         if command.fill == "text":
             tensor = _from_text(command.text, dtype, device, registry)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import python_names as names
 from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
@@ -183,28 +185,16 @@ class Workspace:
 
     def build(self, command: BuildModel, progress: ProgressMonitor = NO_PROGRESS) -> Built:
         """Build a sample model on the CPU, then move it to its device."""
-        findings: list[str] = []
-        helps = False
-        recipe = device = name = None
-        try:
-            recipe = samples.find(command.recipe)
-        except BadInput as error:
-            findings += error.findings
-        try:
-            device = self.registry.choose(command.device)
-        except BadInput as error:
-            findings += error.findings
-            helps = error.virtual_helps
-        try:
-            dtype = None if command.dtype is None else model_dtype(command.dtype)
-        except BadInput as error:
-            findings += error.findings
-        try:
-            name = None if command.name is None else names.checked_name(command.name, self._objects)
-        except BadInput as error:
-            findings += error.findings
-        if findings or recipe is None or device is None:
-            raise BadInput(*findings, virtual_helps=helps)
+        findings = Findings()
+        recipe = findings.checked(lambda: samples.find(command.recipe))
+        device = findings.checked(lambda: self.registry.choose(command.device))
+        dtype = findings.checked(lambda: None if command.dtype is None else model_dtype(command.dtype))
+        name = findings.checked(
+            lambda: None if command.name is None else names.checked_name(command.name, self._objects)
+        )
+        findings.demand_none()
+        assert recipe is not None
+        assert device is not None
         name = name or names.unique_name(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
             check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.registry, "this model")
@@ -243,24 +233,13 @@ class Workspace:
 
     def move(self, command: Move, progress: ProgressMonitor = NO_PROGRESS) -> MoveReport:
         """Move or copy objects and parts of models, all or none; one undo takes all of it back."""
-        findings: list[str] = []
-        targets: list[MoveTarget] = []
-        helps = False
-        device = ""
-        for title in dict.fromkeys(command.targets):
-            try:
-                targets.append(self.target(title))
-            except BadInput as error:
-                findings += error.findings
-        if not command.targets:
-            findings.append("nothing is selected; choose one or more objects to move")
-        try:
-            device = self.registry.choose(command.device)
-        except BadInput as error:
-            findings += error.findings
-            helps = error.virtual_helps
-        if findings:
-            raise BadInput(*findings, virtual_helps=helps)
+        findings = Findings()
+        found = [findings.checked(partial(self.target, title)) for title in dict.fromkeys(command.targets)]
+        if not found:
+            findings.add("nothing is selected; choose one or more objects to move")
+        device = findings.checked(lambda: self.registry.choose(command.device), "")
+        findings.demand_none()
+        targets = [target for target in found if target is not None]
         try:
             return (
                 self._copy(targets, device, command, progress)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_by_device_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
@@ -29,18 +31,14 @@ _Found = list[tuple[Target, list[Tensor]]]
 
 def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: ProgressMonitor) -> CommandResult:
     """Freeze or unfreeze parameters, everything below modules, or tensors; all or none."""
-    found: _Found = []
-    findings: list[str] = []
-    for title in dict.fromkeys(command.targets):
-        try:
-            target = resolve(workspace, title)
-            found.append((target, _flagged(target, command.on)))
-        except BadInput as error:
-            findings += error.findings
-    if not command.targets:
-        findings.append("nothing is selected; choose parameters, modules or tensors")
-    if findings:
-        raise BadInput(*findings)
+    findings = Findings()
+    checked = [
+        findings.checked(partial(_resolved, workspace, title, command.on)) for title in dict.fromkeys(command.targets)
+    ]
+    if not checked:
+        findings.add("nothing is selected; choose parameters, modules or tensors")
+    findings.demand_none()
+    found: _Found = [item for item in checked if item is not None]
     verb = "unfreezing" if command.on else "freezing"
     names = tuple(dict.fromkeys(target.name for target, _ in found))
     changed = 0
@@ -68,6 +66,11 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: 
         subject=names[0] if len(names) == 1 else None,
     )
     return CommandResult(answer, tuple(workspace.snapshot(name) for name in names))
+
+
+def _resolved(workspace: Workspace, title: str, on: bool) -> tuple[Target, list[Tensor]]:
+    target = resolve(workspace, title)
+    return target, _flagged(target, on)
 
 
 def _flag_code(target: Target, tensors: list[Tensor], on: bool) -> str:

@@ -89,7 +89,7 @@ def test_the_line_that_cuts_a_parameter_off_is_named(
     assert "weight took part and got no gradient: for autograd the output does not depend on it" in answer.words
     lines, first = inspect.getsourcelines(method)  # type: ignore[arg-type]
     line = first + next(number for number, text in enumerate(lines) if code in text)
-    assert f"{code} (line {line} of test_experiments_gradients.py, {kind.__name__})" in answer.words
+    assert f"{code} (line {line} of test_gradients.py, {kind.__name__})" in answer.words
     assert [fact.value for fact in answer.facts if fact.label == "cut off from autograd"] == [
         f"{__file__}:{line}: {code}"
     ]

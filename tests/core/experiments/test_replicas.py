@@ -96,7 +96,7 @@ def test_a_cancelled_one_leaves_no_copy_behind(place: Place) -> None:
         (Replicate(target="mlp", devices=()), "over two devices at least"),
         (Replicate(target="x", devices=DEVICES), "'x' is a tensor"),
         (Replicate(target="mlp", devices=("vgpu:0", "vgpu:7")), "there is no device 'vgpu:7'"),
-        (Replicate(target="mlp", devices=DEVICES, input="s"), "the batch is dimension 0"),
+        (Replicate(target="mlp", devices=DEVICES, input="s"), "dimension 0 of every input"),
         (Replicate(target="lazy-mlp", devices=DEVICES, input="x"), "run it once before"),
         (Replicate(target="split", devices=DEVICES, input="x"), "bring it together on one device"),
     ],

@@ -222,7 +222,7 @@ def test_lazy_parameters_get_the_shape_of_the_file(place: Place, tmp_path: Path)
     assert set(keys) == set(shapes)
     new = {key: torch.rand(shape) for key, shape in shapes.items()}
     outcome = place.do(LoadCheckpoint(target="lazy-mlp", path=str(written(tmp_path, new))))
-    assert "4 lazy parameters got the shape of the file" in outcome.answer.words
+    assert "4 lazy parameters took the shape of the file" in outcome.answer.words
     assert same(values(place, "lazy-mlp"), new)
     assert place.held(place.first) == sum(value.nbytes for value in new.values())
     place.do(Undo())

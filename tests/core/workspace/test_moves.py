@@ -316,7 +316,7 @@ def test_a_swap_is_refused_while_a_result_waits_for_backward(place: Place) -> No
     place.workspace.add("m", model)
     result = model(torch.ones(1, 2, requires_grad=True)).sum()
     before = fingerprint(model)
-    with pytest.raises(MoveFailed, match="waits for its backward"):
+    with pytest.raises(MoveFailed, match="awaits its backward"):
         place.do(Move(targets=("m",), device="vgpu:0"))
     assert fingerprint(model) == before
     result.backward()  # the graph is still whole
