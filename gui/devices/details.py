@@ -6,18 +6,17 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
-    QHBoxLayout,
     QLineEdit,
     QPushButton,
     QScrollArea,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -56,13 +55,7 @@ class DetailsPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 2)
-        bar.setSpacing(8)
-        bar.addWidget(self.title)
-        bar.addWidget(self.name, 1)
-        bar.addWidget(self.filter)
-        bar.addWidget(self.copy_button)
+        bar = hbox(self.title, (self.name, 1), self.filter, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
         self.area = QScrollArea()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
@@ -71,12 +64,9 @@ class DetailsPanel(QWidget):
         self.area.setWidget(self.sheet)
         self.sheet.setObjectName("scrolled")
         filled = QWidget()
-        inner = QVBoxLayout(filled)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.setSpacing(2)
-        inner.addLayout(bar)
         self._below = QStackedLayout()
-        inner.addLayout(self._below, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        # before its widgets are added: one that has no parent yet would be shown as a window
+        vbox(bar, (self._below, 1), spacing=2, parent=filled)
         self._below.addWidget(self.area)
         self._below.addWidget(self.nothing)
         self._stack = QStackedLayout(self)

@@ -11,6 +11,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -56,15 +57,8 @@ class DevicesPanel(Panel):
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         inner = QWidget()
         inner.setObjectName("scrolled")
-        everything = QVBoxLayout(inner)
-        everything.setContentsMargins(8, 8, 8, 8)
-        everything.setSpacing(8)
-        self._cards, self._rows = QVBoxLayout(), QVBoxLayout()
-        self._rows.setSpacing(ROW_GAP_PX)
-        for part in (self._cards, self._rows):
-            everything.addLayout(part)
-        everything.addWidget(self.offer)
-        everything.addStretch(1)
+        self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
+        vbox(self._cards, self._rows, self.offer, None, margins=(8, 8, 8, 8), parent=inner)
         self._scroll = QScrollArea()
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setWidgetResizable(True)
@@ -72,11 +66,7 @@ class DevicesPanel(Panel):
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._scroll.setWidget(inner)
         content = QWidget()
-        whole = QVBoxLayout(content)
-        whole.setContentsMargins(0, 0, 0, 0)
-        whole.setSpacing(0)
-        whole.addWidget(self._scroll, 1)
-        whole.addWidget(self.machine)
+        vbox((self._scroll, 1), self.machine, spacing=0, parent=content)
         self.set_content(content)
         self.refresh_devices()
 
@@ -87,11 +77,8 @@ class DevicesPanel(Panel):
         self.offer_button = QPushButton("Add two virtual GPUs")
         self.offer_button.setProperty("look", "primary")
         self.offer_button.clicked.connect(self.virtual_offered)
-        layout = QVBoxLayout(offer)
-        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        layout.setSpacing(10)
-        layout.addWidget(self.offer_words)
-        layout.addWidget(self.offer_button)
+        margins = (EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        vbox(self.offer_words, self.offer_button, spacing=10, margins=margins, parent=offer)
         return offer
 
     @property
@@ -197,12 +184,8 @@ class DevicesPanel(Panel):
                 self._rows.addWidget(self._simulated)
             part.addWidget(item)
             if instances:
-                inside = QVBoxLayout()
-                inside.setContentsMargins(INDENT_PX, 0, 0, 0)
-                inside.setSpacing(ROW_GAP_PX)
-                for instance in instances:
-                    inside.addWidget(self._items[instance])
-                part.addLayout(inside)
+                inside = [self._items[instance] for instance in instances]
+                part.addLayout(vbox(*inside, spacing=ROW_GAP_PX, margins=(INDENT_PX, 0, 0, 0)))
         self._simulated.setVisible(headed)
         previous: QWidget = self.add_button
         for following in (*self._items.values(), self.offer_button):

@@ -8,14 +8,12 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QPushButton,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -25,6 +23,7 @@ from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profile
 from devexplorer.core.records.messages import Fact
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, theme_of
@@ -127,45 +126,24 @@ class VirtualGpusDialog(QDialog):
             words="soft",
             wrap=True,
         )
-        left = QVBoxLayout()
-        left.setSpacing(8)
-        left.addWidget(self.search)
-        left.addWidget(self.list, 1)
-        how_many = QHBoxLayout()
-        how_many.setSpacing(8)
-        how_many.addWidget(label("how many", words="dim"))
-        how_many.addWidget(self.count)
-        how_many.addWidget(self.more_button)
-        how_many.addStretch(1)
-        right = QVBoxLayout()
-        right.setSpacing(8)
-        right.addWidget(self.title)
-        right.addWidget(self.facts)
-        right.addStretch(1)
-        right.addLayout(how_many)
-        middle = QHBoxLayout()
-        middle.setSpacing(16)
-        middle.addLayout(left, 1)
-        middle.addLayout(right, 1)
-        note = QHBoxLayout()
-        note.setSpacing(8)
-        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
-        note.addWidget(self.message, 1)
+        left = vbox(self.search, (self.list, 1))
+        how_many = hbox(label("how many", words="dim"), self.count, self.more_button, None)
+        right = vbox(self.title, self.facts, None, how_many)
+        note = hbox(self._sign, (self.message, 1))
+        note.setAlignment(self._sign, Qt.AlignmentFlag.AlignTop)
         cancel = QPushButton("Cancel")
         cancel.setAutoDefault(False)
         cancel.clicked.connect(self.reject)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.add_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 16, 16, 16)
-        layout.setSpacing(EDGE_PX)
-        layout.addWidget(intro)
-        layout.addLayout(middle, 1)
-        layout.addWidget(self.line)
-        layout.addLayout(note)
-        layout.addLayout(buttons)
+        vbox(
+            intro,
+            (hbox((left, 1), (right, 1), spacing=16), 1),
+            self.line,
+            note,
+            hbox(None, cancel, self.add_button),
+            spacing=EDGE_PX,
+            margins=(16, 16, 16, 16),
+            parent=self,
+        )
 
     @property
     def profile(self) -> Profile | None:

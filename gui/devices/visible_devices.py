@@ -16,14 +16,12 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QGridLayout,
-    QHBoxLayout,
     QHeaderView,
     QLabel,
     QLineEdit,
     QPushButton,
     QTreeWidget,
     QTreeWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -40,6 +38,7 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.table import Padded
@@ -118,45 +117,28 @@ class VisibleDevicesDialog(QDialog):
             values.addWidget(label(words, words="dim"), row, 0)
             values.addWidget(value, row, 1)
         values.setColumnStretch(1, 1)
-        moves = QHBoxLayout()
-        moves.setSpacing(8)
-        for button in (self.up_button, self.down_button):
-            button.setAutoDefault(False)
-            moves.addWidget(button)
-        moves.addStretch(1)
-        moves.addWidget(label("write the list as", words="dim"))
-        moves.addWidget(self.form)
-        line = QHBoxLayout()
-        line.setSpacing(8)
-        name = label(f"{VARIABLE}=")
-        name.setFont(font(Role.CODE))
-        line.addWidget(name)
-        line.addWidget(self.line, 1)
-        note = QHBoxLayout()
-        note.setSpacing(8)
-        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
-        note.addWidget(self.message, 1, Qt.AlignmentFlag.AlignTop)
         cancel = QPushButton("Cancel")
         cancel.clicked.connect(self.reject)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
-        for button in (self.inherit_button, cancel):
+        for button in (self.up_button, self.down_button, self.inherit_button, cancel):
             button.setAutoDefault(False)
-        buttons.addWidget(self.inherit_button)
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.restart_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 16, 16, 16)
-        layout.setSpacing(EDGE_PX)
-        layout.addWidget(label(INTRO, words="soft", wrap=True))
-        layout.addWidget(self.tree, 1)
-        layout.addLayout(moves)
-        layout.addWidget(label(ORDER, Role.LABEL, "dim", wrap=True))
-        layout.addLayout(line)
-        layout.addLayout(note)
-        layout.addLayout(values)
-        layout.addLayout(buttons)
+        name = label(f"{VARIABLE}=")
+        name.setFont(font(Role.CODE))
+        note = hbox(self._sign, (self.message, 1))
+        for widget in (self._sign, self.message):
+            note.setAlignment(widget, Qt.AlignmentFlag.AlignTop)
+        vbox(
+            label(INTRO, words="soft", wrap=True),
+            (self.tree, 1),
+            hbox(self.up_button, self.down_button, None, label("write the list as", words="dim"), self.form),
+            label(ORDER, Role.LABEL, "dim", wrap=True),
+            hbox(name, (self.line, 1)),
+            note,
+            values,
+            hbox(self.inherit_button, None, cancel, self.restart_button),
+            spacing=EDGE_PX,
+            margins=(16, 16, 16, 16),
+            parent=self,
+        )
 
     def _fill(self) -> None:
         """The cards: those that the engine sees first, in its order."""

@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QMenu, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QScrollArea, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
 from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
 from devexplorer.gui.memory.table import PartsTable
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.memory_bar import MemoryBar
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
@@ -106,14 +107,9 @@ class MemoryPanel(QWidget):
         return button
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.chooser)
-        top.addSpacing(4)
-        top.addWidget(self.number)
-        top.addWidget(self.of, 1)
-        for button in (self.release, self.restart, self.record, self.snapshot):
-            top.addWidget(button)
+        buttons = (self.release, self.restart, self.record, self.snapshot)
+        top = hbox(self.chooser, self.number, (self.of, 1), *buttons)
+        top.insertSpacing(1, 4)
         scroll = QScrollArea()
         scroll.setWidget(self.side)
         scroll.setWidgetResizable(True)
@@ -121,20 +117,8 @@ class MemoryPanel(QWidget):
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.side.setObjectName("scrolled")
-        below = QHBoxLayout()
-        below.setSpacing(2 * EDGE_PX)
-        below.addWidget(self.table, 1)
-        below.addWidget(scroll)
-        head = QVBoxLayout()
-        head.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
-        head.setSpacing(8)
-        head.addLayout(top)
-        head.addWidget(self.bar)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(head)
-        layout.addLayout(below, 1)
+        head = vbox(top, self.bar, margins=(EDGE_PX, 8, EDGE_PX, 8))
+        vbox(head, (hbox((self.table, 1), scroll, spacing=2 * EDGE_PX), 1), spacing=0, parent=self)
         self.setMinimumHeight(LEAST_PX)
         self.table.setMinimumHeight(0)
         self.table.setHorizontalScrollBarPolicy(

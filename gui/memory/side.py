@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role
 
@@ -82,21 +83,11 @@ class MemoryComparison(QWidget):
         self.why = label("", words="soft", wrap=True)
         self.why.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._changes = QWidget()
-        title = QHBoxLayout()
-        title.setContentsMargins(0, 0, 0, 0)
-        title.addWidget(self.changed_title, 1)
-        title.addWidget(self.hide_button, 0, Qt.AlignmentFlag.AlignTop)
-        changes = QVBoxLayout(self._changes)
-        changes.setContentsMargins(0, 0, 0, EDGE_PX)
-        changes.setSpacing(6)
-        changes.addLayout(title)
-        changes.addWidget(self.changed)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 3, EDGE_PX, 8)
-        layout.setSpacing(6)
-        for widget in (self._changes, self.views_title, self.views, self.why):
-            layout.addWidget(widget)
-        layout.addStretch(1)
+        title = hbox((self.changed_title, 1), self.hide_button)
+        title.setAlignment(self.hide_button, Qt.AlignmentFlag.AlignTop)
+        vbox(title, self.changed, spacing=6, margins=(0, 0, 0, EDGE_PX), parent=self._changes)
+        parts = (self._changes, self.views_title, self.views, self.why, None)
+        vbox(*parts, spacing=6, margins=(0, 3, EDGE_PX, 8), parent=self)
         self._changes.hide()
         self.hide_button.clicked.connect(self._hide_changes)
 

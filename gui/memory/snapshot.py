@@ -7,12 +7,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
     QSplitter,
     QTabWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -30,6 +28,7 @@ from devexplorer.gui.memory.snapshot_rows import (
     stack_rows,
     summary,
 )
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.table import RowsTable
@@ -82,21 +81,10 @@ class SnapshotPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, 8)
-        head.setSpacing(EDGE_PX)
-        head.addWidget(self.title)
-        head.addWidget(self.facts, 1)
-        head.addWidget(self.filter)
+        head = hbox(self.title, (self.facts, 1), self.filter, spacing=EDGE_PX, margins=(EDGE_PX, EDGE_PX, EDGE_PX, 8))
         below = QWidget()
-        inner = QVBoxLayout(below)
-        inner.setContentsMargins(0, 8, 0, 0)
-        inner.setSpacing(8)
-        framed = QHBoxLayout()
-        framed.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        framed.addWidget(self.map)
-        inner.addLayout(framed)
-        inner.addWidget(self.block_table, 1)
+        framed = hbox(self.map, margins=(EDGE_PX, 0, EDGE_PX, 0))
+        vbox(framed, (self.block_table, 1), margins=(0, 8, 0, 0), parent=below)
         by_segment = QSplitter(Qt.Orientation.Vertical)
         by_segment.addWidget(self.segment_table)
         by_segment.addWidget(below)
@@ -108,11 +96,8 @@ class SnapshotPanel(QWidget):
         by_place.setChildrenCollapsible(False)
         by_place.setSizes([520, 420])
         places = QWidget()
-        column = QVBoxLayout(places)
-        column.setContentsMargins(0, 0, 0, 0)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        column.addWidget(self.nothing)
-        column.addWidget(by_place, 1)
+        vbox(self.nothing, (by_place, 1), parent=places)
         self._by_place = by_place
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
@@ -120,12 +105,7 @@ class SnapshotPanel(QWidget):
         self.tabs.addTab(by_segment, "By segment")
         self.tabs.addTab(places, "By place in the code")
         self.more.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(head)
-        layout.addWidget(self.tabs, 1)
-        layout.addWidget(self.more)
+        vbox(head, (self.tabs, 1), self.more, spacing=0, parent=self)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
@@ -203,9 +183,7 @@ class SnapshotDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle("Allocator snapshot")
         self.panel = SnapshotPanel(state, theme)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.panel)
+        vbox(self.panel, parent=self)
         self.resize(1000, 660)
 
     def set_theme(self, theme: Theme) -> None:

@@ -9,11 +9,9 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QHBoxLayout,
     QListWidget,
     QListWidgetItem,
     QPushButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -21,6 +19,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
 from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text
 from devexplorer.gui.plots.timeline_plot import duration_text
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 
 ROW_PX = 24
@@ -109,18 +108,9 @@ class ExportDialog(QDialog):
         self.span.addItem(f"{words}: {clock_text(early)} to {clock_text(late)}, {duration_text(late - early)}", span)
 
     def _lay_out(self) -> None:
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        layout.setSpacing(8)
-        layout.addWidget(self.span)
-        lists = QHBoxLayout()
-        lists.setSpacing(EDGE_PX)
+        lists = []
         for checks, stretch in ((self.devices, 2), (self.metrics, 3)):
-            column = QVBoxLayout()
-            column.setSpacing(4)
-            head = QHBoxLayout()
-            head.addWidget(label(checks.accessibleName(), words="dim"))
-            head.addStretch(1)
+            head = hbox(label(checks.accessibleName(), words="dim"), None)
             for words, state in (("all", Qt.CheckState.Checked), ("none", Qt.CheckState.Unchecked)):
                 button = QPushButton(words)
                 button.setProperty("look", "quiet")
@@ -128,19 +118,18 @@ class ExportDialog(QDialog):
                 button.setAccessibleName(f"{checks.accessibleName()}: {words}")
                 button.clicked.connect(lambda _checked=False, which=checks, to=state: _check_all(which, to))
                 head.addWidget(button)
-            column.addLayout(head)
-            column.addWidget(checks, 1)
-            lists.addLayout(column, stretch)
-        layout.addLayout(lists, 1)
-        layout.addWidget(self.note)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
+            lists.append((vbox(head, (checks, 1), spacing=4), stretch))
         cancel = QPushButton("Cancel")
         cancel.setAutoDefault(False)
         cancel.clicked.connect(self.reject)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.save_button)
-        layout.addLayout(buttons)
+        vbox(
+            self.span,
+            (hbox(*lists, spacing=EDGE_PX), 1),
+            self.note,
+            hbox(None, cancel, self.save_button),
+            margins=(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX),
+            parent=self,
+        )
 
 
 def _check_list(name: str) -> QListWidget:

@@ -10,13 +10,11 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QFrame,
-    QHBoxLayout,
     QHeaderView,
     QPushButton,
     QScrollArea,
     QSplitter,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -25,6 +23,7 @@ from devexplorer.core.records.devices import PeerLink
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_text
 from devexplorer.gui.topology.picture import TopologyPicture
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -92,23 +91,12 @@ class TopologyPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 2)
-        bar.setSpacing(8)
         words = label("every pair by", Role.LABEL, "dim")
         words.setBuddy(self.choice)
-        bar.addWidget(words)
-        bar.addWidget(self.choice)
-        bar.addStretch(1)
-        bar.addWidget(self.copy_button)
+        bar = hbox(words, self.choice, None, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
         right = QWidget()
-        inner = QVBoxLayout(right)
-        inner.setContentsMargins(0, 0, 0, 4)
-        inner.setSpacing(4)
-        inner.addLayout(bar)
-        inner.addWidget(self.table, 1)
         self.legend.setContentsMargins(EDGE_PX, 0, EDGE_PX, 2)
-        inner.addWidget(self.legend)
+        vbox(bar, (self.table, 1), self.legend, spacing=4, margins=(0, 0, 0, 4), parent=right)
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setHandleWidth(8)
         self.splitter.setChildrenCollapsible(False)
