@@ -1,5 +1,5 @@
 """The engine: commands in, events out. Owns torch, the workspace and the benchmarks; the same object runs in a child
-process (the application), in this process (tests, command line) and wherever else somebody feeds it commands.
+process (the application), in this process (tests, command line) and wherever else it is given commands.
 
 Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
 benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads
@@ -85,8 +85,8 @@ class Engine:
         """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
 
         `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does
-        when it stood in the environment before torch was imported (`core.engine.__main__` sees to that). None: nobody
-        chose. `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
+        when it stood in the environment before torch was imported (`core.engine.__main__` sees to that). None: as
+        inherited. `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
         """
         self.send = send
         self.clock = clock

@@ -1,4 +1,4 @@
-"""Exceptions that nobody caught, from any thread, become one log event. Installed by the window; called on whatever
+"""Uncaught exceptions of any thread become one log event. Installed by the window; called on whatever
 thread raised."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from devexplorer.core.records.messages import Event, Log
 def install_hooks(put: Callable[[Event], None], clock: Callable[[], float] = time.time) -> Callable[[], None]:
     """Send uncaught exceptions of this process to `put`; returns a function that restores the hooks as they were.
 
-    PySide calls `sys.excepthook` for an exception in a slot and goes on: without this nobody would ever see it.
+    PySide calls `sys.excepthook` for an exception in a slot and goes on: without this it would go unnoticed.
     """
     before = sys.excepthook, threading.excepthook
 

@@ -53,16 +53,16 @@ class Done(NamedTuple):
     command: Command
     ok: bool
     answer: Answer | None
-    """The last thing that was said about it."""
+    """The latest answer to it."""
     report: MoveReport | None
     """Of a move."""
 
     @property
     def failed(self) -> bool:
-        """Whether it came to nothing, and an answer says why."""
+        """Whether it failed, and an answer says why."""
         return self.answer is not None and self.answer.failed
 
     @property
     def cancelled(self) -> bool:
-        """Whether it came to nothing because somebody ended it."""
+        """Whether the user cancelled it."""
         return self.answer is not None and self.answer.cancelled

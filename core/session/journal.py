@@ -1,10 +1,9 @@
-"""What was done and still stands: every acknowledged command with what it made and how it was told. Main thread of the
-window.
+"""The acknowledged commands that were not undone, with what they made and their answers. Main thread of the window.
 
-A command enters when the engine has acknowledged it, so that the one that killed the engine is not among them. Undo
-takes one out, Redo puts it in again under another number. From what stands a new engine is given the commands that made
-the workspace what it is, and the session is written as Python (`script`). Sample models and random tensors carry seeds
-and come back with the same values; what a seed cannot bring back is named.
+A command enters when the engine has acknowledged it, so the one that killed the engine is not among them. Undo removes
+it, Redo adds it again under another number. After a crash the journal gives a new engine the commands that rebuild the
+workspace; `script` writes them as Python. Sample models and random tensors carry seeds and come back with the same
+values; what a seed cannot restore is named.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class Entry:
     """One acknowledged command."""
 
     command: Command
-    """With the number under which the engine knows it, which is another one after a rebuild."""
+    """With the number that the engine knows it by; a rebuild changes it."""
     created: str | None = None
     """The name that the engine gave to what it made."""
     effects: tuple[str, ...] = ()
     """What it did that cannot be repeated, in short phrases."""
     action: Action | None = None
-    """How it was told, with its Python; None: there is none."""
+    """Its title, text and Python for the script; None: it has no Python."""
 
     @property
     def replayed(self) -> bool:
@@ -55,7 +54,7 @@ class Journal:
     def add(
         self, command: Command, created: str | None = None, effects: Sequence[str] = (), answer: Answer | None = None
     ) -> None:
-        """Take over an acknowledged command; one that neither changed anything nor has Python to show is left out."""
+        """Add an acknowledged command, unless it neither changed anything nor has Python to show."""
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
@@ -67,21 +66,21 @@ class Journal:
             self._entries.append(entry)
 
     def take_back(self, request: int) -> None:
-        """The command of that number was undone: what was only asked since then was about something that stands no
-        more."""
-        at = next((at for at, entry in enumerate(self._entries) if entry.command.request == request), None)
-        if at is not None:
-            self._entries[at:] = [entry for entry in self._entries[at + 1 :] if entry.changes]
+        """The command with that number was undone. Later queries go too: they were about its result."""
+        numbers = [entry.command.request for entry in self._entries]
+        if request in numbers:
+            index = numbers.index(request)
+            self._entries[index:] = [entry for entry in self._entries[index + 1 :] if entry.changes]
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What stands, as Python, in its order."""
+        """The Python of all commands, in their order."""
         return tuple(entry.action for entry in self._entries if entry.action is not None)
 
     def replay(self) -> list[Entry]:
-        """What to send to a new engine, in order; each gets the number that it is sent with.
+        """What to send to a new engine, in order; the caller gives each its new number.
 
-        Of several moves of one thing in a row only the last is kept, here and from now on.
+        Of several successive moves of the same objects only the last is kept, from now on.
         """
         again = [entry for entry in self._entries if entry.replayed]
         kept = [
@@ -94,34 +93,33 @@ class Journal:
 
     def lost(self) -> list[str]:
         """What cannot be made again, each with its reason."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for entry in self._entries:
             command = entry.command
             if isinstance(command, Forward) and command.output is not None:
-                found[entry.created or command.output] = "the result of a forward pass"
+                reasons[entry.created or command.output] = "the result of a forward pass"
             target = getattr(command, "target", "").partition(":")[0]
             for effect in entry.effects:
-                found[f"{target}, {effect}"] = "it cannot be repeated"
+                reasons[f"{target}, {effect}"] = "it cannot be repeated"
             if isinstance(command, ClearGradients) and ":" not in command.target:  # so that it need not be repeated
-                found.pop(f"{target}, gradients of a backward pass", None)
+                reasons.pop(f"{target}, gradients of a backward pass", None)
             if isinstance(command, Remove):
-                found = {key: why for key, why in found.items() if key.partition(",")[0] not in command.names}
-        return [f"{name}: {why}" for name, why in found.items()]
+                reasons = {key: why for key, why in reasons.items() if key.partition(",")[0] not in command.names}
+        return [f"{name}: {why}" for name, why in reasons.items()]
 
     def forget(self, entries: Sequence[Entry]) -> None:
-        """Drop what is not made again, so that it is not tried a second time."""
+        """Remove commands that could not be repeated, so that they are not tried again."""
         self._entries = [entry for entry in self._entries if entry not in entries]
 
     def rebuilt(self) -> None:
-        """The workspace stands again, without what cannot be repeated: that was named as lost, and is no part of it any
-        more."""
+        """The workspace was rebuilt. What could not be repeated was named as lost and is no longer part of it."""
         self._entries = [entry for entry in self._entries if entry.replayed]
         for entry in self._entries:
             entry.effects = ()
 
 
 def _replaced(entry: Entry, following: Entry | None) -> bool:
-    """Whether the next command moves the same things on, so that this move need not be made."""
+    """Whether the next command moves the same objects again, so that this move can be skipped."""
     if following is None:
         return False
     move, then = entry.command, following.command

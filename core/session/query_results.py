@@ -1,4 +1,4 @@
-"""What was asked about objects, and found: values, files, checkpoints, splits, experiments, diagnoses, plans. The part
+"""Results of queries about objects: values, files, checkpoints, splits, experiments, diagnoses, plans. The part
 of the state that the laboratory fills. Lives on the main thread; no Qt, no torch.
 """
 

@@ -44,16 +44,16 @@ class Rebuild:
         return bool(self._sent)
 
     def owns(self, request: int) -> bool:
-        """Whether a request is one of its own."""
+        """Whether the rebuild sent this request."""
         return request in self._sent
 
     def refused(self, request: int, words: str) -> None:
-        """The engine's words about a request that failed, where it is one of its own."""
+        """Keep why one of its requests failed."""
         if request in self._sent:
             self._words[request] = words
 
     def ended(self, request: int, *, ok: bool, created: Sequence[str]) -> None:
-        """A request of its own is over; `created` are the objects that it made or changed."""
+        """One of its requests has ended; `created` are the objects that it made or changed."""
         entry = self._sent.pop(request)
         if ok:
             self._restored += [name for name in created if name not in self._restored]
@@ -63,7 +63,7 @@ class Rebuild:
             self._failed.append((entry, self._words.get(request, "it failed this time")))
 
     def interrupted(self) -> None:
-        """The engine was ended on purpose: nobody is to blame, everything is made again in the next one."""
+        """The engine was ended on purpose: no command is to blame, and the next engine gets all of them again."""
         self._sent.clear()
         self._words.clear()
 

@@ -1,4 +1,4 @@
-"""The session as Python: what was done and still stands as a script that runs, or as a notebook. Pure functions, any
+"""The session as Python: everything that was not undone, as a script or a notebook. Pure functions, any
 thread; no torch.
 
 Each action's answer carries the Python that does the same. Here the pieces are put behind one another: imports once and
@@ -61,9 +61,9 @@ def script(actions: Sequence[Action], around: Surroundings) -> str:
 def notebook(actions: Sequence[Action], around: Surroundings) -> str:
     """The same as a Jupyter notebook (format 4.5): for each action a cell with the words, then one with the Python."""
     setup, pieces = _pieces(actions, around)
-    cells = [_told("intro", "A session of DevExplorer as Python", _versions(around)), _code("setup", setup)]
+    cells = [_text_cell("intro", "A session of DevExplorer as Python", _versions(around)), _code_cell("setup", setup)]
     for number, piece in enumerate(pieces, start=1):
-        cells += [_told(f"words-{number}", piece.title, piece.words), _code(f"code-{number}", piece.code)]
+        cells += [_text_cell(f"words-{number}", piece.title, piece.words), _code_cell(f"code-{number}", piece.code)]
     document = {
         "cells": cells,
         "metadata": {
@@ -108,7 +108,7 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
         after.append(f"add_virtual_gpus({json.dumps(around.virtual_spec, ensure_ascii=False)}{chosen})  # simulated")
     pieces = []
     for action in actions:
-        own, code = _apart(action.code)
+        own, code = _without_imports(action.code)
         imports.update(dict.fromkeys(own))
         pieces.append(_Piece(" ".join(action.title.split()), action.words, code))
     groups = ("\n".join(group) for group in _grouped(imports))
@@ -116,20 +116,20 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
 
 
 @lru_cache(maxsize=4096)  # the window shows the whole session again after each action
-def _apart(code: str) -> tuple[Sequence[str], str]:
+def _without_imports(code: str) -> tuple[Sequence[str], str]:
     """Imports, and everything else; code that is no Python becomes a comment."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
         return (), "\n".join(f"# {line}" for line in code.splitlines())
     lines: list[str | None] = [*code.splitlines()]
-    found: list[str] = []
+    imports: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found += [ast.unparse(one) for one in _each(node)]
-            for at in range(node.lineno - 1, node.end_lineno or node.lineno):
-                lines[at] = None
-    return tuple(found), "\n".join(line for line in lines if line is not None).strip("\n")
+            imports += map(ast.unparse, _each(node))
+            for index in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[index] = None
+    return tuple(imports), "\n".join(line for line in lines if line is not None).strip("\n")
 
 
 def _each(node: ast.Import | ast.ImportFrom) -> list[ast.Import | ast.ImportFrom]:
@@ -152,11 +152,11 @@ _MARKED = re.compile(r"([\\`*_{}\[\]<>#|$])")
 _ESCAPED = r"\\\1"
 
 
-def _told(name: str, title: str, words: str) -> dict[str, object]:
+def _text_cell(name: str, title: str, words: str) -> dict[str, object]:
     text = f"### {_MARKED.sub(_ESCAPED, title)}\n\n{_MARKED.sub(_ESCAPED, words)}".rstrip()
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
 
 
-def _code(name: str, code: str) -> dict[str, object]:
+def _code_cell(name: str, code: str) -> dict[str, object]:
     source = code.splitlines(keepends=True)
     return {"cell_type": "code", "execution_count": None, "id": name, "metadata": {}, "outputs": [], "source": source}

@@ -69,7 +69,7 @@ RESTARTS = 3
 every time."""
 RESTART_WINDOW_S = 60.0
 HIDDEN_INTERVAL_S = 1.0
-"""Between two readings while nobody looks at the window."""
+"""Between two readings while the window is hidden."""
 MOST_EVENTS = 400
 """Per beat: the window stays smooth whatever the engine says."""
 
@@ -125,7 +125,7 @@ class Session(EventHandlers):
         self._interval_s = interval_s
         self._hidden = False
         self.keeper: RunRecorder | None = None
-        """Keeps runs that end; None: nobody does."""
+        """Adds finished runs to the history; None: they are not kept."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -133,9 +133,9 @@ class Session(EventHandlers):
         self._mailbox = Mailbox()
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
-        self._tap = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
-        self._sampler = Sampler(self._tap.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
-        self._drm = DrmSampler(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
+        self._tee = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
+        self._sampler = Sampler(self._tee.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
+        self._drm = DrmSampler(self._tee.put, drm or Drm(), on_cards=self._take_drm_cards)
         self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = load_profiles()
         self._journal = Journal()
@@ -159,10 +159,10 @@ class Session(EventHandlers):
         self._cards_changed = True
         self._torch_devices: tuple[DeviceInfo, ...] | None = None
         self._torch_problems: tuple[Problem, ...] = ()
-        self._devices_said = False
+        self._devices_known = False
         """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
-        self._engine = self._make_engine(self._tap.put, virtual_spec, None)
+        self._engine = self._make_engine(self._tee.put, virtual_spec, None)
         self._giving_way = GivingWay(lambda nice: self._engine.set_group_nice(nice))
 
     def start(self) -> None:
@@ -172,7 +172,7 @@ class Session(EventHandlers):
         self._engine.start()
 
     def beat(self) -> None:
-        """The window beats: the engine stands back while it holds the window up."""
+        """Called at each beat of the window: the engine gives way while it delays the window."""
         self._giving_way.beat()
 
     def send(self, command: Command) -> int:
@@ -191,7 +191,7 @@ class Session(EventHandlers):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What was done and stands, each with its Python, the oldest first; what was undone is not among it."""
+        """Everything that was done and not undone, with its Python, the oldest first."""
         return self._journal.actions
 
     def script(self) -> str:
@@ -209,7 +209,7 @@ class Session(EventHandlers):
 
     @property
     def dropped(self) -> int:
-        """Samples that were dropped because nobody drained them in time."""
+        """Samples that were dropped because they were not drained in time."""
         return self._mailbox.dropped
 
     def restart_engine(self) -> None:
@@ -219,7 +219,7 @@ class Session(EventHandlers):
 
     @property
     def visible_devices(self) -> str | None:
-        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: nobody chose, it is as inherited."""
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
         return self._visible_devices
 
     def set_visible_devices(self, value: str | None) -> None:
@@ -260,11 +260,11 @@ class Session(EventHandlers):
                 )
             )
         if catalog is not None:
-            self._tap.set_catalog(catalog)
+            self._tee.set_catalog(catalog)
             if self.keeper is not None:
                 self.keeper.set_devices(catalog.devices)
         for event in events:
-            self._tap.take(event)
+            self._tee.take(event)
             if self.keeper is not None:
                 self.keeper.handle(event)
         return PollResult(events, catalog)
@@ -272,10 +272,10 @@ class Session(EventHandlers):
     @property
     def recording(self) -> Recorder | None:
         """What everything is recorded with at present; None: nothing is recorded."""
-        return self._tap.recorder
+        return self._tee.recorder
 
     def set_hidden(self, hidden: bool) -> None:
-        """Nobody looks: read once a second, unless it is recorded; histories have a reading a second then."""
+        """The window is hidden: read once a second, unless it is recorded."""
         self._hidden = hidden
         self._set_pace()
 
@@ -289,12 +289,12 @@ class Session(EventHandlers):
 
         When the disk is full or the file vanishes later, the recording ends and a `Log` of level error says so.
         """
-        self._tap.start(path, self._recording_failed, overwrite=overwrite)
+        self._tee.start(path, self._recording_failed, overwrite=overwrite)
         self._set_pace()
 
     def stop_recording(self) -> None:
         """End the recording; the end of its file is written soon after."""
-        self._tap.stop()
+        self._tee.stop()
         self._set_pace()
 
     def _recording_failed(self, problem: str) -> None:
@@ -305,9 +305,9 @@ class Session(EventHandlers):
         end = time.monotonic() + deadline_s
         self._engine.close()
         self._sampler.stop(0.0)
-        self._tap.stop()
+        self._tee.stop()
         ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
-        ended &= self._tap.close(max(end - time.monotonic(), 0.1))
+        ended &= self._tee.close(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
     # --- what the parts say ------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class Session(EventHandlers):
     @handles(EngineDevices)
     def _devices_arrived(self, event: EngineDevices) -> None:
         self._torch_devices, self._torch_problems = event.devices, event.problems
-        self._catalog_due = self._devices_said = True
+        self._catalog_due = self._devices_known = True
 
     @handles(EngineReady)
     def _engine_ready(self, event: EngineReady) -> list[Event] | None:
@@ -429,7 +429,7 @@ class Session(EventHandlers):
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
         self._sent.clear()
         self._deaths.append(now)
-        self._rebuild_due, self._devices_said = True, False
+        self._rebuild_due, self._devices_known = True, False
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
         if running:
             reason = f"{reason} It was busy with: {', '.join(running)}."
@@ -446,14 +446,13 @@ class Session(EventHandlers):
         return self._rebuilt
 
     def _is_rebuilt(self) -> bool:
-        """Whether the engine stands as it will stay: it has said what devices it has, and everything that comes back is
-        there."""
-        return self._devices_said and not self._rebuild_due and not self._rebuild.running
+        """Whether the engine is complete: it has listed its devices, and the rebuild has ended."""
+        return self._devices_known and not self._rebuild_due and not self._rebuild.running
 
     def _new_engine(self) -> None:
         self._given_up = False
         self._giving_way.forget()
-        self._engine = self._make_engine(self._tap.put, self._virtual_spec, self._visible_devices)
+        self._engine = self._make_engine(self._tee.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 
     def _send_again(self, command: Command) -> int:

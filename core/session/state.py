@@ -143,8 +143,7 @@ class State(QueryResults):
         self._next_colour = 0
 
     def exchange(self, other: State) -> Change:
-        """Show what the other one knows and leave it what was shown: a recording is opened, wound, closed. Everything
-        is drawn anew."""
+        """Swap contents with another state: a recording is opened, wound or closed. Everything is redrawn."""
         self.__dict__, other.__dict__ = other.__dict__, self.__dict__
         return ~Change.NOTHING
 
@@ -187,7 +186,7 @@ class State(QueryResults):
                 del self._known[key]
 
     def apply(self, event: Event) -> Change:
-        """Take over one event; returns what changed. Some are the session's business alone."""
+        """Take over one event; returns what changed. Events without a handler concern only the session."""
         return self.handle(event) or Change.NOTHING
 
     @handles(AllocatorSample)
@@ -277,7 +276,7 @@ class State(QueryResults):
     def _forget_answers(self, name: str, part: str) -> None:
         """Those that an answer about this replaces: of the same, and of what is in it."""
         inside = f"{name}:{part}." if part else f"{name}:"
-        for target in [one for one in self.answers if one == inside[:-1] or one.startswith(inside)]:
+        for target in [key for key in self.answers if key == inside[:-1] or key.startswith(inside)]:
             del self.answers[target]
 
     def latest_answer(self, target: str) -> Answer | None:
