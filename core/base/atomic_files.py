@@ -1,4 +1,4 @@
-"""A file is written whole or not at all. Any thread; no torch, no Qt."""
+"""Atomic file replacement: written to a temporary file, then renamed. Any thread; no torch, no Qt."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place at the end, on the disk before it does.
+    """Yields a temporary file next to `path`, which replaces it after an fsync.
 
-    When anything fails, `OSError` passes through, nothing is left, and `path` is as it was.
+    On failure the temporary file is removed, `path` is unchanged, and the exception passes through.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,4 +1,4 @@
-"""Opens files that hold something, and nothing else: a FIFO would be waited for, a device has no end. Any thread."""
+"""Opens regular files only: opening a FIFO blocks, and a device has no end. Any thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER_KINDS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, open for reading; `BadInput` with what it is instead, and `OSError`."""
+    """Open a file for reading; raises `BadInput` if it is not a regular file, and `OSError`."""
     other = OTHER_KINDS.get(
         stat.S_IFMT(os.stat(path).st_mode)
     )  # looked at first: opening a FIFO waits for whoever writes into it

@@ -1,4 +1,4 @@
-"""Moments and lengths of time as clocks show them: of recordings, of alerts. Pure functions, any thread."""
+"""Times and durations as clocks show them, for recordings and alerts. Pure functions, any thread."""
 
 from __future__ import annotations
 

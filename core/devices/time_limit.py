@@ -1,5 +1,4 @@
-"""Time limits for calls into drivers: a call that hangs is left behind on its thread, and everything else goes on. Any
-thread.
+"""Time limits for driver calls: a call that hangs is abandoned on its thread, and everything else goes on. Any thread.
 
 A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `CallTracker` of its job,
 and whoever waits looks at the lines. A call that takes too long is given up: its thread does nothing more when the call

@@ -1,5 +1,4 @@
-"""Histories as they were at some moment of a recording, made at once instead of reading by reading. One thread at a
-time; no Qt.
+"""Histories at any moment of a recording, built at once instead of reading by reading. One thread at a time; no Qt.
 
 A live history keeps the readings of ten minutes and bins of seconds for a day. To show a recording at any moment within
 it the same is put together from two things: the readings of the minutes before (`RowCollector` takes them out of a

@@ -1,12 +1,11 @@
-"""A recording in place of a session: the window drives it as it drives `core.session`, and winds it to and fro. Main
-thread only.
+"""A session that plays a recording; the window uses it like `core.session` and can seek in it. Main thread only.
 
 No method waits. A thread of its own (`replay`) opens the file, makes the state of a moment that was sought, reads ahead
 of what is played, and looks through the whole recording once for the coarse curves. `drain` hands out what has become
 due.
 
-Seeking never walks back: every jump brings a whole `State` of that moment, which takes the place of the one on show.
-Playing goes on from there with the records that follow, as they came.
+Seeking builds a whole `State` of the target moment, which replaces the current one; playing continues from there with
+the following records.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A recording as something to wind to and fro: the `State` of the window at any moment in it, and what comes after
-that. No Qt.
+"""Random access to a recording: the `State` of the window at any moment, and what follows. No Qt.
 
 One thread at a time, and not the main one: it reads from the disk and computes.
 

@@ -1,8 +1,8 @@
-"""Raises an alert when a reading passes its threshold for long enough, and ends it on the far side of a band. Pure, one
+"""Raises an alert when a reading is past its threshold for long enough, and clears it at a second threshold. Pure, one
 thread at a time.
 
-Time is that of the samples, so that a recording that is replayed raises what the live window raised. What is not known
-neither raises nor ends anything.
+Time is that of the samples, so a replayed recording raises the same alerts as the live window. Unknown values neither
+raise nor clear anything.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from devexplorer.core.telemetry.empty_samples import is_empty_sample
 from devexplorer.core.telemetry.metrics import value
 
 HISTORY = 200
-"""Alerts that are over and still listed."""
+"""Cleared alerts that are kept."""
 GAP_S = 30.0
-"""Between two readings: what was before a longer one did not last through it."""
+"""Longest gap between two readings through which a condition is taken to last."""
 OUT_OF_ORDER_S = 5.0
 NO_READING = "no reading arrives from it"
 _WORDS = {
@@ -51,7 +51,7 @@ report."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is, or was, not as it should be on one device."""
+    """A condition on one device that is, or was, past its threshold."""
 
     device: str
     metric: str
@@ -129,9 +129,9 @@ class _Device:
 
 
 class Alerts:
-    """Feed it samples, details and the list of problems; it knows which alerts are active.
+    """Takes samples, details and problems, and keeps the active alerts.
 
-    Every change is returned, and kept for `take_news` as well. `clock` (unix seconds) is asked only before the first
+    Every change is returned, and also kept for `take_news`. `clock` (unix seconds) is used only before the first
     sample.
     """
 
@@ -156,7 +156,7 @@ class Alerts:
 
     @property
     def active(self) -> tuple[Alert, ...]:
-        """Alerts that go on, alarms before notices, the newest first; with their latest values."""
+        """Active alerts with their latest values: alarms before notices, newest first."""
         found = [
             watch.alert
             for device in self._devices.values()
@@ -169,11 +169,11 @@ class Alerts:
 
     @property
     def history(self) -> tuple[Alert, ...]:
-        """Alerts that are over, the latest first; at most `HISTORY`."""
+        """Cleared alerts, latest first; at most `HISTORY`."""
         return tuple(reversed(self._history))
 
     def take_news(self) -> list[AlertChange]:
-        """What changed since this was last asked."""
+        """Changes since the last call."""
         news = list(self._news)
         self._news.clear()
         return news
@@ -242,7 +242,7 @@ class Alerts:
         return self._end(known.watches.pop(metric))
 
     def keep(self, devices: Iterable[str]) -> list[AlertChange]:
-        """These are the devices there are: alerts of others end."""
+        """Keep only these devices; alerts of others end."""
         gone = set(self._devices) - set(devices)
         return [
             change
@@ -362,7 +362,7 @@ class Alerts:
 
 
 def alert_message(alert: Alert) -> str:
-    """What is the matter, as a sentence without its end: `cuda:1: temperature 91 °C, raised at 90 °C`."""
+    """The alert as a sentence without full stop: `cuda:1: temperature 91 °C, raised at 90 °C`."""
     device = f"{alert.device} (simulated)" if alert.simulated else alert.device
     quantity = QUANTITIES[alert.metric]
     figure = figure_text(alert.worst if alert.ended_unix_s is not None else alert.value, quantity.unit)

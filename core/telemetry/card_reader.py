@@ -1,5 +1,4 @@
-"""What is read of one card, and when: quick fields every time, the others when they are due. One sampler thread at a
-time."""
+"""Reads one card: quick fields every time, the others when they are due. One sampler thread at a time."""
 
 from __future__ import annotations
 
@@ -68,11 +67,11 @@ class CardReader:
         self.unread = False
         """Whether it is claimed and no thread has begun."""
         self.stuck = False
-        """Whether somebody lost patience with it."""
+        """Whether it has not answered in time."""
         self.ended = False
-        """Whether the card is gone: what still comes of it is not wanted."""
+        """Whether the card is gone; later results are dropped."""
         self.again: Callable[[], None] | None = None
-        """What it is doing, for another thread to begin again when a call hangs."""
+        """The current job, which another thread restarts when a call hangs."""
         self.last: DeviceSample | None = None
         """The newest reading."""
         self._nvml = nvml
@@ -86,7 +85,7 @@ class CardReader:
         self._details_of: Card | None = None
 
     def claim(self) -> bool:
-        """Mark it as busy; False when it is still busy, gone, or wanted by nobody. One thread claims."""
+        """Mark it as busy; False if it is still busy, gone, or not wanted. One thread claims."""
         if self.busy_since is not None or self.ended or self._name(self) is None:
             return False
         self.busy_since = self._pace.clock()
@@ -94,17 +93,17 @@ class CardReader:
         return True
 
     def give_up(self, limit_s: float) -> bool:
-        """Leave a call behind that takes longer than `limit_s`. True: `again` has to be done by another thread."""
+        """Abandon a call that takes longer than `limit_s`. True: another thread has to run `again`."""
         return self.busy_since is not None and not self.unread and self._nvml.give_up(self.card, limit_s=limit_s)
 
     def lose_patience(self) -> bool:
-        """Take note that it does not answer; False when it does, or when that is known."""
+        """Mark it as stuck if it does not answer; False if it answers or was already marked."""
         self.stuck, known = not self._idle, self.stuck
         return self.stuck and not known
 
     def tick(self, add: Callable[[list[Callable[[], None]]], None]) -> None:
-        """Read and put the quick fields; what else is due is added as a job for later, so that no other card's curve
-        waits for it."""
+        """Read and put the quick fields; other fields that are due become a later job, so that other cards do not
+        wait."""
         self.unread = False
         more = False
         try:
@@ -115,7 +114,7 @@ class CardReader:
             more = self._slow is None or now >= self._slow_due or self._details_are_due(now)
         except AbandonedError:
             return  # another thread does this job now
-        except BaseException:  # whatever happened: a card that stayed claimed would never be read again
+        except BaseException:  # a card that stays claimed would never be read again
             self._release()
             raise
         if more:

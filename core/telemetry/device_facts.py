@@ -1,8 +1,6 @@
-"""Everything that is known of one device, as groups of short rows for the window and the terminal. Pure functions, any
-thread.
+"""Everything known about one device, as groups of rows for the window and the terminal. Pure functions, any thread.
 
-A value that is not known is a dash with its reason; a row that makes no sense for a kind of device (the fan of a CPU)
-is left out.
+An unknown value is a dash with a reason; rows that do not apply to a kind of device (the fan of a CPU) are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Watches AMD and Intel cards through /sys, once a second, from a thread of its own (`sampler-drm`). No torch, no Qt.
+"""Samples AMD and Intel cards through /sys once a second, on its own thread (`sampler-drm`). No torch, no Qt.
 
-A file of a card that hangs can block its reader, so neither the CPU nor NVIDIA's cards are read by this thread. Where
-the engine reads the memory of a card itself (`xpu`), what is read here completes its samples (`completed`) instead of
-competing with them.
+A hanging card can block a read, so the CPU and NVIDIA cards are read on other threads. Where the engine samples a
+card's memory itself (`xpu`), the readings made here complete its samples (`completed`) instead of competing with them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ENGINE_READS = ("xpu:",)
 
 
 class DrmSampler:
-    """`start` looks for cards and tells `on_cards`, once; without one the thread ends again. `put` must not wait."""
+    """`start` looks for cards and calls `on_cards` once; without cards the thread ends. `put` must not block."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class DrmSampler:
         self._thread.start()
 
     def stop(self, deadline_s: float) -> bool:
-        """End the thread; False when a card holds it up, and it was left behind."""
+        """End the thread; False if a hanging card blocks it."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(max(deadline_s, 0))
@@ -66,7 +65,7 @@ class DrmSampler:
         self._names = dict(names)
 
     def tick(self) -> None:
-        """Read every card once on this thread; looks for them first when nobody did."""
+        """Read every card once on this thread; finds the cards first if needed."""
         if self._cards is None:
             self._cards = self._drm.cards()
             self._on_cards(self._cards)
@@ -85,7 +84,7 @@ class DrmSampler:
                 self._put(self._drm.details(card, device, now))
 
     def completed(self, sample: DeviceSample) -> DeviceSample:
-        """The engine's sample with what is known from here where it says nothing. Any thread."""
+        """The engine's sample, with missing fields filled in from the readings made here. Any thread."""
         other = self._latest.get(sample.device)
         if other is None:
             return sample

@@ -1,5 +1,4 @@
-"""What a sample looks like that says nothing: what the sampler puts for a card that does not answer. Pure functions,
-any thread."""
+"""Recognises the empty samples that the sampler puts for a card that does not answer. Pure functions, any thread."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ _READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in
 
 
 def is_empty_sample(sample: DeviceSample) -> bool:
-    """Whether it is what the sampler puts for a card that does not answer: device and time, and nothing else."""
+    """Whether a sample has no reading at all."""
     if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
         return False  # quick, for nearly all
     return all(getattr(sample, name) is None for name in _READINGS)

@@ -1,6 +1,6 @@
-"""The rows in which the facts of a device are written, and how a value becomes text. Pure functions, any thread.
+"""Rows of device facts, and the formatting of their values. Pure functions, any thread.
 
-A value that is not known is a dash with the most exact reason that anybody gave.
+An unknown value is a dash with the most specific reason available.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""All quantities of one device over time: every reading of the last ten minutes, bins of seconds for 24 hours. Main
+"""All metrics of one device over time: every reading of the last ten minutes, bins of seconds for 24 hours. Main
 thread only; no Qt.
 
-One row of all quantities per reading, in rings of fixed size that share their times; a quantity takes memory once it
-had a value. A reading costs about 10 µs, and a day of them the same memory as half an hour.
+Each reading is a row of all metrics in ring buffers that share their times; a metric uses memory only once it has had
+a value. A reading costs about 10 µs, and a day of them the same memory as half an hour.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ READINGS = 7600
 TIERS = ((5.0, 960), (30.0, 2900))
 """Seconds of a bin and how many of them: 80 minutes (a plot of one hour has a bin a pixel) and 24 hours."""
 GAP_S = 2.5
-"""So long without a reading is a gap, unless readings came about as far apart before."""
+"""A longer pause is a gap, unless readings were about as far apart before."""
 MAX_STEP_BACK_S = 10.0
 """A reading stamped earlier than the last by up to this much is taken as simultaneous with it (events from several
 threads and processes may arrive slightly out of order); by more, the system clock was set back."""

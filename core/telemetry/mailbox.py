@@ -1,7 +1,6 @@
-"""From any thread to the main thread: events wait here until the heartbeat takes them all. No Qt, no torch.
+"""Queue of events from any thread to the main thread, emptied by the heartbeat. No Qt, no torch.
 
-Bounded where it may be: readings that a newer one replaces are dropped, oldest first, and counted. Reports, results and
-failures are never dropped.
+Readings are bounded: the oldest are dropped and counted. Reports, results and failures are never dropped.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ from devexplorer.core.records.devices import AllocatorSample, DeviceSample
 from devexplorer.core.records.messages import Event
 
 DROPPABLE = (DeviceSample, AllocatorSample, BenchPoint)
-"""Events of a stream, of which one lost is a point less in a curve."""
+"""Readings: losing one costs a point of a curve."""
 
 
 class Mailbox:
-    """`put` on any thread, `drain` on the main thread; what remains comes out in the order in which it was put.
-
-    `limit` is how many droppable events wait at most.
-    """
+    """`put` on any thread, `drain` on the main thread, in order; at most `limit` droppable events wait."""
 
     def __init__(self, limit: int = 4096) -> None:
         if limit < 1:
@@ -37,11 +33,11 @@ class Mailbox:
 
     @property
     def dropped(self) -> int:
-        """Droppable events lost so far because nobody drained in time."""
+        """Number of readings dropped so far."""
         return self._dropped
 
     def put(self, event: Event) -> None:
-        """Leave an event; never waits for the reader."""
+        """Add an event; never blocks."""
         with self._lock:
             self._number += 1
             if isinstance(event, DROPPABLE):
@@ -51,7 +47,7 @@ class Mailbox:
                 self._kept.append((self._number, event))
 
     def drain(self) -> list[Event]:
-        """Take everything that waits."""
+        """Take all waiting events."""
         with self._lock:
             kept, stream = self._kept, self._stream
             if not kept and not stream:

@@ -1,5 +1,4 @@
-"""Where a device's used memory went: the parts, from what the driver and what the allocator say. Main thread; no torch,
-no Qt."""
+"""Breakdown of a device's memory, from the figures of the driver and the allocator. Main thread; no torch, no Qt."""
 
 from __future__ import annotations
 

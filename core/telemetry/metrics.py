@@ -1,5 +1,4 @@
-"""Every quantity that can be a curve, an alert or a column: where it is read, its name and its unit. Pure data, any
-thread."""
+"""Every metric that can be plotted, alerted on or exported: its field, name and unit. Pure data, any thread."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("ecc_corrected", "ECC errors, corrected", "count"),
     Metric("ecc_uncorrected", "ECC errors, not corrected", "count"),
 )
-"""In the order of menus. Allocator and waterfall quantities are in `core.telemetry.history`."""
+"""In the order of menus. Allocator and memory breakdown metrics are in `core.telemetry.history`."""
 
 BY_ID = {metric.id: metric for metric in METRICS}
 

@@ -1,10 +1,9 @@
-"""Rings of fixed size for many quantities at once: readings as they came, and bins of some seconds. Main thread only;
-no Qt, no torch.
+"""Ring buffers for many metrics at once: single readings, and bins of some seconds. Main thread only; no Qt, no torch.
 
-Both are tables with a row per moment and a column per quantity, so that a reading of thirty quantities is one write.
-Rows are numbered without end; the ring has the newest. NaN is "not known".
+Both are tables with a row per moment and a column per metric, so a reading of thirty metrics is one write. Row numbers
+grow without limit; the ring holds the newest rows. NaN means unknown.
 
-A table begins small and grows until it has its capacity: a device that was there for a minute takes a minute's worth.
+Tables start small and grow to their capacity, so a device that existed for a minute uses a minute's worth of memory.
 """
 
 from __future__ import annotations

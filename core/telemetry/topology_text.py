@@ -1,4 +1,4 @@
-"""How devices are joined, in words and as a table like that of `nvidia-smi topo -m`. Pure functions, any thread.
+"""How devices are connected, as text and as a table like `nvidia-smi topo -m`. Pure functions, any thread.
 
 The codes are nvidia-smi's, `XGMI` is rocm-smi's. A virtual GPU's links are marked with `~`, as they are simulated.
 """

@@ -1,4 +1,4 @@
-"""Threads that do jobs of one queue, no more of them than the jobs need. No Qt, no torch."""
+"""A pool of threads for one queue of jobs, with no more threads than needed. No Qt, no torch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ Job = Callable[[], None]
 
 
 class WorkerPool:
-    """`add` jobs, then `call` as many hands as shall work on them; a hand that finds nothing more to do waits to be
-    called again.
+    """`add` jobs, then `call` as many workers as shall do them; idle workers wait to be called again.
 
-    One hand for several quick jobs costs a tenth of one for each: they would wake each other for the interpreter's lock
-    at every call into the driver. Hands wait without timers. A job that hangs holds its own hand only; one that raises
-    ends it (the interpreter's hook says so), and another takes its place; so does one that was left behind
-    (`time_limit`), when its call comes back.
+    One worker for several quick jobs costs a tenth of one worker each: they would compete for the GIL at every driver
+    call. Workers wait without timers. A hanging job holds only its own worker; a worker ends when its job raises (the
+    thread hook reports it) or when an abandoned call returns (`time_limit`), and is then replaced.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,20 +31,20 @@ class WorkerPool:
 
     @property
     def waiting(self) -> int:
-        """Jobs that no hand has begun."""
+        """Number of jobs that have not begun."""
         return len(self._jobs)
 
     @property
     def idle(self) -> int:
-        """Hands that wait to be called."""
+        """Number of idle workers."""
         return len(self._idle)
 
     def add(self, jobs: Iterable[Job]) -> None:
-        """Put jobs at the end of the queue. Any thread, also a hand."""
+        """Append jobs to the queue. Any thread, including workers."""
         self._jobs.extend(jobs)
 
     def call(self, hands: int) -> None:
-        """Let so many hands more work on the queue: those that wait first, then new ones."""
+        """Let that many more workers process the queue: idle ones first, then new ones."""
         for _ in range(hands):
             with self._lock:
                 if self._ending:
@@ -61,7 +59,7 @@ class WorkerPool:
             hand.go.put(True)
 
     def end(self, deadline_s: float) -> bool:
-        """Begin no job any more, and wait for the hands so many seconds at most; whether all have ended."""
+        """Start no more jobs, and wait for the workers until the deadline; returns whether all have ended."""
         with self._lock:
             self._ending = True
             hands = list(self._hands)
@@ -89,7 +87,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """A thread and the line on which it is called."""
+    """A thread and the queue that wakes it."""
 
     def __init__(self, name: str, work: Callable[[_Worker], None]) -> None:
         self.go: SimpleQueue[bool] = SimpleQueue()

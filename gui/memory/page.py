@@ -1,8 +1,7 @@
-"""Where every byte of a device went: the bar, the parts as a table, the counts of nvidia-smi and torch side by side.
-Main thread.
+"""The memory page: breakdown of a device's memory as a bar and a table, and the counts of nvidia-smi and torch. Main
+thread.
 
-What has to be done elsewhere is asked for with signals; the panel then shows the figures from before beside those of
-now.
+Actions are requested with signals; the page then shows the figures before and after.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The rows of the waterfall's table: every part of a device's memory, its objects or processes, its definition. Main
-thread; only reads."""
+"""Rows of the memory breakdown: each part, its objects or processes, its definition. Main thread; only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the parts: the same memory as everybody counts it, why they differ, and what a release or a restart changed.
+"""Beside the breakdown: the memory as nvidia-smi, torch and the workspace count it, and before and after a release.
 Main thread."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of the waterfall: a swatch before each part, rows that open. Main thread."""
+"""The table of the memory breakdown: a swatch before each part, rows that expand. Main thread."""
 
 from __future__ import annotations
 
