@@ -1,4 +1,4 @@
-"""What the laboratory's dialogs look like: rows of a label and a field, one line that says what is wrong, two buttons.
+"""The look of dialogs with a form: rows of a label and a field, one line that says what is wrong, two buttons.
 Main thread."""
 
 from __future__ import annotations
