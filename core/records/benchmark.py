@@ -199,7 +199,9 @@ class BenchPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     simulated: bool = False
 
 
-class _Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every result has."""
+
     run: int
     stopped: bool
     """True when it was stopped, or ended by an error, before its time; what was measured until then is kept."""
@@ -216,7 +218,7 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it ended before its time, where it was not the user who stopped it."""
 
 
-class MatmulResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="matmul"):
+class MatmulResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="matmul"):
     """A finished (or stopped) matmul run."""
 
     spec: MatmulSpec
@@ -234,7 +236,7 @@ class MatmulResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="
     datasheet_tflops: float | None = None
 
 
-class SweepResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
+class SweepResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     """A finished (or stopped) sweep."""
 
     spec: SweepSpec
@@ -243,7 +245,7 @@ class SweepResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="s
     datasheet_tflops: float | None = None
 
 
-class BandwidthResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="bandwidth"):
+class BandwidthResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="bandwidth"):
     """A finished (or stopped) bandwidth run."""
 
     spec: BandwidthSpec
@@ -255,7 +257,7 @@ MOST_SLOWER_ALONE = 1.5
 else."""
 
 
-class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
+class ScalingResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
     """A finished (or stopped) scaling run."""
 
     spec: ScalingSpec
@@ -294,7 +296,7 @@ class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag=
         )
 
 
-class ModelResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
+class ModelResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
     """A finished (or stopped) run of model steps."""
 
     spec: ModelSpec

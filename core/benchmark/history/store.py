@@ -32,6 +32,7 @@ from devexplorer.core.benchmark.history.export import write_json
 from devexplorer.core.benchmark.history.file import SCHEMA, DamagedError, HistoryFile, NewerError, NotAHistoryError
 from devexplorer.core.benchmark.history.filter import Choices, Filter, checked_tags, digest, matches
 from devexplorer.core.benchmark.history.store_faults import Fault, FaultError, fault_of, fault_words
+from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
 WAIT_S = 2.0
@@ -114,7 +115,8 @@ class Store:
             id=self._last, result=result, conditions=conditions, tags=checked_tags(tuple(tags)), imported=imported
         )
         try:
-            msgspec.json.decode(msgspec.json.encode(run), type=StoredRun)
+            for record, record_type in ((result, result_type()), (conditions, Conditions)):
+                msgspec.json.decode(msgspec.json.encode(record), type=record_type)
         except msgspec.MsgspecError:
             raise BadInput(
                 "this run has figures that are no numbers (not a number, or infinite) and cannot be kept"

@@ -1,0 +1,142 @@
+"""A benchmark that is no part of the product: counting. Its records, its runner, its kind and its page, as a new kind
+would have them.
+
+The link decodes the union of `core.records.benchmark`, to which a new kind adds its records. A toy cannot be
+added to it while the program runs, so `register` hands events over as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from PySide6.QtWidgets import QLabel
+
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, exact, figure
+from devexplorer.core.benchmark.kinds import KINDS
+from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write
+from devexplorer.core.benchmark.kinds.kind import DEVICE, BenchmarkKind, Option, RunInputs, named_devices
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.engine import local
+from devexplorer.core.records.benchmark import BaseResult, BenchPoint, BenchSpec, Conditions
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.widgets.device_choice import DeviceChoice
+from devexplorer.gui.widgets.theme import Theme
+
+
+class ToySpec(msgspec.Struct, frozen=True, kw_only=True, tag="toy"):
+    device: str
+    rounds: int = 3
+
+
+class ToyResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="toy"):
+    spec: ToySpec
+    per_second: float
+
+
+class ToyEntry(Entry, kw_only=True):
+    rounds: int
+    per_second: float
+
+
+class ToyRunner:
+    """A point for each round."""
+
+    simulated = False
+
+    def __init__(self, spec: ToySpec, run: int, clock: Callable[[], float]) -> None:
+        self.spec, self.run, self.clock, self.rounds = spec, run, clock, 0
+
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        pass
+
+    def step(self) -> BenchPoint | None:
+        if self.rounds == self.spec.rounds:
+            return None
+        self.rounds += 1
+        return BenchPoint(
+            run=self.run, device=self.spec.device, time_unix_s=self.clock(), samples_per_s=7.0,
+            done=self.rounds / self.spec.rounds,
+        )  # fmt: skip
+
+    def result(self, *, stopped: bool, failure: str | None = None) -> Any:
+        return ToyResult(
+            run=self.run, spec=self.spec, per_second=7.0, stopped=stopped, simulated=False, seconds=self.rounds / 7,
+            iterations=self.rounds, failure=failure,
+        )  # fmt: skip
+
+
+class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
+    spec, result, entry = ToySpec, ToyResult, ToyEntry
+    title, about, meaning = "Toys", "count to a number", "Counting: how soon it is done"
+    columns = ("device", ">rounds", ">per second")
+    options = (DEVICE, Option("--rounds", "how far to count (default 3)", "N"))
+
+    def specs(self, arguments: argparse.Namespace, findings: Findings) -> list[ToySpec]:
+        rounds = findings.count(arguments.rounds, "--rounds") or 3
+        return [ToySpec(device=name, rounds=rounds) for name in named_devices(arguments)]
+
+    def check(self, spec: ToySpec, registry: DeviceRegistry) -> ToySpec:
+        return msgspec.structs.replace(spec, device=registry.choose(spec.device))
+
+    def runner(self, spec: ToySpec, inputs: RunInputs) -> ToyRunner:
+        return ToyRunner(spec, inputs.run, inputs.clock)
+
+    def caption(self, spec: ToySpec) -> str:
+        return f"toy to {spec.rounds}"
+
+    def figures(self, result: ToyResult) -> tuple[Figure, ...]:
+        return (figure((), "samples_per_s", exact(result.per_second), result.simulated),)
+
+    def headline(self, result: ToyResult) -> Headline:
+        return Headline(exact(result.per_second), UNITS["samples_per_s"])
+
+    def subject(self, result: ToyResult) -> str:
+        return f"to {result.spec.rounds}"
+
+    def rows(self, result: ToyResult, conditions: Conditions) -> list[tuple[str, ...]]:
+        return [(result.spec.device, str(result.spec.rounds), f"{result.per_second:g}")]
+
+    def entries(self, result: ToyResult, conditions: Conditions | None) -> list[Entry]:
+        return [write(ToyEntry, result, result.spec)]
+
+    def read(self, entries: Sequence[Any]) -> ToyResult:
+        return read_result(entries, ToyResult, spec=read_spec(entries[0], ToySpec))
+
+
+class ToyPage(BenchPage):
+    kind, title = "toy", "Toy"
+    nothing = "Nothing was counted in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float]) -> None:
+        super().__init__(state, theme, clock)
+        self.devices = DeviceChoice(state)
+        self.add_field("on", self.devices)
+        self.answer = QLabel()
+        self.set_results(self.answer)
+        self.check()
+
+    def specs(self) -> tuple[BenchSpec, ...]:
+        return tuple(ToySpec(device=name) for name in self.devices.chosen)  # type: ignore[misc]
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        return "counts to three"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        return "Count"
+
+    def show_runs(self, runs: list[Run]) -> None:
+        result = runs[0].result
+        self.answer.setText(f"{result.iterations} rounds" if result is not None else "counting")
+
+
+def register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """List the toy for as long as a test runs."""
+    monkeypatch.setitem(KINDS, "toy", ToyKind())
+    monkeypatch.setattr(local, "over_the_link", lambda event, _joiner: [event])
