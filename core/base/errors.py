@@ -57,14 +57,17 @@ class LinkError(DevExplorerError):
 def first_line(error: object) -> str:
     """The first line of an error's or a warning's message, without torch's note of where it arose; its type when it has
     no message."""
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except BaseException:  # code of the user's in `__str__`
+        lines = []
     return lines[0].split(" (Triggered internally")[0].rstrip(".") if lines else type(error).__name__
 
 
 def typed_line(error: BaseException) -> str:
     """`ValueError: first line`, or the type alone."""
-    kind = type(error).__name__
-    return f"{kind}: {first_line(error)}" if str(error).strip() else kind
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"
 
 
 def out_of_host_memory(error: BaseException) -> bool:

@@ -29,10 +29,11 @@ from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.moving import cut_computed, moved
 from devexplorer.core.doctor.static.checks import StaticChecks
-from devexplorer.core.doctor.subject import Subject, inputs_for, named, text_of_tensors
+from devexplorer.core.doctor.subject import inputs_for, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.backward import forward_line
 from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
+from devexplorer.core.models.builders import Builder, builder_of
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.guard import kept
 from devexplorer.core.models.inputs import UnknownInputs, floating_dtype, parse_inputs
@@ -50,13 +51,13 @@ AT_EVERY_CALL = ("device-hop", "hidden-sync")
 
 def examine(request: DoctorRequest, progress: Progress = lambda done, text: None) -> Diagnosis:
     """Examine what a request names, in this process. Raises `BadInput` where nothing could be examined."""
-    subject = named(request.source, request.folder)
+    builder = builder_of(request.source, request.folder)
     dtype = None if request.dtype is None else model_dtype(request.dtype)
     if request.inputs.strip():
         parse_inputs(request.inputs)
     devices = chosen(request)
     doctor = Doctor(
-        subject, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress
+        builder, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress
     )
     return doctor.examine(request.source)
 
@@ -66,7 +67,7 @@ class Doctor:
 
     def __init__(
         self,
-        subject: Subject,
+        builder: Builder,
         devices: Devices,
         *,
         train: bool = False,
@@ -76,7 +77,7 @@ class Doctor:
         progress: Progress = lambda done, text: None,
     ) -> None:
         """`inputs` are shapes as `--input` takes them, or the tensors themselves, on the CPU."""
-        self._subject, self._devices, self._info = subject, devices, devices.chosen
+        self._builder, self._devices, self._info = builder, devices, devices.chosen
         self._train, self._inputs, self._dtype, self._seed, self._progress = train, inputs, dtype, seed, progress
         self._collector = FindingCollector()
         self._text = inputs if isinstance(inputs, str) else text_of_tensors(inputs)
@@ -96,7 +97,7 @@ class Doctor:
         )
 
     def _examine(self, origins: Origins) -> None:
-        self._progress(0.0, f"making {self._subject.title}")
+        self._progress(0.0, f"making {self._builder.title}")
         model = self._made(origins)
         if model is None:
             return
@@ -127,7 +128,7 @@ class Doctor:
         before = torch.get_default_dtype(), torch.get_default_device()
         try:
             with origins.recording():
-                model = self._subject.make(self._seed)
+                model = self._builder.build(self._seed)
                 cut_computed(model)
         except BadInput as error:
             if not self._errors():
@@ -165,7 +166,7 @@ class Doctor:
             return list(self._inputs)
         self._progress(0.2, "finding out what its forward takes")
         try:
-            given, self._text = inputs_for(self._subject, single(model), self._inputs, self._seed)
+            given, self._text = inputs_for(self._builder, single(model), self._inputs, self._seed)
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
@@ -306,7 +307,7 @@ class Doctor:
             hint = arguments_hint(model, len(given)) if issubclass(there.error, TypeError) else ""
             words = f"fails on the CPU as well: {there.words}{there.at or failure.at}{hint}"
             if not self._errors():
-                raise BadInput(f"'{self._subject.title}' {words}")
+                raise BadInput(f"'{self._builder.title}' {words}")
             collector.not_checked(rest, f"it {words}.", there.place)
         elif reason:
             collector.not_checked(
@@ -331,7 +332,7 @@ class Doctor:
         model: nn.Module | None = None
         with OnCpu():
             try:
-                model = single(unwrapped(self._subject.on_cpu(self._seed), self._collector))
+                model = single(unwrapped(self._builder.build_on_cpu(self._seed), self._collector))
                 if self._dtype is not None:
                     model = model.to(self._dtype)
                 torch.default_generator.manual_seed(self._seed)
@@ -352,7 +353,7 @@ class Doctor:
     def _look_at_seeds(self, model: nn.Module, checks: StaticChecks) -> None:
         """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows
         it."""
-        if not self._subject.seeded or not any(
+        if not self._builder.seeded or not any(
             module._non_persistent_buffers_set for _, module in named_modules(model)
         ):
             return
@@ -360,7 +361,7 @@ class Doctor:
         try:
             with OnCpu():
                 torch.default_generator.manual_seed(self._seed + 1)
-                other = unwrapped(self._subject.on_cpu(self._seed + 1), self._collector)
+                other = unwrapped(self._builder.build_on_cpu(self._seed + 1), self._collector)
         except BadInput as error:
             self._collector.not_checked("the non-persistent buffers", f"it could not be made a second time: {error}.")
             return

@@ -163,7 +163,7 @@ def arguments_hint(model: nn.Module, given: int) -> str:
     )
 
 
-def first_line(function: object) -> SourceLocation | None:
+def definition_of(function: object) -> SourceLocation | None:
     """Where a function or method is defined; None for what has no source."""
     try:
         raw = inspect.unwrap(function)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.failures import Failure, failure_of, first_line, out_of_memory
+from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.models.copies import deep_copy
@@ -55,7 +55,7 @@ def moved(
         " model.to(device)` loses the model.",
         "Let it end with `return self`, as nn.Module.to does.",
         path="",
-        place=first_line(vars(own)["to"]),
+        place=definition_of(vars(own)["to"]),
     )
     return model
 

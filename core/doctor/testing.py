@@ -18,7 +18,7 @@ from devexplorer.core.doctor.examine import Doctor
 from devexplorer.core.doctor.findings.causes import passed_over
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.findings.verdict import verdict
-from devexplorer.core.doctor.subject import GivenModel
+from devexplorer.core.doctor.subject import CopyBuilder
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
@@ -63,7 +63,9 @@ def assert_placement_clean(
         if device.strip().lower().startswith("vgpu"):
             _demand_virtual(virtual)
         cast = None if dtype is None else model_dtype(dtype)
-        doctor = Doctor(GivenModel(model), picked(device), train=train, inputs=tensors or shapes, dtype=cast, seed=seed)
+        doctor = Doctor(
+            CopyBuilder(model), picked(device), train=train, inputs=tensors or shapes, dtype=cast, seed=seed
+        )
     try:
         if doctor is not None:
             found = doctor.examine(title)

@@ -23,7 +23,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.base.errors import DevExplorerError, typed_line
 from devexplorer.core.isolation.source_location import kind_of, place_of
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -83,7 +83,7 @@ def serve(
             error=getattr(error, "findings", (str(error),)), virtual_helps=getattr(error, "virtual_helps", False)
         )
     except BaseException as error:  # of ours, or raised out of a handler that the code installed
-        reply = Reply(error=(f"{envelope.title} failed: {_one_line(error)}",))
+        reply = Reply(error=(f"{envelope.title} failed: {typed_line(error)}",))
     out.say(reply)
     os._exit(0)
 
@@ -172,12 +172,3 @@ def _where(frame: FrameType | None, home: str, step: str) -> str:
     if place is not None and not place.library:
         return f" (it was at {os.path.basename(place.file)}, line {place.line})"
     return f" (while: {step})" if step else ""
-
-
-def _one_line(error: BaseException) -> str:
-    """`ValueError: first line`, whatever the error does when it is asked for its text."""
-    try:
-        text = str(error).strip().splitlines()
-    except BaseException:
-        text = []
-    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,3 +40,12 @@ class InputSpec:
         """The form that `--input` accepts."""
         shape = "x".join(map(str, self.shape)) or "scalar"
         return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"
+
+    def with_batch(self, batch: int) -> InputSpec:
+        """The same with another first dimension; a scalar has none."""
+        return replace(self, shape=(batch, *self.shape[1:])) if self.shape else self
+
+
+def specs_text(specs: Iterable[InputSpec]) -> str:
+    """`8x3x224x224,8x16:int64`, as `--input` takes them."""
+    return ",".join(spec.text for spec in specs)

@@ -14,12 +14,13 @@ from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.casts import model_dtype
+from devexplorer.core.models.input_spec import specs_text
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.planner import words
 from devexplorer.core.planner.calculator import FitCalculator, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
-from devexplorer.core.planner.run import StepConfig, shapes_text
+from devexplorer.core.planner.run import StepConfig
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
@@ -119,7 +120,7 @@ def _planned(
         helps=found,
         untried=untried,
         parameters=subject.parameters,
-        inputs=shapes_text(subject.inputs(spec.batch)),
+        inputs=specs_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,
         assumptions=(*told, *cache.notes),
     )

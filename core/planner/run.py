@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +91,7 @@ def run_step(
 def warm() -> None:
     """Take a small step, so that what torch imports in the first one of a process is there, and no large one has to be
     run again."""
-    layer = Subject("a layer", nn.Linear(8, 8, device="meta"), (InputSpec((1, 8)),), False, "", "")
+    layer = Subject("a layer", nn.Linear(8, 8, device="meta"), (InputSpec((1, 8)),), False)
     run_step(layer, StepConfig(train=True), 1, DeviceMap((next(iter(load_profiles().values())),)))
 
 
@@ -224,11 +224,6 @@ def _backward(
 def _state(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, Tensor))
-
-
-def shapes_text(specs: Sequence[InputSpec]) -> str:
-    """`8x3x224x224`, as `--input` takes them."""
-    return ",".join(spec.text for spec in specs)
 
 
 @contextmanager

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.models import samples
-from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.builders import Builder, builder_of
 from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.loading import error_text
-from devexplorer.core.models.source import parse
 from devexplorer.core.models.walk import is_uninitialised, size_of
 from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
 
@@ -36,8 +34,8 @@ class Subject:
     """Inputs of any batch; the first dimension is replaced."""
     values: bool
     """Whether the model was made with values."""
-    _source: str
-    _folder: str
+    _builder: Builder | None = None
+    """None: the model is all there is."""
     _inputs: str = ""
     imitated: bool = False
     """Whether its code was told of CUDA cards."""
@@ -49,7 +47,7 @@ class Subject:
 
     def inputs(self, batch: int) -> list[InputSpec]:
         """What forward gets with this batch."""
-        return [replace(spec, shape=(batch, *spec.shape[1:])) if spec.shape else spec for spec in self.specs]
+        return [spec.with_batch(batch) for spec in self.specs]
 
     def with_values(self, why: BaseException) -> Subject:
         """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take
@@ -62,73 +60,72 @@ class Subject:
                 " planner takes for one; plan for a smaller one"
             ) from why
         with _cards(self.imitated):
-            model = self.model if self.values else _made(self._source, self._folder, values=True)
+            model = self.model if self.values or self._builder is None else _with_values(self._builder)
             _complete(model, self.specs)
         return replace(self, model=model, values=True)
 
     def with_cuda_emulation(self) -> Subject:
-        """The same model, made by code that is told of CUDA cards. Raises `BadInput`."""
+        """The same model, built by code that sees emulated CUDA cards. Raises `BadInput`."""
+        if self._builder is None:
+            return self
         with _cards(True):
-            return replace(_subject(self._source, self._folder, self._inputs), imitated=True)
+            return replace(_subject(self._builder, self._inputs), imitated=True)
 
 
 def subject_of(source: str, folder: str, inputs: str) -> Subject:
-    """Make the model and find out what it takes. Raises `BadInput` in one line when there is none, or nobody knows its
-    inputs."""
+    """Build the model and find out what it takes. Raises `BadInput` in one line when there is none, or its inputs are
+    unknown."""
+    builder = builder_of(source, folder)
     try:
-        return _subject(source, folder, inputs)
+        return _subject(builder, inputs)
     except BadInput as error:
         if not (names_cuda(error) or mixes_devices(error)):
             raise
         with _cards(True):
-            return replace(_subject(source, folder, inputs), imitated=True)
+            return replace(_subject(builder, inputs), imitated=True)
 
 
 def _cards(imitated: bool) -> AbstractContextManager[None]:
     return made_without_cards() if imitated else nullcontext()
 
 
-def _subject(source: str, folder: str, inputs: str) -> Subject:
-    own = ":" in source
-    title = source.partition("?")[0] if own else samples.find(source).name
-    recipe = None if own else samples.find(source)
+def _subject(builder: Builder, inputs: str) -> Subject:
     values = False
     try:
-        model = _made(source, folder, values=False)
-    except BadInput:  # perhaps for want of values; a mistake of its own shows again
-        model, values = _made(source, folder, values=True), True
-    if not values and any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
-        model, values = _made(source, folder, values=True), True
+        model = builder.build_without_values()
+    except BadInput:  # perhaps for want of values; a mistake in the code shows again
+        model, values = _with_values(builder), True
+    if not values and _is_lazy(model):
+        model, values = _with_values(builder), True
     try:
-        specs = _specs(model, title, inputs, recipe)
+        specs = _specs(builder, model, inputs)
     except BadInput:
         if values or _bytes(model) > VALUES_BYTES:
             raise
-        model, values = _made(source, folder, values=True), True
-        specs = _specs(model, title, inputs, recipe)
+        model, values = _with_values(builder), True
+        specs = _specs(builder, model, inputs)
     _complete(model, specs)
-    _demand_unpacked(title, model)
-    return Subject(title, model, specs, values, source, folder, inputs)
+    _demand_unpacked(builder.title, model)
+    return Subject(builder.title, model, specs, values, builder, inputs)
 
 
-def _made(source: str, folder: str, *, values: bool) -> nn.Module:
-    device = torch.device("cpu" if values else "meta")
-    if ":" not in source:
-        return samples.build(source) if values else samples.meta(source)
-    recipe = Recipe(parse(source), folder)
-    with device:
-        return recipe.bare(0)
+def _with_values(builder: Builder) -> nn.Module:
+    with torch.device("cpu"):
+        return builder.build(0)
 
 
-def _specs(model: nn.Module, title: str, given: str, recipe: samples.Recipe | None) -> tuple[InputSpec, ...]:
-    if recipe is None or given.strip():
-        return specs_for(model, title, given)
-    return recipe.specs()
+def _specs(builder: Builder, model: nn.Module, given: str) -> tuple[InputSpec, ...]:
+    known = None if given.strip() else builder.specs()
+    return specs_for(model, builder.title, given) if known is None else known
+
+
+def _is_lazy(model: nn.Module) -> bool:
+    return any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
     """Lazy parameters get their shapes from a forward."""
-    if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
+    if _is_lazy(model):
         try:
             with torch.no_grad():
                 model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
