@@ -1,4 +1,4 @@
-"""`devexplorer doctor`: which line puts a tensor on the wrong device? The model runs in a process of its own; this one
+"""`devexplorer doctor`: which line puts a tensor on the wrong device? The model runs in its own process; this one
 needs no torch."""
 
 from __future__ import annotations

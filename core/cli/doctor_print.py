@@ -60,7 +60,7 @@ def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:
-    """`2 things could not be checked: the forward (nobody knows …), torch.cuda.Stream (…)`."""
+    """`2 things could not be checked: the forward (its inputs are unknown …), torch.cuda.Stream (…)`."""
     listed = ", ".join(f"{item.what} ({str(item.reason).rstrip('.')})" for item in diagnosis.unchecked)
     return f"{count_text(len(diagnosis.unchecked), 'thing')} could not be checked: {listed}"
 

@@ -1,4 +1,4 @@
-"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in a process of its own; this one needs
+"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in its own process; this one needs
 no torch."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def document(report: FitReport) -> dict[str, Any]:
 
 
 def _fit(item: Fit) -> dict[str, Any]:
-    """One answer. What nobody knows (it could not be split, so no card has anything to hold) is null, never 0."""
+    """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
     return {
         "gpu": item.gpu,
         "fits": item.fits,
@@ -102,7 +102,7 @@ def _card(card: FitCard) -> dict[str, Any]:
 
 
 def _parts(parts: FitBytes) -> dict[str, int] | None:
-    """The parts and their sum; None where nobody knows them: a card that was worked out has a context at least."""
+    """The parts and their sum; None where they are unknown: a card that was worked out has a context at least."""
     return {**msgspec.to_builtins(parts), "total": parts.total} if parts.total else None
 
 

@@ -14,7 +14,7 @@ from devexplorer.core.cli.terminal.output import printable, table
 from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
-"""Cards whose parts stand side by side; more of them are a list."""
+"""Cards whose parts are shown side by side; more of them are a list."""
 WIDE = 110
 """Characters of a line that has room for every column of that list."""
 SIMULATED = "every time is simulated"

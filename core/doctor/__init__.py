@@ -1,2 +1,2 @@
-"""The placement doctor: which line puts a tensor on the wrong device? Examines a model in a process of its own; no
+"""The placement doctor: which line puts a tensor on the wrong device? Examines a model in its own process; no
 thread here."""

@@ -1,4 +1,4 @@
-"""Makes the diagnosis of what is in the book: each cause once, errors before warnings, notes apart, with patches. The
+"""Makes the diagnosis of what was collected: each cause once, errors before warnings, notes apart, with patches. The
 main thread."""
 
 from __future__ import annotations

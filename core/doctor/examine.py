@@ -124,7 +124,7 @@ class Doctor:
     # --- before anything runs
 
     def _made(self, origins: Origins) -> nn.Module | None:
-        """The model; None where it could not be made on this device, which is in the book then."""
+        """The model; None where it could not be made on this device, which is reported then."""
         before = torch.get_default_dtype(), torch.get_default_device()
         try:
             with origins.recording():
@@ -161,7 +161,7 @@ class Doctor:
         return model
 
     def _given(self, model: nn.Module) -> list[Tensor] | None:
-        """What forward gets, on the CPU; None where nobody knows what it takes."""
+        """What forward gets, on the CPU; None where that is unknown."""
         if not isinstance(self._inputs, str):
             return list(self._inputs)
         self._progress(0.2, "finding out what its forward takes")
@@ -175,7 +175,7 @@ class Doctor:
             reason = "" if failure is None else f" ({failure.words}{failure.at})"
             self._collector.not_checked(
                 THE_FORWARD,
-                f"nobody knows what it takes: it wants {unknown.arguments}, and no guess worked{reason}; give the"
+                f"its inputs are unknown: it wants {unknown.arguments}, and no guess worked{reason}; give the"
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )
             return None
@@ -194,7 +194,7 @@ class Doctor:
     # --- the run
 
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
-        """Run it and watch; None where its forward failed, which is in the book then."""
+        """Run it and watch; None where its forward failed, which is reported then."""
         dtype = self._dtype or floating_dtype(model)
         inputs = given if dispatched(named_modules(model)) is not None else [self._there(item, dtype) for item in given]
         work = Work(model, self._train, self._info.id, self._progress)
@@ -283,7 +283,7 @@ class Doctor:
             finding.rule in DEVICES_MEET and finding.severity == "error" for finding in collector.findings()[known:]
         ):
             collector.not_checked(
-                rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place
+                rest, f"it ended{failure.at}: {failure.words}. Fix that and check again.", failure.place
             )
             return
         if failure.kind == "memory":
@@ -324,11 +324,11 @@ class Doctor:
                 path=failure.path,
                 place=failure.place,
             )
-            collector.not_checked(rest, f"it ended{failure.at}. Check again when that is mended.", failure.place)
+            collector.not_checked(rest, f"it ended{failure.at}. Fix that and check again.", failure.place)
 
     def _on_cpu(self, given: list[Tensor]) -> tuple[Failure | None, str]:
-        """How the same fails where there is only the CPU (None: it works), and why nobody could find out (empty: it
-        was)."""
+        """How the same fails where there is only the CPU (None: it works), and why that is unknown (empty: it is
+        known)."""
         model: nn.Module | None = None
         with OnCpu():
             try:

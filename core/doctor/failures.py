@@ -88,7 +88,7 @@ def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Fa
     no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
     if no_forward:
         kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
-        words = f"{kind} has no forward of its own: it holds modules, and somebody else runs them"
+        words = f"{kind} has no forward of its own: it holds modules that other code runs"
     if _NO_GRADIENTS in words:
         words = f"{words} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))

@@ -1,4 +1,4 @@
-"""Moves the examined model to the device, as its user would: `model.to(device)`; copies one that somebody else holds.
+"""Moves the examined model to the device, as its user would: `model.to(device)`; copies one that the caller holds.
 The main thread."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ THE_MOVE = "the move"
 def moved(
     model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, collector: FindingCollector
 ) -> nn.Module | None:
-    """The model where it was told to go; None when it did not get there, which is in the book then.
+    """The model where it was told to go; None when it did not get there, which is reported then.
 
     What accelerate has dispatched stays where its hooks want it.
     """
@@ -82,7 +82,7 @@ def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def cut_computed(model: nn.Module) -> None:
-    """Give the weights that hooks of torch's compute anew at each forward no history: a Parameter in one cannot be
+    """Give the weights that hooks of torch's compute at each forward no history: a Parameter in one cannot be
     swapped."""
     for module, name, value in _computed(model):
         vars(module)[name] = value.detach()

@@ -1,4 +1,4 @@
-"""For tests of one's own: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow.
+"""For your own tests: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow.
 Any thread."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def assert_placement_clean(
 
     `model` is a model, of which a copy is examined in this process (the model itself is left as it is, and so is
     torch), or a source as the command line takes it (`"net.py:Net"`, `"transformers:gpt2"`, `"resnet18"`), which is
-    examined in a process of its own within `seconds`; `folder` is importable there, and `seed` is that of its initial
+    examined in its own process within `seconds`; `folder` is importable there, and `seed` is that of its initial
     values. `device` is where the model is moved: a GPU of PyTorch's, or a virtual one, which needs no card. `virtual`
     says which virtual GPUs are made (`"2x Tesla T4"`); for a model, where there are some in this process already, it
     must name those. `inputs` are what forward gets: tensors (for a model), or one text with their shapes as `--input`
@@ -99,8 +99,7 @@ def _demand_virtual(spec: str) -> None:
     wanted = [profile.name for profile in parse_virtual(spec)] if spec else []
     if there[: len(wanted)] != wanted:
         raise BadInput(
-            f"this process has virtual GPUs already ({', '.join(there)}), so '{spec}' cannot be made; leave `virtual`"
-            " away"
+            f"this process has virtual GPUs already ({', '.join(there)}), so '{spec}' cannot be made; omit `virtual`"
         )
 
 
@@ -126,7 +125,7 @@ def _given(title: str, inputs: tuple[Tensor | str, ...], is_source: bool) -> tup
     tensors = [item.detach().to("cpu", copy=True) for item in inputs if isinstance(item, Tensor)]
     if tensors and (texts or is_source):
         why = (
-            "a source runs in a process of its own and takes their shapes"
+            "a source runs in a separate process and takes their shapes"
             if is_source
             else "give tensors or one text with shapes"
         )

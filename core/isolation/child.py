@@ -1,11 +1,11 @@
-"""Runs something in a process of its own: the side that works, `python -P -m MODULE FD`, where the `__main__` of MODULE
+"""Runs something in its own process: the side that works, `python -P -m MODULE FD`, where the `__main__` of MODULE
 calls `serve`.
 
-The request is one line of JSON on standard input, which stays open for as long as somebody waits. The answer goes to
+The request is one line of JSON on standard input, which stays open for as long as the caller waits. The answer goes to
 descriptor FD in lines of JSON: how far it is, and in the end a result or an error. Whatever the code that is run here
 prints goes to the descriptors that the process was given. The main thread works; a second one, `lifeline`, ends the
-whole group when nobody waits any more, or when the time is over, and then says which line was being run. No torch here:
-what is heavy is imported when the work begins.
+whole group when no caller waits any more, or when the time is over, and then says which line was being run. No torch
+here: what is heavy is imported when the work begins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 Progress = Callable[[float, str], None]
 """Gets the share that is done, 0 to 1, and what is being done."""
 PROGRESS_SECONDS = 0.05
-"""Between two lines about the same thing; more often than that nobody looks."""
+"""Between two lines about the same thing; a display needs no more."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -120,11 +120,11 @@ class _Out:
             except (OSError, ValueError, AttributeError):
                 pass  # the code closed or replaced it
         data = memoryview(msgspec.json.encode(reply) + b"\n")
-        held = self._speaking.acquire(timeout=1.0)  # whoever holds it for longer will never be done
+        held = self._speaking.acquire(timeout=1.0)  # a thread that holds it longer is stuck
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-        except OSError:  # nobody listens, or the code closed the descriptor
+        except OSError:  # the parent is gone, or the code closed the descriptor
             os._exit(1)
         finally:
             if held:
@@ -132,7 +132,8 @@ class _Out:
 
 
 def _envelope() -> tuple[Envelope, int]:
-    """The request, and the descriptor that ends when nobody waits any more; the code's own standard input is empty."""
+    """The request, and the descriptor that ends when no caller waits any more; the code's own standard input is
+    empty."""
     line = bytearray()
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)

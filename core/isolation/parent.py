@@ -1,4 +1,4 @@
-"""Runs something in a process of its own, so that nothing it does can cost this one: the side that waits. Any thread;
+"""Runs something in its own process, so that nothing it does can cost this one: the side that waits. Any thread;
 no torch.
 
 The process leads a session of its own and is killed with everything that it started, whether it ended, was cancelled or
@@ -89,7 +89,7 @@ def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> t
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(writable)],
             stdin=subprocess.PIPE,
-            stdout=2,  # standard output may be somebody's document
+            stdout=2,  # standard output may be a document
             stderr=2,
             pass_fds=[writable],
             start_new_session=True,
@@ -139,7 +139,7 @@ def _replies(
             raise BadInput(f"{title} gave a result of more than {RESULT_LIMIT >> 20} MiB, which is none of ours")
         if over and not piece:
             return
-        if ready and not piece:  # nobody can say anything any more; the process ends next
+        if ready and not piece:  # the descriptor is closed; the process ends next
             time.sleep(ASK_SECONDS / 10)
         if time.monotonic() > end:
             raise BadInput(f"{title} was not ready after {seconds:g} s and was ended")

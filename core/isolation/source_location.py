@@ -89,7 +89,7 @@ def _outwards(frame: FrameType | None, until: FrameType | None) -> Iterator[Sour
 
 
 def raised_at(error: BaseException) -> SourceLocation | None:
-    """The line of an exception's traceback that `place_of` would take; None where nobody's code is in it."""
+    """The line of an exception's traceback that `place_of` would take; None where it has no user code."""
     raised: list[SourceLocation | None] = []
     trace = error.__traceback__
     while trace is not None:  # outermost first

@@ -58,7 +58,7 @@ class FitCalculator:
 
     def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:
         """Where everything is. Several cards share the parameters by their memory; where one is then too full for what
-        else it holds in a run, its share shrinks and the model is divided anew, a few times. Raises `BadInput`,
+        else it holds in a run, its share shrinks and the model is divided again, a few times. Raises `BadInput`,
         `Unavailable`.
         """
         if len(profiles) == 1:

@@ -1,7 +1,7 @@
 """Virtual GPUs that measure: memory without end that notes every block, and a roofline that notes every operation. Any
 thread.
 
-They stand in the place of this process's virtual GPUs, so they belong into a process of their own (or a test that has
+They replace this process's virtual GPUs, so they belong in their own process (or a test that has
 reset the machine).
 """
 
@@ -56,7 +56,7 @@ class MeasuringMemory(CachingAllocator):
         return block
 
     def free(self, block: Block) -> None:
-        """Note that a block is given back. Called by finalizers, wherever those happen to run: it waits for nobody."""
+        """Note that a block is given back. Called by finalizers, wherever those happen to run: it never blocks."""
         if block.size:
             self.events.append(~self._numbers[block.address])
             self._allocated.take(block.size)

@@ -1,4 +1,4 @@
-"""The planner: whether a model fits cards, how fast it would be there, and what would help. In a process of its own
+"""The planner: whether a model fits cards, how fast it would be there, and what would help. In its own process
 (its main thread)."""
 
 from __future__ import annotations

@@ -228,8 +228,8 @@ def _state(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing where nobody has
-    imported it."""
+    """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing unless it is
+    imported."""
     if "torch._dynamo" not in sys.modules:
         yield
         return

@@ -106,7 +106,7 @@ class Trace:
         return self._replayed(UNLIMITED, 0)
 
     def replay(self, capacity_bytes: int, taken_bytes: int = 0) -> Replay:
-        """Put the trace through the allocator of a card, of which `taken_bytes` are somebody else's."""
+        """Put the trace through the allocator of a card, of which `taken_bytes` belong to others."""
         room = capacity_bytes - taken_bytes
         if self.least > room:
             return self.without_end._replace(fits=False)
@@ -191,7 +191,7 @@ class BatchScaling:
         self._trace, self._batch, self._slope = trace, batch, slope
 
     def at(self, batch: int) -> Trace:
-        """The trace of a batch that nobody ran."""
+        """The trace of a batch that was not run."""
         return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, copies={})
 
 

@@ -7,7 +7,7 @@ KiB = 8,519,680 B, and 32 MiB from Hopper on (compute capability 9, 10, 12; unti
 (`TORCH_CUBLASLT_UNIFIED_WORKSPACE`, on by default); hipBLASLt has 76 MiB of its own there.
 
 cuDNN: an algorithm asks for what it needs, for as long as a convolution runs, and PyTorch sets no limit
-(https://github.com/pytorch/pytorch/issues/49207), so that nobody can know it without the card. 64 MiB is an assumption:
+(https://github.com/pytorch/pytorch/issues/49207), so it is unknown without the card. 64 MiB is an assumption:
 the limit that Caffe2, in PyTorch's own repository, gave cuDNN (`kCONV_CUDNN_WORKSPACE_LIMIT_BYTES`,
 caffe2/operators/conv_op_cudnn.cc). Issue 49207 shows 36 GiB where cuDNN chose an FFT.
 """

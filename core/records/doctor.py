@@ -86,7 +86,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     patch: str | None = None
     """The fix as a unified diff, where it is mechanical."""
     consequences: tuple[Finding, ...] = ()
-    """What fails because of this: findings of their own for somebody who passes over this one."""
+    """What fails because of this: findings in their own right when this rule is ignored."""
 
 
 class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
     """The line that is to blame; 0 where none is."""
     code: str = ""
-    """What stands there: `.detach()`."""
+    """The code there: `.detach()`."""
 
 
 class Uncompiled(msgspec.Struct, frozen=True, kw_only=True):

@@ -151,11 +151,11 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanFit(BaseCommand, frozen=True, kw_only=True, tag="PlanFit"):
-    """Ask the planner; runs in a process of its own and changes nothing. Answered with `FitPlanned`."""
+    """Ask the planner; runs in its own process and changes nothing. Answered with `FitPlanned`."""
 
     spec: FitSpec
     target: str = ""
-    """A model of the workspace: then its source stands in for `spec.source`."""
+    """A model of the workspace: then its source replaces `spec.source`."""
 
 
 class FitPlanned(BaseEvent, frozen=True, kw_only=True, tag="FitPlanned"):

@@ -1,7 +1,7 @@
 """Behaviour 3: CUDA_VISIBLE_DEVICES is edited, the engine restarts with it, and both numbers and the UUID of each card
 stand side by side.
 
-With the real engine in a process of its own, as in the application: the variable counts for a process as a whole.
+With the real engine in its own process, as in the application: the variable counts for a process as a whole.
 """
 
 from __future__ import annotations

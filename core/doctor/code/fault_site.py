@@ -10,7 +10,7 @@ from typing import NamedTuple
 from devexplorer.core.records.doctor import Finding
 
 Edit = tuple[ast.expr | ast.stmt, str]
-"""A piece of the source, and what shall stand there."""
+"""A piece of the source, and its replacement."""
 Edits = Edit | list[Edit] | None
 """One or several; none: the fix takes a thought."""
 
@@ -49,7 +49,7 @@ class Text:
             self._starts.append(self._starts[-1] + len(line))
 
     def of(self, node: ast.expr | ast.stmt) -> str:
-        """What stands there."""
+        """The source of a node."""
         begin, end = self._span(node)
         return self._bytes[begin:end].decode()
 
@@ -66,7 +66,7 @@ class Text:
 
 
 def blamed(finding: Finding, holder: str) -> FaultSite | None:
-    """What stands at the line of a finding; None where the file cannot be read, or there is no function."""
+    """The statement at the line of a finding; None where the file cannot be read, or there is no function."""
     try:
         with open(finding.file, encoding="utf-8", newline="") as file:
             source = file.read()

@@ -103,7 +103,7 @@ def _buffer(line: FaultSite) -> Edits:
 
 
 def _after_super(line: FaultSite) -> bool:
-    """Whether `super().__init__()` stands before: nothing can be registered until then."""
+    """Whether `super().__init__()` comes first: nothing can be registered until then."""
     for node in ast.walk(line.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
             return node.lineno < line.statement.lineno
@@ -155,11 +155,11 @@ def _in_parentheses(text: Text, node: ast.expr) -> str:
     return text.of(node) if isinstance(node, _SIMPLE) else f"({text.of(node)})"
 
 
-# --- what stands in forward
+# --- what is in forward
 
 
 def _history(line: FaultSite) -> Edits:
-    """`self.weight.data` becomes `self.weight`, wherever it stands in the line."""
+    """`self.weight.data` becomes `self.weight`, wherever it is in the line."""
     attributes = [
         node for node in _expressions(line) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     ]

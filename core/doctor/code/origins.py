@@ -3,7 +3,7 @@ it.
 
 `nn.Module`'s own methods are replaced for the duration, and a `TorchFunctionMode` sees every call that makes a tensor.
 Modules are kept by weak reference. Tensors must not be (`swap_tensors` refuses those): they are held, so that no other
-tensor can get the same `id()`, those that nobody else holds only for a little while, the others until `close`.
+tensor can get the same `id()`, those without another reference only for a little while, the others until `close`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOOKS = (
 )
 _NAMED = ("__setattr__", "register_buffer", "register_parameter", "register_module", "add_module")
 FEWEST, MOST_BYTES = 64, 64 * 1024 * 1024
-"""Tensors, and bytes of new ones, that may be held before those are dropped that nobody else holds."""
+"""Tensors, and bytes of new ones, that may be held before those without another reference are dropped."""
 _ONLY_HERE = 2
 """What `getrefcount` says of a tensor that only the table holds: the table's reference and the argument."""
 _GETTERS = {"data"}
@@ -157,7 +157,7 @@ class Origins:
         return noting
 
     def _let_go(self) -> None:
-        """Drop the tensors that nobody else holds, the latest first: what was made of others holds them."""
+        """Drop the tensors without another reference, the latest first: what was made of others holds them."""
         for key in reversed(list(self._made)):
             if sys.getrefcount(self._made[key][0]) <= _ONLY_HERE:
                 del self._made[key]

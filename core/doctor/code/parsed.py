@@ -20,7 +20,7 @@ def tree_of(file: str) -> ast.Module | None:
 
 
 def stamp_of(file: str) -> Stamp:
-    """Another one when the file has been written anew: for the keys of caches."""
+    """Another one when the file has changed: for the keys of caches."""
     try:
         status = os.stat(file)
     except OSError:

@@ -48,7 +48,7 @@ def class_source(kind: type) -> ClassSource | None:
 
 
 def file_of(kind: type) -> str | None:
-    """Where a class stands: as its own methods say, or else its module; None where nobody knows."""
+    """The file of a class: as its methods say, or else its module; None where it is unknown."""
     for value in vars(kind).values():
         function = value.__func__ if type(value) in (staticmethod, classmethod) else value
         if type(function) is types.FunctionType and function.__qualname__.startswith(f"{kind.__qualname__}."):
@@ -80,7 +80,7 @@ def _classes(file: str, stamp: Stamp) -> dict[str, ast.ClassDef]:
 
 
 def functions_of(source: ClassSource) -> dict[str, Function]:
-    """The methods that stand in a class, by name."""
+    """The methods that a class defines, by name."""
     return {node.name: node for node in source.tree.body if isinstance(node, Function)}
 
 

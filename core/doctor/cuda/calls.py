@@ -110,7 +110,7 @@ class DeviceCalls(TorchFunctionMode):
         return result
 
     def _pin_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
-        # The memory of a virtual GPU's host is the same everywhere: a copy of one's own is all that can be seen of
+        # The memory of a virtual GPU's host is the same everywhere: a copy is all that can be seen of
         # pinning.
         return func(args[0]) if isinstance(args[0], VirtualTensor) else args[0].detach().clone()
 

@@ -1,5 +1,5 @@
-"""What `torch.cuda` and `torch.accelerator` answer when virtual GPUs stand in. Any thread; figures are the virtual
-GPUs'."""
+"""What `torch.cuda` and `torch.accelerator` answer when virtual GPUs replace the cards. Any thread; figures are the
+virtual GPUs'."""
 
 from __future__ import annotations
 

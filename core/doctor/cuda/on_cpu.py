@@ -1,5 +1,5 @@
 """A world in which there is only the CPU, whatever device the code names: what a model takes is found out there, and
-whether it works at all. The main thread of whoever examines.
+whether it works at all. The examination's main thread.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Patches:
 
     def __init__(self) -> None:
         self.on = True
-        """Whether the changes hold. A function that somebody kept (`from torch.cuda import is_available`) asks it at
+        """Whether the changes hold. A function that other code kept (`from torch.cuda import is_available`) asks it at
         each call."""
         self._before: list[tuple[Any, str, Any]] = []
 

@@ -24,7 +24,7 @@ WHY = {
     "cudart": "There is no CUDA runtime behind a virtual GPU.",
 }
 """Reasons where there is more to say than `OTHERWISE`."""
-OTHERWISE = "A virtual GPU has nothing that could stand in for it."
+OTHERWISE = "A virtual GPU has no equivalent."
 _HARMLESS = frozenset({"make_graphed_callables", "set_per_process_memory_fraction", "memory_summary"})
 _LEFT = frozenset({"CudaError", "DeferredCudaCallError", "amp", "graphs", "has_half", "has_magma", "jiterator",
                    "memory", "nccl", "nvtx",
@@ -158,7 +158,7 @@ def _extensions(patches: Patches, not_checked: NotChecked) -> None:
                 or kwargs.get("with_cuda")
                 or any(str(file).endswith((".cu", ".cuh")) for file in files)
             ):
-                not_checked("a CUDA extension", "Kernels of one's own need CUDA's compiler and a real card.")
+                not_checked("a CUDA extension", "Custom kernels need CUDA's compiler and a real card.")
                 raise NotImplementedError("CUDA extensions do not work on virtual GPUs")
             return original(name, sources, *args, **kwargs)
 

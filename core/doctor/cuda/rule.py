@@ -1,4 +1,4 @@
-"""The rule `hard-coded-device`: a device that stands in the user's own line. The threads on which the model is built
+"""The rule `hard-coded-device`: a device in the user's own line. The threads on which the model is built
 and run."""
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class HardCoded:
         self._collector.add(
             RULE,
             f"`{name}` is not there: this machine has {cards}.",
-            "Take the device from a tensor at hand, as in `device=x.device`, or let whoever uses the model give it.",
+            "Take the device from a tensor at hand, as in `device=x.device`, or let the caller pass it.",
             place=line_of(at),
             severity="error",
         )

@@ -27,7 +27,7 @@ _DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A device that stands in the code."""
+    """A device that is written in the code."""
 
     text: str
     """As it is written: `.cuda()`, `"cuda:0"`."""
@@ -73,7 +73,7 @@ def written_at(frame: FrameType, argument: str | None = None) -> Written | Argum
 
 
 def asks_above(source: Source, node: ast.AST) -> bool:
-    """Whether a node stands under a condition that asks if there is such a device."""
+    """Whether a node is under a condition that asks if there is such a device."""
     for inner, outer in source.above(node):
         if isinstance(outer, Scope):
             return False
@@ -123,7 +123,7 @@ class _Looking:
             before = self.argument
             found = self.value(value, call, numbers=takes and name != "type")
             if not takes:
-                self.argument = before  # whatever that argument is, nobody says that it is a device
+                self.argument = before  # whatever that argument is, it need not be a device
             if found is not None:
                 return replace(found, text=f".cuda({found.text})") if name == "cuda" and not found.name else found
         if name == "cuda" and not call.args and not any(keyword.arg == "device" for keyword in call.keywords):

@@ -21,8 +21,8 @@ def _key(rule: str, place: SourceLocation, path: str = "") -> tuple[str, str, in
 
 
 class FindingCollector:
-    """Findings and what could not be checked; `path` is the module that is at work now, which whoever watches keeps up
-    to date."""
+    """Findings and what could not be checked; `path` is the module that is at work now, which the tracer keeps up to
+    date."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -83,7 +83,7 @@ class FindingCollector:
         self._evidence[_key(rule, at, where)] = Evidence(finding, at, holder, frozenset(operands), frequency)
 
     def again(self, rule: str, place: SourceLocation | None, path: str = "") -> bool:
-        """Whether that was found there before: then it has happened once more, and nobody need find words for it."""
+        """Whether that was found there before: then its count grows, and no message is needed."""
         if self._ignoring:
             return True
         key = _key(rule, place or NOWHERE, path)

@@ -32,8 +32,8 @@ REASONS = {
 
 
 def without_gradient(diagnosis: Diagnosis) -> str:
-    """`6 parameters (4 cut off, 2 frozen)`: those that a backward gave no gradient; empty where all have one, or nobody
-    knows."""
+    """`6 parameters (4 cut off, 2 frozen)`: those that a backward gave no gradient; empty where all have one, or it is
+    unknown."""
     counts: dict[str, int] = {}
     for item in diagnosis.no_gradient:
         counts[item.reason] = counts.get(item.reason, 0) + len(item.parameters)

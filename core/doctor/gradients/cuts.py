@@ -9,7 +9,7 @@ from devexplorer.core.doctor.code.parsed import tree_of
 from devexplorer.core.isolation.source_location import SourceLocation
 
 EXPLICIT, IMPLICIT = 0, 1
-"""Whether somebody asked for values without a history, or an operation has no derivative."""
+"""Whether values without a history were asked for, or an operation has no derivative."""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Cut:
     result is declared not differentiable), `inputs` (none of them has a history) and `refusal` (its backward returns
     None)."""
     words: str
-    """What stands there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
+    """The code there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
     place: SourceLocation | None
     """The user's line, or a library's where none of the user's code is involved."""
     library: SourceLocation | None = None

@@ -81,7 +81,7 @@ class Gradients:
             self._graph = Graph(roots)
 
     def explain(self, line_of: Callable[[str], SourceLocation | None], collector: FindingCollector) -> None:
-        """Enter every parameter without a gradient in the book; before the optimizer's step, and once."""
+        """Report every parameter without a gradient; before the optimizer's step, and once."""
         explained(self._lineage, self._graph, self._model, line_of, collector)
 
     def close(self) -> None:

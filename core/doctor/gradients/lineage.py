@@ -87,7 +87,7 @@ class Lineage:
         self._by_place: dict[tuple[str, str, object], Cut] = {}
         self._sweep_at = SWEEP_AT
 
-    # --- told by whoever watches
+    # --- events of the tracer
 
     def drop(self, *tensors: Tensor) -> None:
         """Forget these: nothing may refer to them weakly now."""
@@ -165,7 +165,7 @@ class Lineage:
         return live, cut
 
     def _has_history(self) -> bool:
-        """Whether what is computed now gets a history, unless somebody has switched that off."""
+        """Whether what is computed now gets a history, unless that is switched off."""
         return torch.is_grad_enabled() or self.switches.off is not None
 
     # --- what becomes of it

@@ -30,8 +30,8 @@ class Switched(NamedTuple):
 
 
 class Switches:
-    """Knows the switch that is in force, told by whoever sees calls of torch's (`switch`); `inference_mode` makes none
-    that is seen."""
+    """Knows the switch that is in force, from the calls of torch that are traced (`switch`); `inference_mode` makes
+    none that is seen."""
 
     def __init__(self) -> None:
         self.until: FrameType | None = None
@@ -41,7 +41,7 @@ class Switches:
 
     @property
     def off(self) -> Switched | None:
-        """None where nobody has switched them off; autograd itself does that within a Function's forward."""
+        """None where they are on; autograd itself does that within a Function's forward."""
         return self._inference[-1] if self._inference else self._off
 
     def switch(self, on: bool, frame: FrameType) -> None:

@@ -32,8 +32,7 @@ def _words(found: Diagnosis) -> str:
     ran = "forward, backward and a step" if found.train else "a forward"
     if found.inputs:
         said = [
-            f"The doctor made it again in a process of its own, moved it to {found.device}{simulated} and watched"
-            f" {ran}."
+            f"The doctor rebuilt it in a separate process, moved it to {found.device}{simulated} and watched {ran}."
         ]
     else:
         said = [f"The doctor looked at it for {found.device}{simulated}; nothing of it ran."]
@@ -86,7 +85,7 @@ def _titles(findings: Sequence[Finding]) -> str:
 
 
 def _code(name: str, found: Diagnosis, request: DoctorRequest | None) -> str:
-    """The same in a test of one's own; in a script it prints what it finds and goes on."""
+    """The same in your own test; in a script it prints what it finds and goes on."""
     if request is None:
         call = [variable(name), quoted(found.device)]
         given = ["allow_unchecked=True"]

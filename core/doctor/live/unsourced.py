@@ -1,4 +1,4 @@
-"""Models of which nobody knows what made them: what can be said without running them, on a copy. Jobs thread."""
+"""Models whose source is unknown: what can be said without running them, on a copy. Jobs thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devexplorer.core.models.walk import every_tensor, is_uninitialised, size_of
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import Diagnosis
 
-WHY = "nobody knows what made this model, so it cannot be made again in a process of its own, where its code could run."
+WHY = "the code that made this model is unknown, so it cannot be rebuilt in a separate process and run there"
 
 
 def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
@@ -25,15 +25,15 @@ def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
     copied."""
     size = sum(size_of(tensor) for tensor in every_tensor(model) if not is_uninitialised(tensor))
     if size > CHEAP_BYTES:
-        raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY.rstrip('.')}")
+        raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY}")
     try:
         second = deep_copy(model)
     except Exception as error:
-        raise BadInput(f"'{name}' cannot be copied ({first_line(error)}), and {WHY.rstrip('.')}") from error
+        raise BadInput(f"'{name}' cannot be copied ({first_line(error)}), and {WHY}") from error
     collector, origins = FindingCollector(), Origins()
     checks = StaticChecks(second, origins, collector)
     checks.before()
     checks.moved(info.id if moved(second, info, None, collector) is not None else None)
     origins.close()
-    collector.not_checked("the forward", WHY)
+    collector.not_checked("the forward", f"{WHY}.")
     return diagnosis(collector, name, info, train=False, inputs="", operations=0)

@@ -1,2 +1,2 @@
-"""Rules that look at the model itself: what it holds and how that stands after a move. The main thread of its own
+"""Rules that look at the model itself: what it holds and what a move leaves behind. The main thread of the worker
 process."""

@@ -70,8 +70,8 @@ def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> No
     first, second = tie.paths[0], tie.paths[-1]
     if tie.mixed:
         message = (
-            f"{second} shares its memory with {first}; a move gives each a memory of its own, and what is written into"
-            " one does not reach the other."
+            f"{second} shares its memory with {first}; a move gives each its own copy, and writes to one no longer"
+            " reach the other."
         )
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
         context.collector.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
@@ -94,7 +94,7 @@ def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> No
         )
         return
     count = "two" if len(tie.paths) == 2 else len(tie.paths)
-    message = f"{names} are {count} Parameters over one memory: a move copies each, and they are tied no more."
+    message = f"{names} are {count} Parameters over one memory: a move copies each, and they are no longer tied."
     owner, _, key = second.rpartition(".")
     fix = f"Give both names the very same Parameter: {_python(owner, key)} = {_python(*_apart(first))}."
     context.collector.add("tie-lost", message, fix, path=second, place=tie.place, bytes=tie.bytes)

@@ -64,12 +64,12 @@ def report_unsaved(context: ModelContext, path: str, drawn: bool) -> None:
     """A finding about one buffer: `drawn` by chance when the model was built, or else changed by a forward in
     training."""
     name = path.rpartition(".")[2]
-    why = "is drawn anew in every build" if drawn else "is changed by forward in training"
+    why = "is drawn at random in every build" if drawn else "is changed by forward in training"
     context.collector.add(
         "unsaved-buffer",
         f"self.{name} is a buffer with persistent=False and {why}: a checkpoint does not have it, and a model "
         "that is loaded computes something else.",
-        f'Leave persistent=False away: self.register_buffer("{name}", …).',
+        f'Remove persistent=False: self.register_buffer("{name}", …).',
         path=path,
         place=context.place(path),
     )

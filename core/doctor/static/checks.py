@@ -73,7 +73,7 @@ class StaticChecks:
                 owners = registry.sharing(item.thing)
                 if owners:
                     aliases[item.path] = tuple(owner.path for owner in owners)
-                leaves = made_from_parameters(item.thing)  # asked now: a move may exchange what stands in the history
+                leaves = made_from_parameters(item.thing)  # asked now: a move may replace what is in the history
                 if leaves:
                     computed[item.path] = next((names[id(leaf)] for leaf in leaves if id(leaf) in names), "")
             self._watched[_key(ref)] = _Watched(aliases, computed)
@@ -116,7 +116,7 @@ class StaticChecks:
         self._values = Unsaved(context.model)
 
     def place(self, path: str) -> SourceLocation | None:
-        """The line that set what stands at a path of the model."""
+        """The line that set what is at a path of the model."""
         return self._context.place(path)
 
     def ran(self, train: bool, modules: Collection[int] | None = None, *, explained: bool = False) -> None:
@@ -155,8 +155,8 @@ class StaticChecks:
         copied: bool,
         not_leaves: set[str],
     ) -> set[int]:
-        """Findings about the tensors of one attribute, each kind once; returns the ids of those that nobody else should
-        speak of."""
+        """Findings about the tensors of one attribute, each kind once; returns the ids of those that no other rule
+        should report."""
         context = self._context
         tensors = [item for item in ref.attribute.things if isinstance(item.thing, Tensor)]
         aliases: list[Hidden] = []
@@ -229,7 +229,7 @@ class StaticChecks:
 
 
 def _versions(registry: Registry, tie: Tie) -> dict[str, tuple[int, int]]:
-    """Which tensors stand there, and how often each was written into."""
+    """Which tensors these are, and how often each was written into."""
     held = [item for path in tie.paths if (item := registry.by_path.get(path)) is not None]
     return {item.path: (id(item.tensor), item.tensor._version) for item in held}
 
@@ -239,6 +239,6 @@ def _key(ref: AttributeRef) -> _Key:
 
 
 def _is_unfilled(context: ModelContext, tensor: Tensor) -> bool:
-    """Whether nobody has written into it since `torch.empty` made it: its values are whatever lay there."""
+    """Whether it was not written since `torch.empty` made it: its values are whatever lay there."""
     made = context.origins.tensor(tensor)
     return made is not None and "empty" in made.op and tensor._version == 0

@@ -29,7 +29,7 @@ class Use(NamedTuple):
     """`("weight", "data")` of `self.weight.data`; empty for `self` alone."""
     called: bool
     within: Cut | None
-    """The `no_grad` or `inference_mode` in which it stands."""
+    """The `no_grad` or `inference_mode` around it."""
     place: SourceLocation
 
     def code(self, depth: int) -> str:

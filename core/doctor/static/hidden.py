@@ -205,7 +205,7 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def computed_by_torch(module: nn.Module) -> set[str]:
-    """Attributes that hooks of torch's compute anew at every forward: the weight of `weight_norm`, `spectral_norm` and
+    """Attributes that hooks of torch's compute at every forward: the weight of `weight_norm`, `spectral_norm` and
     pruning."""
     held = object.__getattribute__(module, "__dict__")
     names: set[str] = set()

@@ -26,7 +26,7 @@ class ModelContext:
         return named_modules(self.model)
 
     def place(self, path: str) -> SourceLocation | None:
-        """The line that set what stands at a path of the model, or else what holds it."""
+        """The line that set what is at a path of the model, or else what holds it."""
         names = path.split(".")
         owners: list[nn.Module] = [self.model]
         for name in names[:-1]:

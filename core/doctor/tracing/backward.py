@@ -18,7 +18,7 @@ _SAID = "Traceback of forward call that caused the error"
 
 def forward_line(work: Callable[[], object]) -> SourceLocation | None:
     """The line whose operation raises in backward; `work` does forward and backward, as it did when it failed. None
-    where nobody knows."""
+    where it is unknown."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

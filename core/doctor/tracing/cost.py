@@ -1,4 +1,4 @@
-"""Seconds that a copy between devices takes: estimated for virtual GPUs, unknown for real ones, which nobody timed. Any
+"""Seconds that a copy between devices takes: estimated for virtual GPUs, unknown for real ones. Any
 thread."""
 
 from __future__ import annotations

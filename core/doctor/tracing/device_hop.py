@@ -1,8 +1,8 @@
 """Copies between devices that forward makes at every call. The thread that is watched.
 
-Copies to the CPU are those of `hidden_sync`, except where nobody waits for them. An index on the CPU is copied without
-a word: CUDA takes one in `x[i]`, `x[i] = y` and `index_put_` (ATen's `TensorAdvancedIndexingUtils.h`), and refuses it
-in `index_select` or `gather`.
+Copies to the CPU are those of `hidden_sync`, except those without a wait. An index on the CPU is copied silently: CUDA
+takes one in `x[i]`, `x[i] = y` and `index_put_` (ATen's `TensorAdvancedIndexingUtils.h`), and refuses it in
+`index_select` or `gather`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _fix(origin: Origin) -> str:
     if origin.kind == "hidden":
         return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model, once."
     if origin.kind == "input":
-        return "Let the caller move the input, so that it can be done ahead of time."
+        return "Let the caller move the input ahead of time."
     if origin.kind == "copy":
         return (
             f"Compute on the device what is computed on the CPU meanwhile: it was copied there at {line(origin.place)}."

@@ -1,7 +1,7 @@
 """Results that are wider than the activations they are computed from, because of one operand of a wider dtype. The
 thread that is watched.
 
-What somebody asked for is none: a cast, `dtype=`, autocast, a loss; nor a sum with another activation that is wide
+What was asked for is none: a cast, `dtype=`, autocast, a loss; nor a sum with another activation that is wide
 already.
 """
 
@@ -60,7 +60,7 @@ class DtypePromotion:
             "dtype-promotion",
             f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).words(run.path)} is {small}: "
             f"{origin.words(run.path)} is {large}.",
-            "Make that operand as narrow as what it meets: "
+            "Give that operand the dtype of the other one: "
             + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
             place=call.place,
             severity="note" if call.by_torch else None,

@@ -38,8 +38,8 @@ _FIXES = {
     "unique": (
         "Work it out once, outside of forward: how much it returns depends on values, which the host has to wait for."
     ),
-    "repeat_interleave": "Give output_size=..., so that nobody has to ask the device how long the result is.",
-    "print": "Leave the printing away, or do it after the forward.",
+    "repeat_interleave": "Give output_size=..., so that the length of the result need not be read from the device.",
+    "print": "Remove it, or print after the forward.",
     "number": "Take the number from the shape or keep it in Python; the value of a tensor has to be waited for.",
     "stack": "Put them together on the device: torch.stack.",
     "equal": "Compare with ==, which stays on the device, and ask for the answer after the forward.",
@@ -78,21 +78,19 @@ class HiddenSync:
         source = run.sources.of(waited)
         copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
         copied = result.nbytes if copies and result.device.type in _HOST else None
-        read = f"is read by {words}: the host waits until {device_id(waited.device)} has come so far."
+        wait = f"the host waits until {device_id(waited.device)} has finished its queued work"
+        read = f"is read by {words}: {wait}."
         filled = call.args[0] if name in _FILLS and call.args else None
         if isinstance(filled, Tensor) and filled.device.type == "cpu":
             origin, copied = origin_of(call, filled), waited.nbytes
             if origin.kind in _TOLD:
                 run.sources.use([filled], slow=True)
                 return
-            read = (
-                f"is written into {origin.words(run.path)}, on the CPU: the host waits until {device_id(waited.device)}"
-                " has come so far."
-            )
+            read = f"is written into {origin.words(run.path)}, on the CPU: {wait}."
             fix = (
                 made_there(origin)
                 if origin.kind == "factory"
-                else "Let what it is written into be on the device as well."
+                else "Keep the tensor that it is written into on the device as well."
             )
         run.collector.add(
             "hidden-sync",

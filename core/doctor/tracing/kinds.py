@@ -23,7 +23,7 @@ COPIES = frozenset({
 CASTS = frozenset({
     "to", "type", "float", "double", "half", "bfloat16", "type_as", "copy_",
 })  # fmt: skip
-"""A dtype that somebody asked for."""
+"""A dtype that was asked for explicitly."""
 WAITS = {
     "item": "item()", "tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "cpu": "cpu()",
     "to": "to('cpu')",

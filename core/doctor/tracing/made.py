@@ -69,7 +69,7 @@ def _layer(call: Call) -> str | None:
 
 
 def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:
-    """Whether somebody asked for this dtype, here or where an operand was made."""
+    """Whether this dtype was asked for, here or where an operand was made."""
     dtype = tensor.dtype
     if not dtype.is_floating_point:
         return False

@@ -138,8 +138,8 @@ def made_there(origin: Origin) -> str:
             if "Tensor" not in origin.op
             else "torch.tensor(..., device=x.device)"
         )
-        return f"Make it on the device of what it meets: {what} in place of {origin.op}(...)."
-    return f"Make it on the device of what it meets: {origin.op}(..., device=x.device)."
+        return f"Create it on the device of the other operand: {what} in place of {origin.op}(...)."
+    return f"Create it on the device of the other operand: {origin.op}(..., device=x.device)."
 
 
 def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
@@ -157,18 +157,20 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
         return f"Move the input to where the model is before the call: x = x.to({home!r})."
     if origin.kind in ("parameter", "buffer"):
         there = call.written(origin.path)
-        over = f"bring what meets {origin.path} over" + (f": x.to({there}.device)" if there is not None else "")
+        over = f"move the other operand of {origin.path} there" + (
+            f": x.to({there}.device)" if there is not None else ""
+        )
         return f"Move all of the model to one device, or {over}."
     if origin.kind == "factory":
         return made_there(origin)
     if origin.kind == "copy":
         return (
-            f"Leave the copy to {device_id(stray.device)} away, or bring the result back to what it meets:"
+            f"Remove the copy to {device_id(stray.device)}, or move the result back to the other operand's device:"
             " .to(x.device)."
         )
     if origin.kind in ("variable", "held", "earlier"):
-        return "Make it a buffer of the module that uses it, or bring it to what it meets: .to(x.device)."
-    return "Let it hop to what it meets: .to(x.device)."
+        return "Make it a buffer of the module that uses it, or move it to the other operand's device: .to(x.device)."
+    return "Move it to the device of the other operands: .to(x.device)."
 
 
 def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:

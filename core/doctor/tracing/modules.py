@@ -64,7 +64,7 @@ class Modules:
         ):  # asking a model of the user's runs its `__getattr__`
             run.collector.not_checked(
                 path or type(module).__name__,
-                "It was compiled by TorchScript, which runs without Python: nobody can watch its operations.",
+                "It was compiled by TorchScript, which runs without Python, so its operations cannot be traced.",
             )
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -79,7 +79,7 @@ class Modules:
         if path in (
             "",
             self._run.collector.path,
-        ):  # the model's own output is nobody's operand; what forward made goes by its parent's name
+        ):  # the model's own output is no operand; what forward made goes by its parent's name
             return
         for tensor in tensors(_values(output)):
             known = sources.known(tensor)

@@ -1,7 +1,7 @@
 """Calls that a virtual GPU cannot hold the operands or results of, and a card can: sparse and nested tensors. The
 thread that is watched.
 
-They are computed on the CPU, what is dense goes back to the card, and the book says that nobody checked them there.
+They are computed on the CPU, what is dense goes back to the card, and a note says that they were not checked there.
 """
 
 from __future__ import annotations

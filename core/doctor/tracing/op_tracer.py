@@ -46,7 +46,7 @@ class OpTracer(TorchFunctionMode):
     """`with Watching(model, device, book, origins, inputs) as watching: out = model(*inputs)`; findings are in the
     book.
 
-    `device` is where the model was moved; `origins` knows which line made what before (None: nobody does). Operands
+    `device` is where the model was moved; `origins` knows which line made what before (None: unknown). Operands
     that are on the wrong device are brought over once that is noted, so that the rest is examined too: a forward that
     works in here may fail outside.
     """
@@ -60,7 +60,7 @@ class OpTracer(TorchFunctionMode):
         inputs: Sequence[Tensor],
         gradients: Histories | None = None,
     ) -> None:
-        """`gradients` follows histories through the forward, where somebody wants to know what backward does not
+        """`gradients` follows histories through the forward, to report what backward does not
         reach."""
         super().__init__()
         self._gradients = gradients
@@ -216,7 +216,7 @@ class OpTracer(TorchFunctionMode):
         return repaired
 
     def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
-        """What looks at tensors of strangers' classes may raise anything: then it is the rule that ends, not the
+        """Tensors of unknown classes may raise anything: then the rule ends, not the
         model."""
         if name in self._broken:
             return None
@@ -284,7 +284,7 @@ def _numbered(device: torch.device, model: nn.Module) -> torch.device:
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    """Whoever has the `with`; `contextlib` may stand in between."""
+    """The frame of the `with` statement; `contextlib` may be in between."""
     while frame is not None and frame.f_code.co_filename == contextlib.__file__:
         frame = frame.f_back
     return frame

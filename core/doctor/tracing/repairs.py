@@ -25,7 +25,7 @@ class Repair(Protocol):
         ...
 
     def note(self) -> None:
-        """Enter in the book what was wrong."""
+        """Report what was wrong."""
         ...
 
 

@@ -50,7 +50,7 @@ class Origin:
     named_device: bool = False
     """Whether the call that made it says a device itself."""
     cast: bool = False
-    """Whether somebody asked for its dtype."""
+    """Whether its dtype was asked for explicitly."""
 
     @property
     def operand(self) -> str:
@@ -158,7 +158,7 @@ class Sources:
         self.used: dict[str, bool] = {}
         """Paths of tensors that are not registered and took part in the run -> whether that makes every call slow."""
         self.backward = False
-        """Whether backward is under way: what nobody knows then is a gradient."""
+        """Whether backward is under way: an unknown tensor is a gradient then."""
         self._model: nn.Module | None = model
         self._walk(model, "", "")
 

@@ -1,4 +1,4 @@
-"""torch asked in a process of its own: missing, broken, hanging or ending its process, it costs nothing but its own
+"""torch asked in its own process: missing, broken, hanging or ending its process, it costs nothing but its own
 answers."""
 
 from __future__ import annotations

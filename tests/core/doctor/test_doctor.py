@@ -821,7 +821,7 @@ def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
         examined("def make():\n    raise ValueError('no')\n", factory="make")
 
 
-# --- in a process of its own
+# --- in its own process
 
 
 def test_the_doctor_works_in_a_process_of_its_own(tmp_path: Path) -> None:

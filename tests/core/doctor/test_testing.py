@@ -207,7 +207,7 @@ def test_inputs_are_tensors_or_shapes(virtual: VirtualMachine) -> None:
         assert_placement_clean(Clean(), "vgpu:0", torch.randn(3, 9))
     with pytest.raises(BadInput, match="one text with shapes"):
         assert_placement_clean(Clean(), "vgpu:0", x, "3x8")
-    with pytest.raises(BadInput, match="in a process of its own and takes their shapes"):
+    with pytest.raises(BadInput, match="in a separate process and takes their shapes"):
         assert_placement_clean("mlp", "vgpu:0", x)
 
 

@@ -217,7 +217,7 @@ def test_a_model_that_nobody_can_make_again_is_looked_at(cards: Place) -> None:
     cards.workspace.add("loose", model)
     answer, found = checked(cards, Check(target="loose", device="vgpu:0"))
     assert [one.rule for one in found.problems] == ["unregistered-tensor"]
-    assert "nobody knows what made this model" in found.unchecked[0].reason
+    assert "the code that made this model is unknown" in found.unchecked[0].reason
     assert "nothing of it ran" in answer.words
     assert next(model.parameters()).device.type == "cpu"
     assert cards.allocated("vgpu:0") == 0
@@ -226,7 +226,7 @@ def test_a_model_that_nobody_can_make_again_is_looked_at(cards: Place) -> None:
 def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devexplorer.core.doctor.live.unsourced.CHEAP_BYTES", 10)
     cards.workspace.add("large", nn.Linear(8, 8))
-    with pytest.raises(BadInput, match="too much for a copy to look at, and nobody knows what made this model"):
+    with pytest.raises(BadInput, match="too much for a copy to look at, and the code that made this model is unknown"):
         cards.do(Check(target="large", device="vgpu:0"))
 
 

@@ -1,4 +1,4 @@
-"""Something runs in a process of its own: whatever happens there is a result, or one line for a person, and nothing is
+"""Something runs in its own process: whatever happens there is a result, or one line for a person, and nothing is
 left of it."""
 
 from __future__ import annotations
