@@ -55,8 +55,8 @@ def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
     places: dict[str, list[str]] = {}
     for item in uncompiled:
         places.setdefault(item.what, []).extend([_place(item.file, item.line, folder)] if item.file else [])
-    said = [f"{what} ({', '.join(at)})" if at else what for what, at in places.items()]
-    return f"examined as written, without {' and '.join(said)}"
+    parts = [f"{what} ({', '.join(at)})" if at else what for what, at in places.items()]
+    return f"examined as written, without {' and '.join(parts)}"
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:

@@ -13,7 +13,7 @@ from devexplorer.core.base.formats import bytes_text, count_text, number_text, s
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.planner.ask import planned
-from devexplorer.core.planner.words import PARTS
+from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.planner import Fit, FitPlanned, FitReport, FitSpec, PlanFit
 from devexplorer.core.workspace.command_result import CommandResult

@@ -18,7 +18,7 @@ def diagnosis(
     collector: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
 ) -> Diagnosis:
     """All that the doctor says."""
-    found = [_told(evidence) for evidence in without_consequences(collector.evidence(), collector.used)]
+    found = [_finding(evidence) for evidence in without_consequences(collector.evidence(), collector.used)]
     problems = sorted(
         (item for item in found if item.severity != "note"), key=lambda item: SEVERITIES.index(item.severity)
     )
@@ -38,6 +38,6 @@ def diagnosis(
     )
 
 
-def _told(evidence: Evidence) -> Finding:
+def _finding(evidence: Evidence) -> Finding:
     finding = evidence.told()
     return finding if finding.patch is not None else replace(finding, patch=patch_for(finding, evidence.holder))

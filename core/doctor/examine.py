@@ -33,6 +33,7 @@ from devexplorer.core.doctor.subject import inputs_for, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.backward import forward_line
 from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
+from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models.builders import Builder, builder_of
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.guard import kept
@@ -42,8 +43,6 @@ from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
 
-Progress = Callable[[float, str], None]
-"""Gets the share that is done, 0 to 1, and what is being done."""
 THE_FORWARD = "the forward"
 AT_EVERY_CALL = ("device-hop", "hidden-sync")
 """Rules about what a call costs, if every call does it."""
@@ -146,11 +145,11 @@ class Doctor:
                 severity="note",
             )
         if device != before[1]:
-            said = self._cuda.name_of(str(device))
+            device_name = self._cuda.name_of(str(device))
             self._collector.add(
                 "default-device",
-                f"Making the model sets the default device to {said}: every tensor that names none is made there, in"
-                " the whole process.",
+                f"Making the model sets the default device to {device_name}: every tensor that names none is made"
+                " there, in the whole process.",
                 "Name the device where a tensor is made, and leave the default as it is.",
                 path="",
                 severity="note",
@@ -170,9 +169,9 @@ class Doctor:
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
-                self._collector.not_checked(THE_FORWARD, f"{failure.words}.")
+                self._collector.not_checked(THE_FORWARD, f"{failure.description}.")
                 return None
-            reason = "" if failure is None else f" ({failure.words}{failure.at})"
+            reason = "" if failure is None else f" ({failure.description}{failure.at})"
             self._collector.not_checked(
                 THE_FORWARD,
                 f"its inputs are unknown: it wants {unknown.arguments}, and no guess worked{reason}; give the"
@@ -188,7 +187,9 @@ class Doctor:
         except Exception as error:
             failure = failure_of(error, None, self._info.id)
             self._collector.not_checked(
-                f"the attributes {when}", f"the model raised when it was looked at: {failure.words}.", failure.place
+                f"the attributes {when}",
+                f"the model raised when it was looked at: {failure.description}.",
+                failure.place,
             )
 
     # --- the run
@@ -201,9 +202,9 @@ class Doctor:
         known = len(self._collector.findings())
         self._seed_all()
         gradients = Gradients(model, inputs) if self._train else None
-        watching = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
+        tracing = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
         try:
-            with watching:
+            with tracing:
                 work.run(inputs)
             if gradients is not None:
                 explain = functools.partial(gradients.explain, checks.place, self._collector)
@@ -211,12 +212,12 @@ class Doctor:
             if (
                 torch.device(self._info.id).type != "cpu"
             ):  # where everything is on the CPU, what stays behind there makes nothing fail
-                self._collector.used = watching.used
+                self._collector.used = tracing.used
             self._once_more(model, given, dtype)
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
-            if watching.irregular and failure.kind == "other":
+            if tracing.irregular and failure.kind == "other":
                 failure = failure._replace(kind="imitation")
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
                 again = Work(model, self._train, self._info.id, lambda done, text: None)
@@ -228,7 +229,7 @@ class Doctor:
             self._failed(failure, work.stage, known, model, given)
             return None if work.stage == FORWARD else work
         finally:
-            self._operations = watching.operations
+            self._operations = tracing.operations
             if gradients is not None:
                 gradients.close()
         if work.without_gradient:
@@ -260,7 +261,7 @@ class Doctor:
                     work.run(inputs)
         except (Exception, SystemExit) as error:
             again = failure_of(error, model, self._info.id)
-            if failed is None or (again.words, again.place) != (failed.words, failed.place):
+            if failed is None or (again.description, again.place) != (failed.description, failed.place):
                 return
         else:
             if failed is not None:
@@ -283,7 +284,7 @@ class Doctor:
             finding.rule in DEVICES_MEET and finding.severity == "error" for finding in collector.findings()[known:]
         ):
             collector.not_checked(
-                rest, f"it ended{failure.at}: {failure.words}. Fix that and check again.", failure.place
+                rest, f"it ended{failure.at}: {failure.description}. Fix that and check again.", failure.place
             )
             return
         if failure.kind == "memory":
@@ -294,31 +295,33 @@ class Doctor:
         if failure.kind == "host":
             collector.not_checked(
                 stage,
-                f"this machine has too little memory for its values ({failure.words}); give smaller inputs.",
+                f"this machine has too little memory for its values ({failure.description}); give smaller inputs.",
                 failure.place,
             )
             return
         if failure.kind == "imitation":
-            collector.not_checked(rest, f"{failure.words}: a card could do that, a virtual GPU cannot.", failure.place)
+            collector.not_checked(
+                rest, f"{failure.description}: a card could do that, a virtual GPU cannot.", failure.place
+            )
             return
         self._progress(0.8, "trying the same on the CPU")
         there, reason = self._on_cpu(given)
         if there is not None:
             hint = arguments_hint(model, len(given)) if issubclass(there.error, TypeError) else ""
-            words = f"fails on the CPU as well: {there.words}{there.at or failure.at}{hint}"
+            description = f"fails on the CPU as well: {there.description}{there.at or failure.at}{hint}"
             if not self._errors():
-                raise BadInput(f"'{self._builder.title}' {words}")
-            collector.not_checked(rest, f"it {words}.", there.place)
+                raise BadInput(f"'{self._builder.title}' {description}")
+            collector.not_checked(rest, f"it {description}.", there.place)
         elif reason:
             collector.not_checked(
                 rest,
-                f"{failure.words}{failure.at}; whether that is the device's doing is not known: {reason}.",
+                f"{failure.description}{failure.at}; whether that is the device's doing is not known: {reason}.",
                 failure.place,
             )
         else:
             collector.add(
                 "fails-on-device",
-                f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.words}.",
+                f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.description}.",
                 "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move"
                 " the result.",
                 path=failure.path,
@@ -347,7 +350,7 @@ class Doctor:
                 if isinstance(error, BadInput):
                     return None, f"it could not be made a second time ({error_text(error)})"
                 failure = failure_of(error, model, "cpu")
-                return (None, failure.words) if failure.kind in ("memory", "host") else (failure, "")
+                return (None, failure.description) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""
 
     def _look_at_seeds(self, model: nn.Module, checks: StaticChecks) -> None:

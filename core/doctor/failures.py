@@ -61,7 +61,7 @@ them."""
 class Failure(NamedTuple):
     """An exception, told without keeping it: its frames hold the activations."""
 
-    words: str
+    description: str
     """`ValueError: first line`."""
     place: SourceLocation | None
     """The user's line."""
@@ -84,17 +84,17 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""
-    words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else error_text(error)
+    description = f"it called sys.exit({error})" if isinstance(error, SystemExit) else error_text(error)
     no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
     if no_forward:
-        kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
-        words = f"{kind} has no forward of its own: it holds modules that other code runs"
-    if _NO_GRADIENTS in words:
-        words = f"{words} (with --train it runs with gradients)"
+        kind = description.partition("[")[2].partition("]")[0] or type(model).__name__
+        description = f"{kind} has no forward of its own: it holds modules that other code runs"
+    if _NO_GRADIENTS in description:
+        description = f"{description} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))
     wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
     where, path, cause = raised_at(error), _module_that_raised(error, model), _kind(error, device)
-    failure = Failure(words, where, path, cause, wanted, type(error), no_forward)
+    failure = Failure(description, where, path, cause, wanted, type(error), no_forward)
     _let_go(error)
     return failure
 

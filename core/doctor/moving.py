@@ -116,17 +116,19 @@ def _hooks_again(model: nn.Module) -> None:
 def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: FindingCollector) -> None:
     call = f'`{type(model).__name__}.to("{info.id}")`'
     if failure.kind in ("imitation", "host"):
-        collector.not_checked(THE_MOVE, f"{call} did not work: {failure.words}", failure.place)
+        collector.not_checked(THE_MOVE, f"{call} did not work: {failure.description}", failure.place)
         return
     if failure.kind == "memory":
         message, fix = out_of_memory(failure, info, "The model alone")
     elif failure.kind == "values":
-        message = f"{call} raises {failure.words}: its tensors are on `meta` and have no values that could be moved."
+        message = (
+            f"{call} raises {failure.description}: its tensors are on `meta` and have no values that could be moved."
+        )
         fix = (
             f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on'
             " the CPU."
         )
     else:
-        message = f"{call} raises {failure.words}."
+        message = f"{call} raises {failure.description}."
         fix = "Let the move do nothing but place tensors, and let what it overrides call `super()`."
     collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)

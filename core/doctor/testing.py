@@ -68,7 +68,7 @@ def assert_placement_clean(
         )
     try:
         if doctor is not None:
-            found = doctor.examine(title)
+            diagnosis = doctor.examine(title)
         else:
             request = DoctorRequest(
                 source=title,
@@ -80,13 +80,13 @@ def assert_placement_clean(
                 dtype=dtype,
                 seed=seed,
             )
-            found = diagnosed(request, seconds=seconds)
+            diagnosis = diagnosed(request, seconds=seconds)
     except BadInput as error:
         raise AssertionError(f"the placement of {title} could not be checked: {error}") from None
-    problems = passed_over(found.problems, ignore)
-    if problems or (found.unchecked and not allow_unchecked):
-        raise AssertionError(report(found, problems, with_unchecked=not allow_unchecked))
-    return found
+    problems = passed_over(diagnosis.problems, ignore)
+    if problems or (diagnosis.unchecked and not allow_unchecked):
+        raise AssertionError(report(diagnosis, problems, with_unchecked=not allow_unchecked))
+    return diagnosis
 
 
 def _demand_virtual(spec: str) -> None:
@@ -103,12 +103,12 @@ def _demand_virtual(spec: str) -> None:
         )
 
 
-def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: bool = True) -> str:
+def report(diagnosis: Diagnosis, problems: Collection[Finding], *, with_unchecked: bool = True) -> str:
     """What is wrong, in lines."""
-    simulated = " (simulated)" if found.simulated else ""
-    unchecked = found.unchecked if with_unchecked else ()
-    said = verdict(replace(found, problems=tuple(problems), notes=(), unchecked=unchecked))
-    lines = [f"placement of {found.target} on {found.device}{simulated}: {said}"]
+    simulated = " (simulated)" if diagnosis.simulated else ""
+    unchecked = diagnosis.unchecked if with_unchecked else ()
+    summary = verdict(replace(diagnosis, problems=tuple(problems), notes=(), unchecked=unchecked))
+    lines = [f"placement of {diagnosis.target} on {diagnosis.device}{simulated}: {summary}"]
     for item in problems:
         where = f"{os.path.relpath(item.file)}:{item.line}: " if item.line else ""
         path = f" ({item.path})" if item.path else ""

@@ -50,8 +50,8 @@ def kind_of(file: str) -> str:
         return "user" if path.startswith(_SAMPLES) else "skipped"
     parts = Path(path).parts
     if any(part in _INSTALLED for part in parts):
-        at = max(index for index, part in enumerate(parts) if part in _INSTALLED)
-        package = parts[at + 1] if at + 1 < len(parts) else ""
+        last = max(index for index, part in enumerate(parts) if part in _INSTALLED)
+        package = parts[last + 1] if last + 1 < len(parts) else ""
         return "skipped" if package in ("torch", "functorch", "torchgen") else "library"
     return "skipped" if path.startswith(_STANDARD) else "user"
 
@@ -99,7 +99,7 @@ def raised_at(error: BaseException) -> SourceLocation | None:
     return innermost(reversed(raised))
 
 
-def here(skip: int = 1) -> SourceLocation | None:
+def caller_location(skip: int = 1) -> SourceLocation | None:
     """`place_of` the caller; `skip` frames further out where it is more than 1."""
     return place_of(sys._getframe(skip))
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.jit._script import RecursiveScriptModule
 
-from devexplorer.core.isolation.source_location import SourceLocation, here
+from devexplorer.core.isolation.source_location import SourceLocation, caller_location
 
 Note = Callable[[str, SourceLocation | None], None]
 """Is told `torch.compile` or `torch.jit.script`, and the line that asked for it."""
@@ -28,7 +28,7 @@ def as_written(note: Note) -> Iterator[None]:
     it is called."""
 
     def compile(model: Any = None, **options: Any) -> Any:
-        place = here(2)
+        place = caller_location(2)
         return (
             (lambda given: _plain(given, "torch.compile", place, note))
             if model is None
@@ -36,20 +36,20 @@ def as_written(note: Note) -> Iterator[None]:
         )
 
     def script(obj: Any = None, *args: Any, **options: Any) -> Any:
-        return _plain(obj, "torch.jit.script", here(2), note)
+        return _plain(obj, "torch.jit.script", caller_location(2), note)
 
     def trace(func: Any = None, *args: Any, **options: Any) -> Any:
-        return _plain(func, "torch.jit.trace", here(2), note)
+        return _plain(func, "torch.jit.trace", caller_location(2), note)
 
     def trace_module(mod: Any, *args: Any, **options: Any) -> Any:
-        return _plain(mod, "torch.jit.trace", here(2), note)
+        return _plain(mod, "torch.jit.trace", caller_location(2), note)
 
     class Scripted(nn.Module):
         """In place of `torch.jit.ScriptModule`, for classes that derive from it."""
 
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
-            note("torch.jit.ScriptModule", here(2))
+            note("torch.jit.ScriptModule", caller_location(2))
 
     plain: dict[str, Any] = {
         "script": script,

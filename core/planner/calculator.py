@@ -7,7 +7,7 @@ from itertools import groupby
 
 from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.planner import words
+from devexplorer.core.planner import messages
 from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.largest import Room, largest
 from devexplorer.core.planner.run import DeviceMap, StepConfig
@@ -40,7 +40,7 @@ class FitCalculator:
         cards = self.cards(traces, profiles)
         fits = all(card.fits for card in cards)
         seconds = step_seconds(traces, profiles) if fits else None
-        found = (
+        result = (
             largest(self.cache, self.config, device_map, self.rooms(profiles), self.spec.batch)
             if self.spec.search
             else None
@@ -49,11 +49,11 @@ class FitCalculator:
             gpu=label(profiles),
             fits=fits,
             cards=cards,
-            largest_batch=None if found is None else found.batch,
-            at_least=found is not None and found.at_least,
+            largest_batch=None if result is None else result.batch,
+            at_least=result is not None and result.at_least,
             step_seconds=seconds,
             samples_per_s=self.spec.batch / seconds if seconds else None,
-            reason=words.reason(cards),
+            reason=messages.reason(cards),
         )
 
     def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:
@@ -64,25 +64,25 @@ class FitCalculator:
         if len(profiles) == 1:
             return one_card(profiles[0])
         weights = [float(profile.memory_bytes) for profile in profiles]
-        found: list[tuple[float, DeviceMap]] = []
+        result: list[tuple[float, DeviceMap]] = []
         for _ in range(DIVISIONS):
             try:
                 device_map = divided(self.cache.subject, profiles, weights)
                 cards = self.cards(self.cache.traces(config, batch, device_map), profiles)
             except BadInput:
-                if not found:
+                if not result:
                     raise
                 break
             fullness = [
                 card.bytes.allocated / (capacity - taken)
                 for card, (capacity, taken) in zip(cards, self.rooms(profiles), strict=True)
             ]
-            found.append((max(fullness), device_map))
+            result.append((max(fullness), device_map))
             if all(card.fits for card in cards) or not self.cache.has_time or not all(fullness):
                 break
             even = sum(fullness) / len(fullness)
             weights = [weight * even / full for weight, full in zip(weights, fullness, strict=True)]
-        return min(found, key=lambda item: item[0])[1]
+        return min(result, key=lambda item: item[0])[1]
 
     def cards(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[FitCard, ...]:
         """What each card would hold."""

@@ -44,7 +44,7 @@ def helps_for(
     if not any(card.bytes.allocated for card in now.cards):
         return (), ()
     ideas = list(_ideas(calculator, profiles))
-    found: list[Help] = []
+    result: list[Help] = []
     untried: tuple[str, ...] = ()
     for index, idea in enumerate(ideas):
         if not calculator.cache.has_time:
@@ -53,8 +53,8 @@ def helps_for(
         progress(index / len(ideas), f"trying: {idea.title}")
         helped = _tried(calculator, profiles, now, idea)
         if helped is not None and helped.saved_bytes >= LEAST_SAVED * helped.total_bytes:
-            found.append(helped)
-    return tuple(sorted(found, key=lambda item: -item.saved_bytes)), untried
+            result.append(helped)
+    return tuple(sorted(result, key=lambda item: -item.saved_bytes)), untried
 
 
 def _ideas(calculator: FitCalculator, profiles: Sequence[Profile]) -> Iterator[Idea]:
@@ -111,7 +111,7 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
     return Help(
         key=idea.key,
         title=idea.title[:1].upper() + idea.title[1:],
-        words=_words(idea, before, after, fits=fits, fitted=now.fits, batch=batch),
+        words=_sentence(idea, before, after, fits=fits, fitted=now.fits, batch=batch),
         gpu=now.gpu,
         total_bytes=after,
         saved_bytes=before - after,
@@ -121,16 +121,16 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
     )
 
 
-def _words(idea: Idea, before: int, after: int, *, fits: bool, fitted: bool, batch: int | None) -> str:
+def _sentence(idea: Idea, before: int, after: int, *, fits: bool, fitted: bool, batch: int | None) -> str:
     where = "on the fuller of " if idea.cards > 1 else ""
     what = f"{where}{idea.title}"
-    told = f"{what[:1].upper() + what[1:]}: {bytes_text(after)} instead of {bytes_text(before)}"
+    sentence = f"{what[:1].upper() + what[1:]}: {bytes_text(after)} instead of {bytes_text(before)}"
     if fits != fitted:
-        told += ", which fits" if fits else ", which does not fit"
+        sentence += ", which fits" if fits else ", which does not fit"
     elif not fits:
-        told += ", which does not fit either"
+        sentence += ", which does not fit either"
     if batch:
-        told += f"; the largest batch would be {batch:,}"
+        sentence += f"; the largest batch would be {batch:,}"
     if idea.computed:
-        told += "; the state is computed as bitsandbytes lays it out"
-    return f"{told}."
+        sentence += "; the state is computed as bitsandbytes lays it out"
+    return f"{sentence}."

@@ -70,18 +70,18 @@ def largest(
             runs(batch) if batch < min(SCALING_BATCHES) else fit_in([scaling.at(batch) for scaling in scalings], rooms)
         )
 
-    found = from_above(computed, peaks)
+    result = from_above(computed, peaks)
     if confirm and cache.has_time:
         try:
-            if runs(found.batch) and (found.batch == LIMIT or not runs(found.batch + 1)):
-                return found
+            if runs(result.batch) and (result.batch == LIMIT or not runs(result.batch + 1)):
+                return result
             return by_bisection(runs, lambda: cache.has_time, sure)
         except (
             BadInput
         ):  # that many cannot run here: whole numbers as large as that have no values, which the model looks at
             pass
     cache.notes[UNCONFIRMED] = None
-    return found
+    return result
 
 
 def smallest(fits: Callable[[int], bool]) -> bool:

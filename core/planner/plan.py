@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -12,11 +11,12 @@ from torch import nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
+from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.input_spec import specs_text
 from devexplorer.core.models.inputs import parse_inputs
-from devexplorer.core.planner import words
+from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
@@ -25,7 +25,6 @@ from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
 
-Progress = Callable[[float, str], None]
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
 
@@ -104,7 +103,7 @@ def _planned(
         else ((), ())
     )
     model = cache.subject.model
-    told = words.assumptions(
+    assumptions = messages.assumptions(
         spec,
         products=calculator.products,
         convolutions=calculator.convolutions,
@@ -122,5 +121,5 @@ def _planned(
         parameters=subject.parameters,
         inputs=specs_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,
-        assumptions=(*told, *cache.notes),
+        assumptions=(*assumptions, *cache.notes),
     )

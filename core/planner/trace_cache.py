@@ -69,11 +69,11 @@ class TraceCache:
                 raise
             try:
                 self.subject, self._values = before.with_cuda_emulation(), False
-                found = self._run(config, batch, device_map)
+                result = self._run(config, batch, device_map)
             except BadInput:
                 raise error from None
         self.notes[NOTE] = None
-        return found
+        return result
 
     def _run(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         if not self._values:
@@ -110,9 +110,9 @@ class TraceCache:
         else:
             self.subject = self.subject.with_values(why)
         self._values = True
-        found = self._run(config, batch, device_map)
+        result = self._run(config, batch, device_map)
         self.notes[WITH_VALUES] = None
-        return found
+        return result
 
     def scalings(self, config: StepConfig, device_map: DeviceMap, known: int) -> list[BatchScaling] | None:
         """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run
@@ -121,12 +121,12 @@ class TraceCache:
         if key not in self._scalings:
             third = known if known > max(SCALING_BATCHES) else THIRD_BATCH
             runs = {batch: self.traces(config, batch, device_map) for batch in (*SCALING_BATCHES, third)}
-            found = [
+            result = [
                 fit_scaling({batch: traces[card] for batch, traces in runs.items()})
                 for card in range(len(device_map.profiles))
             ]
             self._scalings[key] = (
-                None if any(item is None for item in found) else [item for item in found if item is not None]
+                None if any(item is None for item in result) else [item for item in result if item is not None]
             )
         return self._scalings[key]
 

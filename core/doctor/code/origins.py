@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from devexplorer.core.doctor.code.reading import assigned
-from devexplorer.core.isolation.source_location import SourceLocation, here
+from devexplorer.core.isolation.source_location import SourceLocation, caller_location
 from devexplorer.core.models.walk import ORDINARY
 
 HOOKS = (
@@ -108,7 +108,7 @@ class Origins:
         if name is None:
             return
         if name == "Tensor.data = …":
-            place = here(2)
+            place = caller_location(2)
             if place is not None:
                 self._data[id(arguments[0])] = (arguments[0], place)
             return
@@ -120,7 +120,7 @@ class Origins:
         ]
         if not new:
             return
-        place = here(2)
+        place = caller_location(2)
         if place is None:
             return
         for tensor in new:
@@ -135,7 +135,7 @@ class Origins:
         def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
             done = method(module, *arguments, **given)
             key = arguments[0] if arguments else given.get("name")
-            place = here(2)
+            place = caller_location(2)
             if place is not None and isinstance(key, str):
                 held = self._attributes.get(id(module))
                 if held is None or held[0]() is not module:
@@ -149,7 +149,7 @@ class Origins:
         @functools.wraps(method)
         def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
             handle = method(module, *arguments, **given)
-            place = here(2)
+            place = caller_location(2)
             if place is not None:
                 self._hooks[handle.id] = place
             return handle

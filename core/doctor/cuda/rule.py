@@ -71,16 +71,16 @@ class HardCoded:
         otherwise: tuple[Written, FrameType, bool] | None = None
         while at is not None:
             key = (at.f_code, at.f_lasti)
-            found = self._known.get(key, _UNKNOWN)
-            if found is _UNKNOWN:
-                found = self._known[key] = written_at(at, argument)
-            if isinstance(found, Written):
-                self._add(found, at, between)
+            result = self._known.get(key, _UNKNOWN)
+            if result is _UNKNOWN:
+                result = self._known[key] = written_at(at, argument)
+            if isinstance(result, Written):
+                self._add(result, at, between)
                 return
-            if isinstance(found, Argument):
-                argument = found.name
-                if found.otherwise is not None and otherwise is None:
-                    otherwise = found.otherwise, at, between
+            if isinstance(result, Argument):
+                argument = result.name
+                if result.otherwise is not None and otherwise is None:
+                    otherwise = result.otherwise, at, between
             elif kind_of(at.f_code.co_filename) != "library":
                 break
             while at is not None and at.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
@@ -103,17 +103,17 @@ class HardCoded:
             severity="error",
         )
 
-    def _add(self, found: Written, frame: FrameType, between: bool) -> None:
+    def _add(self, result: Written, frame: FrameType, between: bool) -> None:
         at_work = running(frame)
         place = line_of(frame)
         assert place is not None
-        if (found.asks or found.default) and not at_work:
+        if (result.asks or result.default) and not at_work:
             return
         if between and self._collector.has(RULE, place):
             return  # one `.cuda()` of a module moves many parameters
-        severity = "note" if found.asks else "warning" if found.default or not (at_work or found.card) else "error"
-        message = _message(found, place, _where(frame), at_work)
-        self._collector.add(RULE, message, _fix(found, at_work), place=place, severity=severity)
+        severity = "note" if result.asks else "warning" if result.default or not (at_work or result.card) else "error"
+        message = _message(result, place, _where(frame), at_work)
+        self._collector.add(RULE, message, _fix(result, at_work), place=place, severity=severity)
 
 
 def _where(frame: FrameType | None) -> str:
@@ -124,19 +124,19 @@ def _where(frame: FrameType | None) -> str:
     return f"in `{parts[-1]}`" if parts else "at the top of the file"
 
 
-def _message(found: Written, place: SourceLocation, where: str, at_work: bool) -> str:
-    what = f"`{found.text}`"
-    if found.name:
-        file = "" if os.path.abspath(found.file) == place.file else f" of {os.path.basename(found.file)}"
-        what = f"`{found.name}`, which is {what} in line {found.line}{file},"
-    cuda = "CUDA" if "cuda" in found.text else "such a device"
-    if found.default:
-        given = f"`{found.name}` is what `__init__` was given, by default `{found.text}` (line {found.line}),"
+def _message(result: Written, place: SourceLocation, where: str, at_work: bool) -> str:
+    what = f"`{result.text}`"
+    if result.name:
+        file = "" if os.path.abspath(result.file) == place.file else f" of {os.path.basename(result.file)}"
+        what = f"`{result.name}`, which is {what} in line {result.line}{file},"
+    cuda = "CUDA" if "cuda" in result.text else "such a device"
+    if result.default:
+        given = f"`{result.name}` is what `__init__` was given, by default `{result.text}` (line {result.line}),"
         return f"{given} and stays that when the model moves."
-    card = "one fixed card" if found.card else "the current card"
-    if found.asks:
+    card = "one fixed card" if result.card else "the current card"
+    if result.asks:
         return f"{what} {where} asks for {cuda} first and then takes {card}, whatever card the rest of the model is on."
-    without = f"a machine without {cuda}" if not found.card else "a machine that has no such card"
+    without = f"a machine without {cuda}" if not result.card else "a machine that has no such card"
     if at_work:
         return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
     return (
@@ -145,13 +145,13 @@ def _message(found: Written, place: SourceLocation, where: str, at_work: bool) -
     )
 
 
-def _fix(found: Written, at_work: bool) -> str:
+def _fix(result: Written, at_work: bool) -> str:
     if not at_work:
         return (
             "Leave it out: whoever uses the model places it, with `model.to(device)`; or take the device as an"
             " argument."
         )
-    instead = "`.to(x.device)`" if found.text.startswith(".cuda") else "`device=x.device`"
+    instead = "`.to(x.device)`" if result.text.startswith(".cuda") else "`device=x.device`"
     return (
         f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which"
         " `model.to(device)` moves."

@@ -64,12 +64,12 @@ def written_at(frame: FrameType, argument: str | None = None) -> Written | Argum
         return None
     looking = _Looking(source, frame.f_globals)
     if isinstance(at, ast.Call):
-        found = looking.call(at, argument)
+        result = looking.call(at, argument)
     else:
-        found = next(filter(None, (looking.value(item.context_expr, at) for item in at.items)), None)
-    if found is not None and not found.asks and asks_above(source, at):
-        found = replace(found, asks=True)
-    return Argument(looking.argument, found) if looking.argument else found
+        result = next(filter(None, (looking.value(item.context_expr, at) for item in at.items)), None)
+    if result is not None and not result.asks and asks_above(source, at):
+        result = replace(result, asks=True)
+    return Argument(looking.argument, result) if looking.argument else result
 
 
 def asks_above(source: Source, node: ast.AST) -> bool:
@@ -114,18 +114,18 @@ class _Looking:
         for keyword in sorted(call.keywords, key=lambda keyword: keyword.arg != argument):
             if keyword.arg is None or keyword.arg not in (*_NAMED, argument):
                 continue
-            found = self.value(keyword.value, call, numbers=True)
-            if found is not None:
-                plain = not found.name and not found.asks
-                return replace(found, text=f"{keyword.arg}={found.text}") if plain else found
+            result = self.value(keyword.value, call, numbers=True)
+            if result is not None:
+                plain = not result.name and not result.asks
+                return replace(result, text=f"{keyword.arg}={result.text}") if plain else result
         for position, value in enumerate(call.args):
             takes = position == 0 and name in _PLACING
             before = self.argument
-            found = self.value(value, call, numbers=takes and name != "type")
+            result = self.value(value, call, numbers=takes and name != "type")
             if not takes:
                 self.argument = before  # whatever that argument is, it need not be a device
-            if found is not None:
-                return replace(found, text=f".cuda({found.text})") if name == "cuda" and not found.name else found
+            if result is not None:
+                return replace(result, text=f".cuda({result.text})") if name == "cuda" and not result.name else result
         if name == "cuda" and not call.args and not any(keyword.arg == "device" for keyword in call.keywords):
             return Written(".cuda()", card=False)
         return None
@@ -144,11 +144,11 @@ class _Looking:
         if isinstance(node, ast.Call):
             return self._made(node, use)
         if isinstance(node, ast.IfExp):
-            found = self.value(node.body, use, numbers=numbers) or self.value(node.orelse, use, numbers=numbers)
-            return replace(found, asks=True) if found is not None and _asks(node.test) else found
+            result = self.value(node.body, use, numbers=numbers) or self.value(node.orelse, use, numbers=numbers)
+            return replace(result, asks=True) if result is not None and _asks(node.test) else result
         if isinstance(node, ast.BoolOp):
-            found = next(filter(None, (self.value(value, use, numbers=numbers) for value in node.values)), None)
-            return replace(found, asks=True) if found is not None and _asks(node) else found
+            result = next(filter(None, (self.value(value, use, numbers=numbers) for value in node.values)), None)
+            return replace(result, asks=True) if result is not None and _asks(node) else result
         if isinstance(node, ast.Name):
             return self._name(node.id, use, numbers)
         if isinstance(node, ast.Attribute):
@@ -161,11 +161,11 @@ class _Looking:
         if name not in ("torch.device", "device") or not (call.args or call.keywords):
             return None
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        found = self.value(values[0], use)
-        if found is None:
+        result = self.value(values[0], use)
+        if result is None:
             return None
         number = len(values) > 1 and isinstance(values[1], ast.Constant)
-        return replace(found, text=ast.unparse(call) if not found.name else found.text, card=found.card or number)
+        return replace(result, text=ast.unparse(call) if not result.name else result.text, card=result.card or number)
 
     def _name(self, name: str, use: ast.AST, numbers: bool) -> Written | None:
         scope = self._source.scope(use)
@@ -173,12 +173,12 @@ class _Looking:
             if name in _arguments(scope):
                 self.argument = self.argument or name
                 return None
-            found = self._assigned(_assignments(scope, name), use, numbers, name)
-            if found is not None or _assigns(scope, name):
-                return found
+            result = self._assigned(_assignments(scope, name), use, numbers, name)
+            if result is not None or _assigns(scope, name):
+                return result
             scope = self._source.scope(scope)
-        found = self._assigned(_assignments(self._source.tree, name), use, numbers, name)
-        return found or self._imported(name, name)
+        result = self._assigned(_assignments(self._source.tree, name), use, numbers, name)
+        return result or self._imported(name, name)
 
     def _attribute(self, node: ast.Attribute, use: ast.AST, numbers: bool) -> Written | None:
         if _TENSOR_TYPE.fullmatch(text := ast.unparse(node)):
@@ -196,17 +196,17 @@ class _Looking:
             if not self._is_attribute(target, name):
                 continue
             before, self.argument = self.argument, ""
-            found = self.value(value, target, numbers=numbers)
+            result = self.value(value, target, numbers=numbers)
             given, self.argument = self.argument, before
-            if found is None and given:
-                found = self._default(self._source.scope(target), given, numbers)
-            if found is not None:
-                asks = found.asks or asks_above(self._source, target)
+            if result is None and given:
+                result = self._default(self._source.scope(target), given, numbers)
+            if result is not None:
+                asks = result.asks or asks_above(self._source, target)
                 return replace(
-                    found,
+                    result,
                     name=f"self.{name}",
-                    file=found.file or self._source.file,
-                    line=found.line or value.lineno,
+                    file=result.file or self._source.file,
+                    line=result.line or value.lineno,
                     asks=asks,
                 )
         return None
@@ -222,22 +222,24 @@ class _Looking:
             return None
         for argument, default in _defaults(scope.args):
             if argument == name:
-                found = _constant(default, numbers) if isinstance(default, ast.Constant) else None
+                result = _constant(default, numbers) if isinstance(default, ast.Constant) else None
                 return (
-                    None if found is None else replace(found, default=True, file=self._source.file, line=default.lineno)
+                    None
+                    if result is None
+                    else replace(result, default=True, file=self._source.file, line=default.lineno)
                 )
         return None
 
     def _assigned(self, values: list[ast.expr], use: ast.AST, numbers: bool, name: str) -> Written | None:
         for value in values:
-            found = self.value(value, value, numbers=numbers)
-            if found is not None:
-                asks = found.asks or asks_above(self._source, value)
+            result = self.value(value, value, numbers=numbers)
+            if result is not None:
+                asks = result.asks or asks_above(self._source, value)
                 return replace(
-                    found,
-                    name=found.name or name,
-                    file=found.file or self._source.file,
-                    line=found.line or value.lineno,
+                    result,
+                    name=result.name or name,
+                    file=result.file or self._source.file,
+                    line=result.line or value.lineno,
                     asks=asks,
                 )
         return None

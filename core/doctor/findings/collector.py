@@ -60,17 +60,17 @@ class FindingCollector:
         several times. What is only slow in an installed library is a note: its user cannot change it.
         """
         where = self.path if path is None else path
-        at = place or NOWHERE
-        if self.again(rule, at, where):
+        location = place or NOWHERE
+        if self.again(rule, location, where):
             return
         weight = severity or RULES[rule].severity
-        if weight == "warning" and at.library:
+        if weight == "warning" and location.library:
             weight = "note"
         finding = Finding(
             rule=rule,
             path=where,
-            file=at.file,
-            line=at.line,
+            file=location.file,
+            line=location.line,
             message=Message(message),
             fix=Message(fix),
             severity=weight,
@@ -80,7 +80,9 @@ class FindingCollector:
             patch=patch,
             consequences=() if consequence is None else (consequence,),
         )
-        self._evidence[_key(rule, at, where)] = Evidence(finding, at, holder, frozenset(operands), frequency)
+        self._evidence[_key(rule, location, where)] = Evidence(
+            finding, location, holder, frozenset(operands), frequency
+        )
 
     def again(self, rule: str, place: SourceLocation | None, path: str = "") -> bool:
         """Whether that was found there before: then its count grows, and no message is needed."""
@@ -97,9 +99,10 @@ class FindingCollector:
         """Note that something could not be looked at."""
         if self._ignoring:
             return
-        at = place or NOWHERE
+        location = place or NOWHERE
         self._unchecked.setdefault(
-            (what, at.file, at.line), Unchecked(what=what, reason=Message(reason), file=at.file, line=at.line)
+            (what, location.file, location.line),
+            Unchecked(what=what, reason=Message(reason), file=location.file, line=location.line),
         )
 
     def without_gradient(self, some: NoGradient) -> None:
@@ -113,8 +116,8 @@ class FindingCollector:
     def left_uncompiled(self, what: str, place: SourceLocation | None) -> None:
         """Note that code runs as it is written which `what` (`torch.compile`) would compile, and the line that asks for
         it."""
-        at = place or NOWHERE
-        self._uncompiled[Uncompiled(what=what, file=at.file, line=at.line)] = None
+        location = place or NOWHERE
+        self._uncompiled[Uncompiled(what=what, file=location.file, line=location.line)] = None
 
     def has(self, rule: str, place: SourceLocation, *, problem: bool = False) -> bool:
         """Whether that rule was found at that line, with `problem` as more than a note."""

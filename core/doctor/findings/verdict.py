@@ -10,12 +10,12 @@ def verdict(diagnosis: Diagnosis) -> str:
     """`1 error, 2 warnings, 1 note`, `no problem`, `no problem, the forward not checked`."""
     errors = sum(item.severity == "error" for item in diagnosis.problems)
     counts = ((errors, "error"), (len(diagnosis.problems) - errors, "warning"), (len(diagnosis.notes), "note"))
-    said = [] if diagnosis.problems else ["no problem"]
-    said += [count_text(number, noun) for number, noun in counts if number]
+    parts = [] if diagnosis.problems else ["no problem"]
+    parts += [count_text(number, noun) for number, noun in counts if number]
     unchecked = list(dict.fromkeys(item.what for item in diagnosis.unchecked))
     if unchecked:
-        said.append(f"{unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')} not checked")
-    return ", ".join(said)
+        parts.append(f"{unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')} not checked")
+    return ", ".join(parts)
 
 
 REASONS = {

@@ -21,7 +21,7 @@ class Cut:
     """`detach`, `data`, `switch`, `copy`, `grad`, `freeze`, `step` (no derivative), of a Function `function` (its
     result is declared not differentiable), `inputs` (none of them has a history) and `refusal` (its backward returns
     None)."""
-    words: str
+    description: str
     """The code there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
     place: SourceLocation | None
     """The user's line, or a library's where none of the user's code is involved."""
@@ -42,7 +42,7 @@ class Cut:
 class Exit:
     """A line at which values leave PyTorch: autograd does not see what Python makes of them."""
 
-    words: str
+    description: str
     """`item()`."""
     place: SourceLocation | None
     decides: bool
@@ -94,32 +94,32 @@ _SAID = {
 """What is wrong at a cut of each kind, and what would be right; of `detach` and `data` that depends on the line."""
 
 
-def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
+def cut_message(cut: Cut, which: str, them: str) -> tuple[str, str]:
     """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
     wrong, fix = _taken(cut) if cut.kind in ("detach", "data") else _SAID[cut.kind]
     return (
-        f"{wrong.replace('{words}', cut.words)}: {which} {them} no gradient.",
+        f"{wrong.replace('{words}', cut.description)}: {which} {them} no gradient.",
         fix,
     )  # source can have braces of its own
 
 
 def _taken(cut: Cut) -> tuple[str, str]:
     """The same where values are taken without their history: with the values' names, as the line has them."""
-    written = _written(cut) or [cut.words]
-    values = [item.removesuffix(cut.words) for item in written]
+    written = _written(cut) or [cut.description]
+    values = [item.removesuffix(cut.description) for item in written]
     fix = f"Use {' and '.join(values) if all(values) else 'the value'} directly; {_FREEZE}"
-    if cut.words == ".detach_()":
+    if cut.description == ".detach_()":
         fix = f"Remove .detach_(); {_FREEZE}"
     return f"{' and '.join(written)} {'take' if len(written) > 1 else 'takes'} values without their history", fix
 
 
-def said_of_exit(leaves: Exit, which: str, them: str) -> tuple[str, str]:
+def exit_message(leaves: Exit, which: str, them: str) -> tuple[str, str]:
     """The same where values leave PyTorch."""
     if leaves.decides:
         fix = "Let the value itself take part in the result, for example as a weight."
         return f"This condition is all that depends on {which}, and it has no derivative: no gradient comes back.", fix
     fix = "Compute with the tensor itself, and ask for Python numbers after the backward."
-    return f"Values leave PyTorch through {leaves.words} without their history: {which} {them} no gradient.", fix
+    return f"Values leave PyTorch through {leaves.description} without their history: {which} {them} no gradient.", fix
 
 
 def _written(cut: Cut) -> list[str]:
@@ -127,7 +127,7 @@ def _written(cut: Cut) -> list[str]:
     tree = None if cut.place is None else tree_of(cut.place.file)
     if tree is None or cut.place is None:
         return []
-    name = cut.words.strip(".()")
+    name = cut.description.strip(".()")
     found: list[str] = []
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):

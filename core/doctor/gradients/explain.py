@@ -10,7 +10,7 @@ from torch import nn
 
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.copies import copies
-from devexplorer.core.doctor.gradients.cuts import Cut, Exit, said_of, said_of_exit
+from devexplorer.core.doctor.gradients.cuts import Cut, Exit, cut_message, exit_message
 from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
@@ -47,7 +47,7 @@ class _Cause(NamedTuple):
     @property
     def key(self) -> tuple[str, object]:
         """What is one cause: a line, or a reason without one."""
-        return self.reason, self.place if self.place is not None or self.subject is None else self.subject.words
+        return self.reason, self.place if self.place is not None or self.subject is None else self.subject.description
 
 
 def explained(
@@ -88,7 +88,7 @@ def _enter(
     if cause.subject is None and cause.reason not in _SILENT:
         place = (line_of(whole) if whole else None) or line_of(paths[0])
     at = place or NOWHERE
-    code = "" if cause.subject is None else cause.subject.words
+    code = "" if cause.subject is None else cause.subject.description
     collector.without_gradient(
         NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code)
     )
@@ -103,9 +103,9 @@ def _enter(
         )
         return
     message, fix = (
-        said_of(cause.subject, which, them)
+        cut_message(cause.subject, which, them)
         if isinstance(cause.subject, Cut)
-        else said_of_exit(cause.subject, which, them)
+        else exit_message(cause.subject, which, them)
     )
     if cause.reason == "copy":
         fix = (

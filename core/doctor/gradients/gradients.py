@@ -33,7 +33,7 @@ class Gradients:
         self._graph: Graph | None = None
 
     @contextmanager
-    def watching(self, until: FrameType | None) -> Iterator[None]:
+    def tracing(self, until: FrameType | None) -> Iterator[None]:
         """The run."""
         self._lineage.switches.until = until
         try:

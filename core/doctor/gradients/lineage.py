@@ -44,7 +44,7 @@ class _Pending(NamedTuple):
     `Cut`."""
 
     kind: str
-    words: str
+    description: str
     place: SourceLocation | None
 
 
@@ -218,51 +218,53 @@ class Lineage:
         name = call.kind.name
         off = self.switches.off
         if name in ("detach", "detach_", "data"):
-            words = ".data" if name == "data" else f".{name}()"
-            return self._cut_at(call, "data" if name == "data" else "detach", words, live)
+            description = ".data" if name == "data" else f".{name}()"
+            return self._cut_at(call, "data" if name == "data" else "detach", description, live)
         if off is not None:
             return self._switched_off(off, live)
         if name in _COPIES:
-            return self._cut_at(call, "copy", call.kind.words, live)
+            return self._cut_at(call, "copy", call.kind.description, live)
         if name == "grad":
             return self._cut_at(call, "grad", "torch.autograd.grad", live)
         if tensor.is_floating_point() or tensor.is_complex():
             return self._cut_at(call, "step", call.kind.sentence, live)
-        words = call.kind.sentence
+        description = call.kind.sentence
         if call.kind.casts:
-            words = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}"
+            description = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}"
         elif name in _WITH_INDICES:
-            words = f"What {call.kind.words} gives as indices"
-        return self._cut_at(call, "step", words, live)
+            description = f"What {call.kind.description} gives as indices"
+        return self._cut_at(call, "step", description, live)
 
     def _lost_in_function(self, tensor: Tensor, place: SourceLocation | None, live: int) -> int:
         """Computed in the forward of a Function, whose result has no history."""
         known = self._known.get(id(tensor))
-        kind, words, at = (None if known is None else known.pending) or _Pending("function", "a Function", place)
-        return self._cut_off(kind, words, at or place, live)
+        kind, description, at = (None if known is None else known.pending) or _Pending("function", "a Function", place)
+        return self._cut_off(kind, description, at or place, live)
 
     def _lost_before(self, live: int) -> int:
         return self._cut_off("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
 
-    def _cut_at(self, call: Call, kind: str, words: str, live: int) -> int:
-        key = (kind, words, call.place)
+    def _cut_at(self, call: Call, kind: str, description: str, live: int) -> int:
+        key = (kind, description, call.place)
         known = self._by_place.get(key)
         if known is None:
-            known = self._new(key, Cut(len(self.cuts), kind, words, call.place, inside(call.frame, call.run.until)))
+            known = self._new(
+                key, Cut(len(self.cuts), kind, description, call.place, inside(call.frame, call.run.until))
+            )
         known.parameters |= live
         return known.number
 
     def _switched_off(self, off: Switched, live: int) -> int:
-        key = ("switch", off.words, off.place)
+        key = ("switch", off.description, off.place)
         known = self._by_place.get(key) or self._new(
-            key, Cut(len(self.cuts), "switch", off.words, off.place, off.library)
+            key, Cut(len(self.cuts), "switch", off.description, off.place, off.library)
         )
         known.parameters |= live
         return known.number
 
-    def _cut_off(self, kind: str, words: str, place: SourceLocation | None, live: int) -> int:
-        key = (kind, words, place)
-        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), kind, words, place))
+    def _cut_off(self, kind: str, description: str, place: SourceLocation | None, live: int) -> int:
+        key = (kind, description, place)
+        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), kind, description, place))
         known.parameters |= live
         return known.number
 

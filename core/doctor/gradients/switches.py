@@ -24,7 +24,7 @@ _DECORATED = torch.utils._contextlib.__file__
 class Switched(NamedTuple):
     """Gradients are off since this line."""
 
-    words: str
+    description: str
     place: SourceLocation | None
     library: SourceLocation | None
 
@@ -83,9 +83,9 @@ def inside(frame: FrameType | None, until: FrameType | None) -> SourceLocation |
     return None
 
 
-def _found(frame: FrameType, until: FrameType | None, words: str = "") -> Switched:
+def _found(frame: FrameType, until: FrameType | None, description: str = "") -> Switched:
     decorated = _decorator(frame)
-    return decorated or Switched(words or _words_of(frame), place_of(frame, until), inside(frame, until))
+    return decorated or Switched(description or _words_of(frame), place_of(frame, until), inside(frame, until))
 
 
 def _words_of(frame: FrameType | None) -> str:
@@ -107,15 +107,15 @@ def _decorator(frame: FrameType | None) -> Switched | None:
     code = getattr(function, "__code__", None)
     if code is None or frame is None:
         return None
-    kind, line, words = kind_of(code.co_filename), code.co_firstlineno, "a decorator that switches gradients off"
+    kind, line, description = kind_of(code.co_filename), code.co_firstlineno, "a decorator that switches gradients off"
     tree = None if kind == "skipped" else tree_of(code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
         decorators = getattr(node, "decorator_list", [])
         if decorators and decorators[0].lineno == code.co_firstlineno:
             named = next((item for item in decorators if is_switch(item)), None)
             if named is not None:
-                line, words = named.lineno, f"@{ast.unparse(named)}"
+                line, description = named.lineno, f"@{ast.unparse(named)}"
     if kind == "skipped":
         return None
     place = SourceLocation(code.co_filename, line, code.co_name, kind == "library")
-    return Switched(words, place, place if kind == "library" else None)
+    return Switched(description, place, place if kind == "library" else None)

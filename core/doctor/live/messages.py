@@ -16,34 +16,34 @@ MOST_SAID = 3
 """Problems that the words tell; the tree and the doctor's panel show all."""
 
 
-def answer(name: str, found: Diagnosis, request: DoctorRequest | None) -> Answer:
+def answer(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> Answer:
     """The answer to a check; not failed, whatever was found: it was checked."""
     return Answer(
-        title=f"{name}: {verdict(found)}",
-        words=_words(found),
-        facts=tuple(_facts(found)),
-        code=_code(name, found, request),
+        title=f"{name}: {verdict(diagnosis)}",
+        words=_words(diagnosis),
+        facts=tuple(_facts(diagnosis)),
+        code=_code(name, diagnosis, request),
         subject=name,
     )
 
 
-def _words(found: Diagnosis) -> str:
-    simulated = f" (a simulated {found.device_name})" if found.simulated else ""
-    ran = "forward, backward and a step" if found.train else "a forward"
-    if found.inputs:
-        said = [
-            f"The doctor rebuilt it in a separate process, moved it to {found.device}{simulated} and watched {ran}."
+def _words(diagnosis: Diagnosis) -> str:
+    simulated = f" (a simulated {diagnosis.device_name})" if diagnosis.simulated else ""
+    ran = "forward, backward and a step" if diagnosis.train else "a forward"
+    if diagnosis.inputs:
+        parts = [
+            f"The doctor rebuilt it in a separate process, moved it to {diagnosis.device}{simulated} and watched {ran}."
         ]
     else:
-        said = [f"The doctor looked at it for {found.device}{simulated}; nothing of it ran."]
-    if not found.problems and not found.unchecked:
-        said.append("Every tensor is where it should be.")
-    said += [sentence(item) for item in found.problems[:MOST_SAID]]
-    more = len(found.problems) - MOST_SAID
+        parts = [f"The doctor looked at it for {diagnosis.device}{simulated}; nothing of it ran."]
+    if not diagnosis.problems and not diagnosis.unchecked:
+        parts.append("Every tensor is where it should be.")
+    parts += [sentence(item) for item in diagnosis.problems[:MOST_SAID]]
+    more = len(diagnosis.problems) - MOST_SAID
     if more > 0:
-        said.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
-    said += [f"Not checked: {item.what}; {item.reason}" for item in found.unchecked]
-    return " ".join(said)
+        parts.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
+    parts += [f"Not checked: {item.what}; {item.reason}" for item in diagnosis.unchecked]
+    return " ".join(parts)
 
 
 def sentence(finding: Finding) -> str:
@@ -52,26 +52,30 @@ def sentence(finding: Finding) -> str:
     return f"{where}{finding.message} {finding.fix}"
 
 
-def _facts(found: Diagnosis) -> list[Fact]:
-    facts = [Fact("device", f"{found.device}, {found.device_name}{' (simulated)' if found.simulated else ''}")]
-    if found.inputs:
-        facts.append(Fact("inputs", found.inputs))
-    facts.append(Fact("watched", count_text(found.operations, "operation")))
+def _facts(diagnosis: Diagnosis) -> list[Fact]:
+    facts = [
+        Fact("device", f"{diagnosis.device}, {diagnosis.device_name}{' (simulated)' if diagnosis.simulated else ''}")
+    ]
+    if diagnosis.inputs:
+        facts.append(Fact("inputs", diagnosis.inputs))
+    facts.append(Fact("watched", count_text(diagnosis.operations, "operation")))
     for severity, plural in (("error", "errors"), ("warning", "warnings")):
-        count = sum(item.severity == severity for item in found.problems)
+        count = sum(item.severity == severity for item in diagnosis.problems)
         facts.append(
-            Fact(plural, _titles([item for item in found.problems if item.severity == severity]) if count else "none")
+            Fact(
+                plural, _titles([item for item in diagnosis.problems if item.severity == severity]) if count else "none"
+            )
         )
-    if found.notes:
-        facts.append(Fact("notes", _titles(found.notes)))
-    if found.no_gradient:
-        facts.append(Fact("without a gradient", without_gradient(found)))
-    if found.uncompiled:
+    if diagnosis.notes:
+        facts.append(Fact("notes", _titles(diagnosis.notes)))
+    if diagnosis.no_gradient:
+        facts.append(Fact("without a gradient", without_gradient(diagnosis)))
+    if diagnosis.uncompiled:
         facts.append(
-            Fact("examined as written, without", ", ".join(dict.fromkeys(item.what for item in found.uncompiled)))
+            Fact("examined as written, without", ", ".join(dict.fromkeys(item.what for item in diagnosis.uncompiled)))
         )
-    if found.unchecked:
-        facts.append(Fact("not checked", ", ".join(dict.fromkeys(item.what for item in found.unchecked))))
+    if diagnosis.unchecked:
+        facts.append(Fact("not checked", ", ".join(dict.fromkeys(item.what for item in diagnosis.unchecked))))
     return facts
 
 
@@ -84,10 +88,10 @@ def _titles(findings: Sequence[Finding]) -> str:
     )
 
 
-def _code(name: str, found: Diagnosis, request: DoctorRequest | None) -> str:
+def _code(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> str:
     """The same in your own test; in a script it prints what it finds and goes on."""
     if request is None:
-        call = [variable(name), quoted(found.device)]
+        call = [variable(name), quoted(diagnosis.device)]
         given = ["allow_unchecked=True"]
     else:
         call = [quoted(request.source), quoted(request.device)]

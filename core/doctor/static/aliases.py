@@ -119,10 +119,10 @@ def report_alias(context: ModelContext, ref: AttributeRef, things: list[Hidden],
     tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
     owner = listed(owners)
     if holder == "attribute":
-        what = f"{ref.words} shares the memory of {owner}"
+        what = f"{ref.label} shares the memory of {owner}"
     else:
         count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
-        what = f"{ref.words} {holds(holder)} {count} the memory of {owner}"
+        what = f"{ref.label} {holds(holder)} {count} the memory of {owner}"
     message = (
         f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
     )

@@ -33,7 +33,7 @@ class AttributeRef(NamedTuple):
         return self.path if self.attribute.hook is not None else joined(self.path, self.attribute.name)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """`self.scale`, or `the forward hook of blocks.0`."""
         if self.attribute.hook is not None:
             return f"the {self.attribute.name} of {self.path or 'the model'}"

@@ -93,7 +93,7 @@ class StaticChecks:
         for ref in sorted(attribute_refs(context), key=lambda ref: ref.attribute.hook is not None):
             if not ref.attribute.complete:
                 reason = "it holds more than is looked at"
-                context.collector.not_checked(f"the rest of {ref.words}", reason, place_of(context, ref))
+                context.collector.not_checked(f"the rest of {ref.label}", reason, place_of(context, ref))
             before = self._watched.get(_key(ref))
             if before is None:
                 continue

@@ -20,6 +20,8 @@ class Cut(NamedTuple):
     code: str
     """`torch.no_grad()`, `self.weight.data`."""
     place: SourceLocation
+    block: bool = False
+    """Whether it is a `no_grad` block or decorator rather than an expression."""
 
 
 class Use(NamedTuple):
@@ -97,7 +99,7 @@ class _Reader:
         yield from self._all(list(ast.iter_child_nodes(node)), within)
 
     def _cut(self, switch: ast.expr, line: int | None = None) -> Cut:
-        return Cut(ast.unparse(switch), self._place(line or switch.lineno))
+        return Cut(ast.unparse(switch), self._place(line or switch.lineno), block=True)
 
     def _place(self, line: int) -> SourceLocation:
         return SourceLocation(self._source.file, line, self._function.name, self._source.library)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from torch import Tensor
 
 from devexplorer.core.doctor.static.forward import CUTS, Cut, Forward, forward_of
-from devexplorer.core.doctor.static.model_context import ModelContext, joined, listed
+from devexplorer.core.doctor.static.model_context import MOST_LISTED, ModelContext, joined, listed
 from devexplorer.core.models.walk import is_uninitialised
 
 _FACTS = (
@@ -75,7 +75,7 @@ def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
     for name, cut in cuts:
         by_place.setdefault(cut.place, []).append((name, cut))
     return {
-        Cut(listed([cut.code for _, cut in some]), some[0][1].place): list(dict.fromkeys(name for name, _ in some))
+        some[0][1]._replace(code=listed([cut.code for _, cut in some])): list(dict.fromkeys(name for name, _ in some))
         for some in by_place.values()
     }
 
@@ -83,8 +83,8 @@ def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
 def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
     whose = listed([f"self.{name}" for name in names])
     them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
-    if cut.code.endswith(".data") or cut.code.endswith(".detach()"):
-        own = all(f"self.{name}." in cut.code for name in names)
+    if not cut.block:
+        own = len(names) <= MOST_LISTED  # the code names each of them
         message = (
             f"{cut.place.function} uses {cut.code}, values without their history: {them} no gradient."
             if own

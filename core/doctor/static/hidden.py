@@ -66,9 +66,9 @@ def hidden(module: nn.Module, known: RegisteredIds) -> Iterator[Attribute]:
         if name in _OWN or name in computed or type(value) in _PLAIN:
             continue
         yield from _found(name, _Search(known), value, None)
-    for register, words in HOOKS.items():
+    for register, label in HOOKS.items():
         for key, hook in list(dict.items(held.get(register) or {})):
-            yield from _found(words, _Search(known, "hook"), hook, key)
+            yield from _found(label, _Search(known, "hook"), hook, key)
     for base in type.mro(type(module)):
         if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
             for name, value in list(vars(base).items()):

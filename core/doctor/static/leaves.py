@@ -30,7 +30,7 @@ def report_not_leaf(context: ModelContext, ref: AttributeRef, things: list[Hidde
     place = made.place if made is not None and not made.place.library else place_of(context, ref)
     if not source:
         message = (
-            f"{ref.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
+            f"{ref.label} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
             " not moved, and gets no gradient."
         )
         moved = made is not None and made.op.rpartition(".")[2] in ("to", "cuda", "cpu", "xpu")
@@ -41,7 +41,7 @@ def report_not_leaf(context: ModelContext, ref: AttributeRef, things: list[Hidde
         )
     else:
         message = (
-            f"{ref.words} was computed from {source} when the model was built: it stays on its device with the values"
+            f"{ref.label} was computed from {source} when the model was built: it stays on its device with the values"
             " of that time, and its history can be used for one backward only."
         )
         fix = f"Compute it in forward from {source}."

@@ -60,7 +60,11 @@ def bytes_of(tensors: Sequence[Tensor]) -> int:
     return sum(size_of(tensor) for tensor in tensors if not is_uninitialised(tensor) and not tensor.is_nested)
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+MOST_LISTED = 3
+"""Names in a sentence before the others are counted."""
+
+
+def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """`a, b and c`, or `a, b and 4 others`."""
     names = list(dict.fromkeys(names))
     if len(names) > most:

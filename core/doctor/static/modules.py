@@ -78,10 +78,10 @@ def _add_modules(context: ModelContext, ref: AttributeRef, modules: list[Hidden]
     if holder == "attribute":
         kind = type(modules[0].thing).__name__
         message = (
-            f"{ref.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
+            f"{ref.label} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
         )
     else:
-        message = f"{ref.words} {holds(holder)} {count} ({contents}), and {known_to}."
+        message = f"{ref.label} {holds(holder)} {count} ({contents}), and {known_to}."
     context.collector.add(
         "unregistered-module",
         message,
@@ -120,9 +120,9 @@ def report_parameters(context: ModelContext, ref: AttributeRef, things: list[Hid
     count = count_text(len(things), "Parameter")
     lost = f"{'it is' if len(things) == 1 else 'they are'} not trained, not saved and not moved"
     if holder == "attribute":
-        message = f"{ref.words} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
+        message = f"{ref.label} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
     else:
-        message = f"{ref.words} {holds(holder)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
+        message = f"{ref.label} {holds(holder)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
     name = ref.attribute.name
     fix = {
         "dict": f"Make it an nn.ParameterDict: self.{name} = nn.ParameterDict(…).",

@@ -30,7 +30,7 @@ def report_lazy(context: ModelContext, ref: AttributeRef, optimizer: Optimizer) 
     if waiting:
         context.collector.add(
             "lazy-parameter",
-            f"{ref.words} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
+            f"{ref.label} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
             " shape there is nothing to optimise yet.",
             "Run the model once with a sample input, then make the optimizer.",
             path=ref.full,
@@ -57,7 +57,7 @@ def report_optimizer(
     if lost:
         context.collector.add(
             "optimizer-before-move",
-            f"{ref.words} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
+            f"{ref.label} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
             " (any more): its steps change nothing there.",
             "Make the optimizer after the model has been moved, from model.parameters().",
             path=ref.full,
@@ -79,7 +79,7 @@ def report_optimizer(
     if behind and device is not None:
         where = device_id(behind[0].device)
         are = "is" if len(behind) == 1 else "are"
-        told = (
+        problem = (
             f"{count_text(len(behind), 'tensor')} of its state {are} on {where}, the parameters on {device_id(device)}"
             if moved
             else (
@@ -89,7 +89,7 @@ def report_optimizer(
         )
         context.collector.add(
             "optimizer-before-move",
-            f"{ref.words} ({kind}) was made before the move: {told}, and the next step fails.",
+            f"{ref.label} ({kind}) was made before the move: {problem}, and the next step fails.",
             "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
             " old one's state.",
             path=ref.full,

@@ -36,11 +36,11 @@ def report_tensors(context: ModelContext, ref: AttributeRef, things: list[Hidden
     scalars = all(not tensor.is_nested and tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
     severity = None
     if holder == "attribute":
-        what = f"{ref.words} is a plain attribute ({_kind(tensors[0])})"
+        what = f"{ref.label} is a plain attribute ({_kind(tensors[0])})"
     elif holder == "class" and isinstance(ref.attribute.things[0].thing, Tensor) and things[0].path == name:
-        what = f"{ref.words} is an attribute of the class ({_kind(tensors[0])})"
+        what = f"{ref.label} is an attribute of the class ({_kind(tensors[0])})"
     else:
-        what = f"{ref.words} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
+        what = f"{ref.label} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
     them = "it" if len(tensors) == 1 else "them"
     if scalars:
         severity = "note"
@@ -87,7 +87,7 @@ def report_generators(context: ModelContext, ref: AttributeRef, device: torch.de
         if isinstance(item.thing, torch.Generator) and item.thing.device.type != device.type:
             context.collector.add(
                 "unregistered-tensor",
-                f"{ref.words} {'is' if item.holder == 'attribute' else 'holds'} a torch.Generator of"
+                f"{ref.label} {'is' if item.holder == 'attribute' else 'holds'} a torch.Generator of"
                 f" {device_id(item.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
                 f" on {device_id(device)} refuses it.",
                 "Draw the numbers where the generator is and copy them, or make a generator per device:"
@@ -157,10 +157,10 @@ def _copied_by_forward(ref: AttributeRef) -> bool:
                     and isinstance(node.ctx, ast.Load)
                     and own_attribute(node, first) == name
                 ):
-                    said = _said_to(node, around)
-                    copied = not _CONVERSIONS.isdisjoint(said)
+                    names = _chain_after(node, around)
+                    copied = not _CONVERSIONS.isdisjoint(names)
                     copies += copied
-                    others += not copied and _FACTS.isdisjoint(said[:1])
+                    others += not copied and _FACTS.isdisjoint(names[:1])
     return copies > 0 and others == 0
 
 
@@ -175,12 +175,12 @@ def _around(function: Function) -> dict[int, ast.expr]:
     return around
 
 
-def _said_to(node: ast.expr, around: dict[int, ast.expr]) -> list[str]:
+def _chain_after(node: ast.expr, around: dict[int, ast.expr]) -> list[str]:
     """`["detach", "to"]` of what `self.table` is in `self.table.detach().to(x.device)`."""
-    said: list[str] = []
+    names: list[str] = []
     outer = around.get(id(node))
     while outer is not None:
         if isinstance(outer, ast.Attribute):
-            said.append(outer.attr)
+            names.append(outer.attr)
         outer = around.get(id(outer))
-    return said
+    return names

@@ -123,7 +123,7 @@ class Rule(Protocol):
 class Histories(Protocol):
     """Follows what autograd knows of tensors through a run: `doctor.gradients`."""
 
-    def watching(self, until: FrameType | None) -> AbstractContextManager[None]:
+    def tracing(self, until: FrameType | None) -> AbstractContextManager[None]:
         """The run; `until` is the frame that watches."""
         ...
 

@@ -24,9 +24,9 @@ class _Found(BaseException):
 class _FirstOnly(FindingCollector):
     """Ends the forward with the first finding that says why it fails."""
 
-    def add(self, rule: str, message: str, fix: str, **told: object) -> None:
+    def add(self, rule: str, message: str, fix: str, **fields: object) -> None:
         """See `FindingCollector.add`."""
-        super().add(rule, message, fix, **told)  # type: ignore[arg-type]
+        super().add(rule, message, fix, **fields)  # type: ignore[arg-type]
         if rule in DEVICES_MEET:
             raise _Found
 

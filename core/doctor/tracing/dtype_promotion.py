@@ -58,8 +58,8 @@ class DtypePromotion:
         small, large = (dtype_name(item.dtype) for item in (narrow, result))
         run.collector.add(
             "dtype-promotion",
-            f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).words(run.path)} is {small}: "
-            f"{origin.words(run.path)} is {large}.",
+            f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).description(run.path)} is {small}: "
+            f"{origin.description(run.path)} is {large}.",
             "Give that operand the dtype of the other one: "
             + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
             place=call.place,

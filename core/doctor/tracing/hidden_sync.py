@@ -74,19 +74,19 @@ class HiddenSync:
         run, name = call.run, call.kind.name
         if run.collector.again("hidden-sync", call.place, run.path):
             return
-        words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
+        description, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
         source = run.sources.of(waited)
         copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
         copied = result.nbytes if copies and result.device.type in _HOST else None
         wait = f"the host waits until {device_id(waited.device)} has finished its queued work"
-        read = f"is read by {words}: {wait}."
+        read = f"is read by {description}: {wait}."
         filled = call.args[0] if name in _FILLS and call.args else None
         if isinstance(filled, Tensor) and filled.device.type == "cpu":
             origin, copied = origin_of(call, filled), waited.nbytes
             if origin.kind in _TOLD:
                 run.sources.use([filled], slow=True)
                 return
-            read = f"is written into {origin.words(run.path)}, on the CPU: {wait}."
+            read = f"is written into {origin.description(run.path)}, on the CPU: {wait}."
             fix = (
                 made_there(origin)
                 if origin.kind == "factory"
@@ -94,7 +94,7 @@ class HiddenSync:
             )
         run.collector.add(
             "hidden-sync",
-            f"In PyTorch's own code {source.words(run.path)} {read}"
+            f"In PyTorch's own code {source.description(run.path)} {read}"
             if call.by_torch
             else f"{source.capital(run.path)} {read}",
             _OF_TORCH if call.by_torch else fix,

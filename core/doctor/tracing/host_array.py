@@ -28,8 +28,8 @@ class HostArray:
         origin = run.sources.of(self._tensor)
         run.collector.add(
             "fails-on-device",
-            f"A NumPy array is asked of {origin.words(run.path)}; it is on {self._tensor.device}, and NumPy reads the"
-            " CPU's memory only.",
+            f"A NumPy array is asked of {origin.description(run.path)}; it is on {self._tensor.device}, and NumPy reads"
+            " the CPU's memory only.",
             "Compute it with torch, on the device; or copy it over first with .cpu().numpy(), which waits for the"
             " device at each call.",
             place=self._call.place,

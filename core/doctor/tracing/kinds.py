@@ -64,7 +64,7 @@ class Kind:
 
     name: str
     """`softmax`, `__getitem__`."""
-    words: str
+    description: str
     """`torch.zeros`, `nn.functional.softmax`, `.expand()`, `the addition`."""
     factory: bool = False
     copies: bool = False
@@ -79,10 +79,14 @@ class Kind:
     @property
     def sentence(self) -> str:
         """At the beginning of a sentence."""
-        return self.words[:1].upper() + self.words[1:] if self.words.startswith("the ") else self.words
+        return (
+            self.description[:1].upper() + self.description[1:]
+            if self.description.startswith("the ")
+            else self.description
+        )
 
 
-DATA = Kind(name="data", words=".data")
+DATA = Kind(name="data", description=".data")
 """`x.data`."""
 
 
@@ -91,7 +95,7 @@ def kind_of_function(func: Any) -> Kind:
     name = str(getattr(func, "__name__", "") or type(func).__name__)
     attribute = str(getattr(getattr(func, "__self__", None), "__name__", "")) if name == "__get__" else ""
     if attribute in VIEWS:
-        return Kind(name=attribute, words=f".{attribute}")
+        return Kind(name=attribute, description=f".{attribute}")
     owner = getattr(func, "__objclass__", None)
     method = owner is not None or str(getattr(func, "__qualname__", "")).startswith(
         ("Tensor.", "VirtualTensor.", "TensorBase.")
@@ -99,7 +103,7 @@ def kind_of_function(func: Any) -> Kind:
     plain = not method and str(getattr(func, "__module__", "") or "").split(".")[0] == "torch"
     return Kind(
         name=name,
-        words=_words(func, name, method),
+        description=_description(func, name, method),
         factory=plain and name in FACTORIES,
         copies=name in COPIES,
         casts=name in CASTS,
@@ -110,7 +114,7 @@ def kind_of_function(func: Any) -> Kind:
     )
 
 
-def _words(func: Any, name: str, method: bool) -> str:
+def _description(func: Any, name: str, method: bool) -> str:
     if method and name in OPERATORS:
         return f"the {OPERATORS[name]}"
     if method:

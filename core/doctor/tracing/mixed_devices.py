@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.message import Message
+from devexplorer.core.doctor.static.model_context import listed
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.operands import exchanged, operands
 from devexplorer.core.doctor.tracing.sources import Origin, line
@@ -41,11 +42,11 @@ class Mixed:
         them."""
         call, run = self._call, self._call.run
         origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
-        said = [
-            f"{origins[id(item)].words(run.path)} is on {device_id(item.device)}"
+        parts = [
+            f"{origins[id(item)].description(run.path)} is on {device_id(item.device)}"
             for item in _one_per_origin(call.operands, origins)
         ]
-        message = Message(f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.")
+        message = Message(f"{call.kind.sentence} gets operands from several devices: {listed(parts, len(parts))}.")
         at = call.place or NOWHERE
         rest = []
         for stray in self._strays:
@@ -116,7 +117,7 @@ def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) 
     )
     run.collector.add(
         "default-device",
-        f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
+        f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.description} {where} fails: "
         f"the rest is on {device_id(run.device)}.",
         made_there(origin),
         path=origin.path,
@@ -176,7 +177,3 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
 def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:
     """The first of each origin and device, at most four."""
     return list({(origins[id(item)], item.device): item for item in reversed(tensors)}.values())[::-1][:4]
-
-
-def _listed(said: list[str]) -> str:
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"

@@ -43,8 +43,8 @@ NO_CARD = "virtual GPUs hold dense tensors only"
 
 
 class OpTracer(TorchFunctionMode):
-    """`with Watching(model, device, book, origins, inputs) as watching: out = model(*inputs)`; findings are in the
-    book.
+    """`with OpTracer(model, device, collector, origins, inputs): out = model(*inputs)`; findings go to the
+    collector.
 
     `device` is where the model was moved; `origins` knows which line made what before (None: unknown). Operands
     that are on the wrong device are brought over once that is noted, so that the rest is examined too: a forward that
@@ -106,7 +106,7 @@ class OpTracer(TorchFunctionMode):
             for patched in self._patches:
                 undo.enter_context(patched)
             if self._gradients is not None:
-                undo.enter_context(self._gradients.watching(self._run.until))
+                undo.enter_context(self._gradients.tracing(self._run.until))
             super().__enter__()  # type: ignore[no-untyped-call]
             self._undo = undo.pop_all()
         return self
@@ -263,9 +263,9 @@ class OpTracer(TorchFunctionMode):
 class _Again(TorchFunctionMode):
     """The same watcher once more, without what its own `with` begins and ends."""
 
-    def __init__(self, watching: OpTracer) -> None:
+    def __init__(self, tracing: OpTracer) -> None:
         super().__init__()
-        self._watching = watching
+        self._watching = tracing
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._watching.__torch_function__(func, types, args, kwargs)

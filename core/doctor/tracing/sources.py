@@ -57,14 +57,14 @@ class Origin:
         """The path in the model that a finding about this tensor is about; empty where it has none."""
         return self.path if self.kind in _IN_MODEL else ""
 
-    def words(self, at: str = "") -> str:
+    def description(self, at: str = "") -> str:
         """For a sentence; `at` is the path of the module at work, whose attributes are `self.…`."""
-        said = self._named(at)
-        return f"what was computed from {said}" if self.derived else said
+        name = self._named(at)
+        return f"what was computed from {name}" if self.derived else name
 
     def capital(self, at: str = "") -> str:
         """For the beginning of a sentence; names stay as they are."""
-        text = self.words(at)
+        text = self.description(at)
         is_name = self.kind in ("attribute", "hidden", "variable") and not self.derived
         return text if is_name else text[:1].upper() + text[1:]
 

@@ -55,7 +55,7 @@ def assumptions(
     output_bytes: int,
 ) -> list[str]:
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
-    told = [
+    sentences = [
         (
             "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
             " simulated by a roofline."
@@ -66,33 +66,33 @@ def assumptions(
         ),
     ]
     if products:
-        told.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
+        sentences.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
     if convolutions:
-        told.append(
+        sentences.append(
             "cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on"
             " the card."
         )
     if recurrent:
-        told.append(
+        sentences.append(
             "Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead."
         )
     if second is not None:
-        told.append(
+        sentences.append(
             f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless"
             " the model swaps them the batch here is the length of its sequences, and the second dimension in the"
             " given shapes is the batch."
         )
     if compilers:
-        told.append(
+        sentences.append(
             f"What {' and '.join(compilers)} would fuse is counted operation by operation, with every tensor between"
             " them."
         )
     if spec.train:
-        told.append(
+        sentences.append(
             "Every parameter that requires a gradient is trained, and gradients are set to None before each step."
         )
-        told.append(
+        sentences.append(
             "The loss is the sum of the outputs; a cross entropy over them would keep about "
             f"{bytes_text(output_bytes)} and take as much again in its backward."
         )
-    return told
+    return sentences
