@@ -1,0 +1,48 @@
+"""Text for people: a string at run time, closed to code that would ask what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from devexplorer.core.base.message import Message
+from devexplorer.core.records.doctor import Unchecked
+
+ROOT = Path(__file__).parents[3]
+REFUSED = (
+    '"CUDA" in message',
+    'message.startswith("It")',
+    'message == "It stays."',
+    "message.partition(' ')",
+    "len(message)",
+    "re.search('stays', message)",
+)
+ALLOWED = ('f"{message} More."', "str(message)", 'message + " More."', "bool(message)", 'message == Message("It")')
+
+
+def test_records_hold_plain_text() -> None:
+    unchecked = Unchecked(what="the forward", reason=Message("It stays."))
+    assert msgspec.json.decode(msgspec.json.encode(unchecked), type=Unchecked) == unchecked
+    assert msgspec.to_builtins(unchecked)["reason"] == "It stays."
+
+
+def test_the_type_checker_finds_code_that_reads_a_message(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    head = ["import re", "from devexplorer.core.base.message import Message", 'message = Message("It stays.")']
+    file = tmp_path / "reading.py"
+    file.write_text("\n".join([*head, *REFUSED, *ALLOWED]) + "\n")
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(file)],
+        cwd=ROOT,
+        env=os.environ | {"MYPYPATH": str(ROOT / ".ci" / "types")},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    lines = {int(line.split(":")[1]) for line in found.splitlines() if ": error:" in line}
+    assert lines == {len(head) + 1 + index for index in range(len(REFUSED))}, found
