@@ -41,10 +41,6 @@ class CopyBuilder:
         with swapping():
             return self.build(seed).to("cpu")
 
-    def build_without_values(self) -> nn.Module:
-        """See `Builder`."""
-        return self.build(0).to("meta")
-
     def specs(self) -> None:
         """Only the model can tell."""
 

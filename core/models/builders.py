@@ -35,10 +35,6 @@ class Builder(Protocol):
         """The same with everything on the CPU, even what its code puts elsewhere; within `OnCpu`."""
         ...
 
-    def build_without_values(self) -> nn.Module:
-        """The same on `meta`. Raises `BadInput` where its code needs values."""
-        ...
-
     def specs(self) -> tuple[InputSpec, ...] | None:
         """What its forward gets, where that is known without asking the model."""
         ...
@@ -61,7 +57,7 @@ class SampleBuilder:
     build_on_cpu = build
 
     def build_without_values(self) -> nn.Module:
-        """See `Builder`."""
+        """The same on `meta`."""
         return samples.meta(self.title)
 
     def specs(self) -> tuple[InputSpec, ...]:
@@ -86,7 +82,7 @@ class SourceBuilder:
     build_on_cpu = build
 
     def build_without_values(self) -> nn.Module:
-        """See `Builder`."""
+        """The same on `meta`. Raises `BadInput` where its code needs values."""
         with torch.device("meta"):
             return self._recipe.bare(0)
 
@@ -94,6 +90,9 @@ class SourceBuilder:
         """Only the model can tell."""
 
 
-def builder_of(source: str, folder: str) -> Builder:
+NamedBuilder = SampleBuilder | SourceBuilder
+
+
+def builder_of(source: str, folder: str) -> NamedBuilder:
     """For a sample model's name or a source. Raises `BadInput`; runs none of the user's code."""
     return SourceBuilder(source, folder) if ":" in source else SampleBuilder(source)

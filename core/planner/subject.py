@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.models.builders import Builder, builder_of
+from devexplorer.core.models.builders import NamedBuilder, builder_of
 from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.loading import error_text
@@ -34,7 +34,7 @@ class Subject:
     """Inputs of any batch; the first dimension is replaced."""
     values: bool
     """Whether the model was made with values."""
-    _builder: Builder | None = None
+    _builder: NamedBuilder | None = None
     """None: the model is all there is."""
     _inputs: str = ""
     imitated: bool = False
@@ -89,7 +89,7 @@ def _cards(imitated: bool) -> AbstractContextManager[None]:
     return made_without_cards() if imitated else nullcontext()
 
 
-def _subject(builder: Builder, inputs: str) -> Subject:
+def _subject(builder: NamedBuilder, inputs: str) -> Subject:
     values = False
     try:
         model = builder.build_without_values()
@@ -109,12 +109,12 @@ def _subject(builder: Builder, inputs: str) -> Subject:
     return Subject(builder.title, model, specs, values, builder, inputs)
 
 
-def _with_values(builder: Builder) -> nn.Module:
+def _with_values(builder: NamedBuilder) -> nn.Module:
     with torch.device("cpu"):
         return builder.build(0)
 
 
-def _specs(builder: Builder, model: nn.Module, given: str) -> tuple[InputSpec, ...]:
+def _specs(builder: NamedBuilder, model: nn.Module, given: str) -> tuple[InputSpec, ...]:
     known = None if given.strip() else builder.specs()
     return specs_for(model, builder.title, given) if known is None else known
 

@@ -10,8 +10,9 @@ from torch import nn
 
 from devexplorer.core.devices.profiles import Profile, parse_virtual
 from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import total
-from devexplorer.core.planner.run import OPTIMIZERS, DeviceMap, StepConfig, run_step
+from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import Subject, subject_of
 from devexplorer.core.planner.trace import Replay, Trace
 from devexplorer.core.virtual.backend import install, swapping
@@ -47,7 +48,7 @@ def counted(name: str, config: StepConfig, batch: int, given: str = "") -> int:
         with torch.no_grad():
             model(*inputs)
     else:
-        optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()))
+        optimizer = make_optimizer(config.optimizer, list(model.parameters()), lr=1e-6, foreach=True)
         for _ in range(2):
             _step(model, inputs, optimizer)
     peak: int = torch.vgpu.max_memory_allocated("vgpu:0")  # type: ignore[attr-defined]

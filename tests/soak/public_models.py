@@ -115,7 +115,7 @@ class Fetched:
         self._entry = entry
         self._names: dict[str, Any] | None = None
 
-    def make(self, seed: int) -> Any:
+    def build(self, seed: int) -> Any:
         """Make it with this seed."""
         import torch
 
@@ -135,7 +135,7 @@ class Fetched:
         except Exception as error:
             raise BadInput(f"not made: {type(error).__name__}: {error}") from error
 
-    on_cpu = make
+    build_on_cpu = build
 
     def specs(self) -> None:
         """Only the table can tell."""
