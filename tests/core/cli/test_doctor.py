@@ -129,7 +129,7 @@ def test_options_become_the_request(
         ("lenet --input 3by4", "'3by4' is no input"),
         ("lenet --input 0x4", "sizes begin at 1"),
         ("lenet --timeout soon", "--timeout: 'soon' is not a number of seconds"),
-        ("lenet --timeout 0", "--timeout: 0 seconds are no duration"),
+        ("lenet --timeout 0", "--timeout: 0 seconds is not a duration"),
         ("lenet --virtual Voodoo", "there is no profile 'Voodoo'"),
         ("lenet --json --github", "give one of them"),
         ("lenet --frob", "--frob"),
