@@ -92,7 +92,7 @@ def test_on_the_cpu_alone_it_is_explained_and_virtual_gpus_are_offered(open_wind
     window = open_window("cpu")
     answer = window.choose("0")
     assert "CUDA reads this variable only once" in answer.words
-    assert "there is none here" in answer.words
+    assert "this machine has none" in answer.words
     assert [offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]
     assert window.visible() == []
     assert window.state.engine is not None

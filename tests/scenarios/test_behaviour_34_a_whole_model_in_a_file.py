@@ -61,4 +61,4 @@ def test_a_tensor_has_no_class_to_save(place: Place, tmp_path: Path) -> None:
     place.workspace.add("x", torch.ones(2))
     answer = place.answer(Save(targets=("x",), path=str(tmp_path / "x.pt"), form="module"))
     assert answer.failed
-    assert "The form 'module' is for one model" in answer.words
+    assert "The format 'module' is for one model" in answer.words
