@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.bench.arguments import OPTIONS
+from devexplorer.core.cli.bench.arguments import options
 from devexplorer.core.cli.run import main
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
@@ -157,7 +157,7 @@ def test_every_other_command_runs(command: str, folder: Path, capfd: pytest.Capt
         quick = (
             {"--seconds": "0.02", "--bytes": "4K", "--iterations": "5"} if kind != "matmul" else {"--seconds": "0.02"}
         )
-        takes = {option.flag for option in OPTIONS if kind in option.kinds}
+        takes = {flag for flag, (_, kinds) in options().items() if kind in kinds}
         words += [
             part for flag, value in quick.items() if flag in takes and flag not in words for part in (flag, value)
         ]
