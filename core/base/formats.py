@@ -29,10 +29,10 @@ def bytes_text(count: int | float | None, digits: int = 2) -> str:
 
 def parse_bytes(text: str) -> int:
     """`1.5 GiB` -> `1610612736`; a number alone is in bytes. `BadInput` with what would be right."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
-    if found is None:
+    result = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
+    if result is None:
         raise BadInput(f"'{text.strip()}' is not a size; enter for example 512 MiB or 1.5 GiB")
-    return round(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
+    return round(float(result[1]) * (1 << 10 * " kmgt".index(result[2] or " ")))
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -140,7 +140,7 @@ def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[Devi
         where = next((where for where, card in free.items() if wanted(card)), None)
         return None if where is None else free.pop(where)
 
-    found: list[Card | None] = []
+    result: list[Card | None] = []
     for info in cuda:
         key, bus = uuid_bytes(info.uuid), _bus_key(info.bus_id)
         card = None if key is None else take(lambda card, key=key: uuid_bytes(card.uuid) == key)  # type: ignore[misc]
@@ -150,12 +150,12 @@ def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[Devi
                     card.mig_instance is None and _bus_key(card.bus_id) == bus and (key is None or card.uuid is None)
                 )
             )
-        found.append(card)
-    left = [at for at, card in enumerate(found) if card is None and uuid_bytes(cuda[at].uuid) is not None]
+        result.append(card)
+    left = [at for at, card in enumerate(result) if card is None and uuid_bytes(cuda[at].uuid) is not None]
     unnamed = [card for card in free.values() if card.broken is not None and card.uuid is None]
     if len(left) == len(unnamed) == 1:
-        found[left[0]] = unnamed[0]
-    return list(zip(cuda, found, strict=True))
+        result[left[0]] = unnamed[0]
+    return list(zip(cuda, result, strict=True))
 
 
 def _families(
@@ -172,8 +172,8 @@ def _families(
     listed: dict[str, DeviceInfo] = {}
     for info in devices:
         top = by_id[parents.get(info.id, info.id)]
-        for one in (top, *children.get(top.id, ())):
-            listed.setdefault(one.id, one)
+        for item in (top, *children.get(top.id, ())):
+            listed.setdefault(item.id, item)
     return list(listed.values())
 
 

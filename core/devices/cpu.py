@@ -134,18 +134,18 @@ def _available_bytes(meminfo: str = "/proc/meminfo") -> int:
 
     It is read ten times a second: straight from Linux's file for a fifth of what psutil's whole answer costs.
     """
-    found = _meminfo(meminfo, b"MemAvailable:")
-    if found is not None:
-        return found
+    result = _meminfo(meminfo, b"MemAvailable:")
+    if result is not None:
+        return result
     import psutil
 
     return int(psutil.virtual_memory().available)
 
 
 def _physical_bytes(meminfo: Path) -> int:
-    found = _meminfo(str(meminfo), b"MemTotal:")
-    if found is not None:
-        return found
+    result = _meminfo(str(meminfo), b"MemTotal:")
+    if result is not None:
+        return result
     import psutil
 
     return int(psutil.virtual_memory().total)
@@ -202,7 +202,7 @@ def _memory_limit(proc: Path, cgroup: Path) -> MemoryLimit | None:
         lines = (proc / "self" / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    found: list[MemoryLimit] = []
+    result: list[MemoryLimit] = []
     for line in lines:
         hierarchy, controllers, path = [*line.split(":", 2), "", ""][:3]
         if hierarchy == "0":
@@ -216,10 +216,10 @@ def _memory_limit(proc: Path, cgroup: Path) -> MemoryLimit | None:
         for group in (own, *own.parents):
             limit = _number(group / name)
             if limit is not None:
-                found.append(MemoryLimit(limit, group, version))
+                result.append(MemoryLimit(limit, group, version))
             if group == root:
                 break
-    return min(found, default=None)
+    return min(result, default=None)
 
 
 def _number(path: Path) -> int | None:

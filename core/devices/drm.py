@@ -69,7 +69,7 @@ class Drm:
     def cards(self) -> tuple[DrmCard, ...]:
         """Every AMD and Intel card that can compute, by number; none where the system has no such folder."""
         try:
-            found = [
+            result = [
                 (int(match.group(1)), entry)
                 for entry in self._class.iterdir()
                 if (match := _CARD.fullmatch(entry.name))
@@ -77,7 +77,7 @@ class Drm:
         except OSError:
             return ()
         return tuple(
-            card for number, entry in sorted(found) if (card := self._card(number, entry / "device")) is not None
+            card for number, entry in sorted(result) if (card := self._card(number, entry / "device")) is not None
         )
 
     def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
@@ -187,9 +187,9 @@ class Drm:
 
     def _power(self, card: DrmCard, sensors: _Sensors, now: float) -> float | None:
         """amdgpu tells watts; Intel's drivers count energy, whose growth between two readings is the power."""
-        told = _known(sensors.plain("power1_average", 1e6), sensors.plain("power1_input", 1e6))
-        if told is not None:
-            return told
+        reported = _known(sensors.plain("power1_average", 1e6), sensors.plain("power1_input", 1e6))
+        if reported is not None:
+            return reported
         energy = sensors.plain("energy1_input")
         if energy is None:
             return None

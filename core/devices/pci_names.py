@@ -20,12 +20,12 @@ def pci_name(vendor: int | None, product: int | None, places: Iterable[Path]) ->
     for place in places:
         try:
             with place.open(encoding="utf-8", errors="replace") as lines:
-                found = _product(lines, f"{vendor:04x}", f"\t{product:04x}  ")
+                result = _product(lines, f"{vendor:04x}", f"\t{product:04x}  ")
         except OSError:
             continue
-        if found is not None:
-            sold = _MARKETED.search(found)
-            return f"{_MAKERS.get(vendor, '')} {sold.group(1) if sold else found}".strip()
+        if result is not None:
+            sold = _MARKETED.search(result)
+            return f"{_MAKERS.get(vendor, '')} {sold.group(1) if sold else result}".strip()
     return None
 
 

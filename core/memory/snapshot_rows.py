@@ -50,12 +50,12 @@ def digest(snapshot: object, source: str, *, simulated: bool | None = None) -> A
             raise BadInput(f"it has more than {MOST_READ:,} blocks; that many cannot be shown")
         row = _segment(segment, blocks)
         read.append(row)
-        for found, block in zip(row.blocks, blocks, strict=True):
-            frames = _frames(block, texts) if found.state != "inactive" else ()
+        for result, block in zip(row.blocks, blocks, strict=True):
+            frames = _frames(block, texts) if result.state != "inactive" else ()
             if frames:
-                stack_of[row.device, found.address] = frames
+                stack_of[row.device, result.address] = frames
                 totals = stacks.setdefault(frames, [0, 0])
-                totals[0] += found.bytes
+                totals[0] += result.bytes
                 totals[1] += 1
     ordered = sorted(stacks, key=lambda frames: -stacks[frames][0])
     place = {frames: at for at, frames in enumerate(ordered)}
@@ -194,18 +194,18 @@ def _dict(value: object, what: str) -> dict[str, Any]:
 
 
 def _list(value: dict[str, Any], key: str) -> list[Any]:
-    found = value.get(key)
-    if not isinstance(found, list):
+    result = value.get(key)
+    if not isinstance(result, list):
         raise BadInput(f"{NO_SNAPSHOT}: '{key}' is no list")
-    return found
+    return result
 
 
 def _whole(value: dict[str, Any], key: str, default: int | None = None) -> int:
     """A count of bytes or an address; bool and float are none."""
-    found = value.get(key, default)
-    if type(found) is not int or not 0 <= found < 1 << 63:
-        raise BadInput(f"{NO_SNAPSHOT}: '{key}' is {_told(found)}, no number of bytes")
-    return found
+    result = value.get(key, default)
+    if type(result) is not int or not 0 <= result < 1 << 63:
+        raise BadInput(f"{NO_SNAPSHOT}: '{key}' is {_told(result)}, no number of bytes")
+    return result
 
 
 def _told(value: object) -> str:

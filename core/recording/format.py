@@ -213,12 +213,12 @@ def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
     """
     plain = _plain(payload)
     try:
-        found = _decode_entries(plain)
+        result = _decode_entries(plain)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    if found is not None:
-        entries = [Entry(at_ms, record) for at_ms, record in found if is_sane(record)]
-        return entries, len(found) - len(entries)
+        result = None
+    if result is not None:
+        entries = [Entry(at_ms, record) for at_ms, record in result if is_sane(record)]
+        return entries, len(result) - len(entries)
     try:
         raw = _decode_raw(plain)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

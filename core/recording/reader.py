@@ -90,17 +90,17 @@ class Recording:
     @property
     def findings(self) -> tuple[str, ...]:
         """What is missing in the file and why, a sentence each; empty: nothing."""
-        found = []
+        result = []
         if self.skipped:
             places = count_text(len(self.skipped), "place")
-            found.append(f"{bytes_text(sum(self.skipped))} in {places} of the file are damaged and were skipped.")
+            result.append(f"{bytes_text(sum(self.skipped))} in {places} of the file are damaged and were skipped.")
         if self.refused:
-            found.append(f"{count_text(self.refused, 'record')} could not be read and were left out.")
+            result.append(f"{count_text(self.refused, 'record')} could not be read and were left out.")
         if not self.ended:
             until = datetime.fromtimestamp(self.last_unix_s).strftime("%H:%M:%S")
             tail = f"; its last {bytes_text(self.cut_bytes)} are an unfinished part" if self.cut_bytes else ""
-            found.append(f"The recording was not closed properly or is still running; it ends at {until}{tail}.")
-        return tuple(found)
+            result.append(f"The recording was not closed properly or is still running; it ends at {until}{tail}.")
+        return tuple(result)
 
     def readings(self, frame: Frame) -> list[Entry]:
         """The entries of a frame, in order; none when the file was changed since it was opened."""
@@ -151,10 +151,10 @@ class Recording:
                 offset += HEAD_SIZE + head.length
                 continue
             wasted += head
-            found = self._next_mark(offset + 1, size) if wasted < MOST_WASTED else size
+            result = self._next_mark(offset + 1, size) if wasted < MOST_WASTED else size
             if self._skipping_since is None:
                 self._skipping_since = offset
-            offset = found
+            offset = result
         if self._skipping_since is not None:
             self.cut_bytes, self._skipping_since = size - self._skipping_since, None
         self.events.sort(key=_at)

@@ -178,8 +178,8 @@ class RecordingTimeline:
 
     def knows_before(self, at_ms: int) -> bool:
         """Whether a state of that moment has the curves of everything before it: `advance` has come so far."""
-        found = self._minutes_before(at_ms, may_read=False)
-        return found is not None and found[0] <= self._overview.chunks
+        result = self._minutes_before(at_ms, may_read=False)
+        return result is not None and result[0] <= self._overview.chunks
 
     def state_at(self, at_ms: int, *, whole: bool = True) -> State:
         """What the window knew at that moment. Not `whole`: without the readings of the minutes before, which take long
@@ -188,9 +188,9 @@ class RecordingTimeline:
         first = self._count(self._frame_number(at_ms))
         chunks: list[_Chunk] = []
         if whole:
-            found = self._minutes_before(at_ms, may_read=True)
-            assert found is not None, "it was allowed to read"
-            first, chunks = found
+            result = self._minutes_before(at_ms, may_read=True)
+            assert result is not None, "it was allowed to read"
+            first, chunks = result
             points = [entry for chunk in chunks for entry in chunk.points if entry.at_ms <= at_ms]
             latest = [*points, *(entry for entry in latest if not isinstance(entry.record, BenchPoint))]
             latest.sort(key=_at)
@@ -208,8 +208,8 @@ class RecordingTimeline:
 
     def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:
         metrics, gap_s = _KINDS[key[1]]
-        found = [rows[key] for rows in parts if key in rows]
-        readings = Readings.joined(found).until(at_ms) if found else Readings.none(len(metrics))
+        result = [rows[key] for rows in parts if key in rows]
+        readings = Readings.joined(result).until(at_ms) if result else Readings.none(len(metrics))
         before = self._overview.before(key, first)
         return RecordedHistory(metrics, readings, before, self.unix_s(at_ms), gap_s, self._serial << SERIAL_BITS)
 
@@ -223,7 +223,7 @@ class RecordingTimeline:
 
     def _latest(self, at_ms: int) -> list[Entry]:
         """The last reading of each kind of each device, unless it has said nothing for long."""
-        found: dict[tuple[type, str], Entry] = {}
+        result: dict[tuple[type, str], Entry] = {}
         silent = set(self._devices_at(at_ms))
         number = self._frame_number(at_ms)
         for frame in reversed(self._frames[max(number + 1 - CHUNK_FRAMES, 0) : number + 1]):
@@ -232,9 +232,9 @@ class RecordingTimeline:
             for entry in reversed(self.recording.readings(frame)):
                 record = entry.record
                 if entry.at_ms <= at_ms and isinstance(record, Reading):
-                    found.setdefault((type(record), record.device), entry)
+                    result.setdefault((type(record), record.device), entry)
                     silent.discard(record.device)
-        return sorted(found.values(), key=_at)
+        return sorted(result.values(), key=_at)
 
     def _devices_at(self, at_ms: int) -> list[str]:
         lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=_at)]]

@@ -154,10 +154,12 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
     if rule.raise_at is not None:
         return Limits(rule.raise_at, rule.raise_at if rule.clear_at is None else rule.clear_at)
     memory = rule.metric == "memory_temperature_c"
-    told = None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
-    if told is None or told < _LEAST_THRESHOLD_C:
+    reported = (
+        None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
+    )
+    if reported is None or reported < _LEAST_THRESHOLD_C:
         return Limits(95.0, 90.0) if memory else Limits(85.0, 80.0)
-    return Limits(told - 3, told - 8)
+    return Limits(reported - 3, reported - 8)
 
 
 def complete(saved: Iterable[Rule]) -> tuple[Rule, ...]:

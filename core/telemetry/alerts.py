@@ -157,14 +157,14 @@ class Alerts:
     @property
     def active(self) -> tuple[Alert, ...]:
         """Active alerts with their latest values: alarms before notices, newest first."""
-        found = [
+        result = [
             watch.alert
             for device in self._devices.values()
             for watch in device.watches.values()
             if watch.alert is not None
         ]
         return tuple(
-            sorted(found, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
+            sorted(result, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
         )
 
     @property

@@ -107,7 +107,7 @@ def _memory(w: Writer) -> list[Row | None]:
         ),
         w.row("total", "memory_total_bytes", size, shared, core=True),
         w.row("bus width", "memory_bus_bits", in_unit("bit")),
-        w.row("bandwidth", "memory_gb_s", lambda found: f"{number(found)} GB/s", "By the datasheet; decimal GB/s."),
+        w.row("bandwidth", "memory_gb_s", lambda result: f"{number(result)} GB/s", "By the datasheet; decimal GB/s."),
     ]
 
 
@@ -149,7 +149,9 @@ def _errors(w: Writer) -> list[Row | None]:
 
 
 def _activity(w: Writer) -> list[Row | None]:
-    count = w.row("processes", "processes", lambda found: str(len(found)) if isinstance(found, tuple) else str(found))
+    count = w.row(
+        "processes", "processes", lambda result: str(len(result)) if isinstance(result, tuple) else str(result)
+    )
     return [
         w.row(
             "utilization", "utilization_percent", PERCENT, "Share of the last period in which something ran.", core=True
@@ -174,12 +176,12 @@ def _activity(w: Writer) -> list[Row | None]:
     ]
 
 
-def _reasons(found: object) -> str:
-    return (", ".join(found) or "nothing") if isinstance(found, tuple) else str(found)
+def _reasons(result: object) -> str:
+    return (", ".join(result) or "nothing") if isinstance(result, tuple) else str(result)
 
 
-def _is_held_down(found: object) -> bool:
-    return isinstance(found, tuple) and bool(held_down(found))
+def _is_held_down(result: object) -> bool:
+    return isinstance(result, tuple) and bool(held_down(result))
 
 
 def _heat(w: Writer) -> list[Row | None]:

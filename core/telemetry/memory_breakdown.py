@@ -149,12 +149,12 @@ class ContextEstimator:
 
     def see_sample(self, sample: DeviceSample, pid: int | None) -> None:
         """Take over a reading of the card; `pid` is the engine's."""
-        found, before = sample.processes, self._list
-        self._list = found
-        self._repeats |= found is not None and found is before
-        if found is None or found is before or (found == before and not self._repeats):
+        result, before = sample.processes, self._list
+        self._list = result
+        self._repeats |= result is not None and result is before
+        if result is None or result is before or (result == before and not self._repeats):
             return
-        self._listed = next((use.memory_bytes for use in found if use.pid == pid), None)
+        self._listed = next((use.memory_bytes for use in result if use.pid == pid), None)
 
     def see_allocator(self, sample: AllocatorSample) -> None:
         """Take over a reading of the engine's allocator on that card."""

@@ -67,5 +67,5 @@ BY_ID = {metric.id: metric for metric in METRICS}
 
 def value(sample: DeviceSample, metric: str) -> float:
     """The number of a sample, NaN where it is not known."""
-    found = getattr(sample, metric)
-    return float("nan") if found is None else float(found)
+    result = getattr(sample, metric)
+    return float("nan") if result is None else float(result)

@@ -131,28 +131,28 @@ class Sampler:
     @property
     def cards(self) -> tuple[Card, ...]:
         """The cards found, then those that were there and are not any more; none before NVML was asked."""
-        found = [reader.card for reader in self._readers or ()]
-        taken = {card.index for card in found}
-        return (*found, *(card for card in list(self._gone.values()) if card.index not in taken))
+        result = [reader.card for reader in self._readers or ()]
+        taken = {card.index for card in result}
+        return (*result, *(card for card in list(self._gone.values()) if card.index not in taken))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What cannot be watched at present, and why."""
-        found = [*self._cpu.facts.problems, *self._nvml.problems]
+        result = [*self._cpu.facts.problems, *self._nvml.problems]
         taken = set()
         for reader in self._readers or ():
             taken.add(reader.card.index)
             if reader.stuck:
                 inside = self._nvml.inside(reader.card)
                 words = "the driver does not answer for this card at present" + (f" ({inside})" if inside else "")
-                found.append(Problem(words, device=reader.card.nvml_id))
+                result.append(Problem(words, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
-            found.append(
+            result.append(
                 Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
             )
         if self._listing_is_late():
-            found.append(Problem("the NVIDIA driver was asked for its cards and has not answered yet", field="nvml"))
-        return tuple(found)
+            result.append(Problem("the NVIDIA driver was asked for its cards and has not answered yet", field="nvml"))
+        return tuple(result)
 
     def set_names(self, names: Mapping[str, str]) -> None:
         """UUID -> device id, as torch numbers them (`Catalog.names`); cards left out stay `nvml:N`. Any thread.
@@ -322,11 +322,11 @@ class Sampler:
         return since is not None and self._clock() - since >= self._patience_s
 
     def _tell_news(self) -> None:
-        found = (self.cards, self.problems)
-        if found != self._announced:
-            self._announced = found
+        result = (self.cards, self.problems)
+        if result != self._announced:
+            self._announced = result
             if self._on_cards is not None:
-                self._on_cards(*found)
+                self._on_cards(*result)
 
     def _put(self, event: Event) -> None:
         """Nothing comes after the stop, from whatever thread."""

@@ -98,9 +98,9 @@ def legend(topologies: Iterable[Topology]) -> list[tuple[str, str]]:
     """Code and meaning of those codes that occur, fastest first; last what marks a simulated link."""
     links = [link for topology in topologies for link in topology.links]
     used = {meaning_key(link.code) for link in links}
-    found = [(code, words) for code, words in MEANINGS.items() if code in used]
-    found += sorted((code, "not in nvidia-smi's list") for code in used - set(MEANINGS) if code is not None)
-    return [*found, (SIMULATED, "simulated")] if any(link.simulated for link in links) else found
+    result = [(code, words) for code, words in MEANINGS.items() if code in used]
+    result += sorted((code, "not in nvidia-smi's list") for code in used - set(MEANINGS) if code is not None)
+    return [*result, (SIMULATED, "simulated")] if any(link.simulated for link in links) else result
 
 
 def matrix(topologies: Sequence[Topology], devices: Sequence[str]) -> str:

@@ -106,9 +106,9 @@ class DevicesPanel(Panel):
     def show_verdicts(self, targets: tuple[str, ...]) -> None:
         """Say on every card what dropping `targets` there would do; empty: nothing is dragged any more."""
         self._dragged = targets
-        found = verdicts(self._state, targets, self._items) if targets else {}
+        result = verdicts(self._state, targets, self._items) if targets else {}
         for name, item in self._items.items():
-            item.set_verdict(found.get(name))
+            item.set_verdict(result.get(name))
 
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
@@ -236,15 +236,15 @@ class DevicesPanel(Panel):
 def families(state: State) -> dict[str, list[str]]:
     """Every device with its MIG instances, in the order on screen; an instance whose card is not listed stands for
     itself."""
-    found: dict[str, list[str]] = {
+    result: dict[str, list[str]] = {
         name: []
         for name, device in state.devices.items()
         if device.info.parent is None or device.info.parent not in state.devices
     }
     for name, device in state.devices.items():
-        if name not in found and device.info.parent is not None:
-            found.setdefault(device.info.parent, []).append(name)
-    return found
+        if name not in result and device.info.parent is not None:
+            result.setdefault(device.info.parent, []).append(name)
+    return result
 
 
 def _set_text(target: QLabel, text: str) -> None:

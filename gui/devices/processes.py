@@ -83,17 +83,18 @@ class ProcessesPanel(QWidget):
 
     def refresh(self) -> None:
         """Show the processes of the latest samples."""
-        found, notes = [], []
+        result, notes = [], []
         for device in self._state.devices.values():
             if device.sample is None or device.info.kind == "cpu" or device.info.simulated:
                 continue  # the CPU has all processes of the machine, a virtual GPU has none but the engine
-            found += [(device, use) for use in device.sample.processes or ()]
+            result += [(device, use) for use in device.sample.processes or ()]
             notes += self._note(device)
         header = self.table.horizontalHeader()
         column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
         self.model.set_sorted(column, order)
         rows = [
-            self._row(device, use) for device, use in self._sorted(found, column, order == Qt.SortOrder.DescendingOrder)
+            self._row(device, use)
+            for device, use in self._sorted(result, column, order == Qt.SortOrder.DescendingOrder)
         ]
         if column < 0 and notes:  # each device's note where its processes would be
             place = {name: at for at, name in enumerate(self._state.devices)}
@@ -104,7 +105,7 @@ class ProcessesPanel(QWidget):
         self.model.set_rows(rows)
         if kept is not None and self.table.selected_key is None:  # another order resets the table
             self.table.select_key(kept)
-        self.count = len(found)
+        self.count = len(result)
         watched = any(device.info.kind not in ("cpu", "virtual") for device in self._state.devices.values())
         self.nothing.setText(
             "No process uses a GPU now."
@@ -114,11 +115,13 @@ class ProcessesPanel(QWidget):
         self._stack.setCurrentWidget(self.table if rows else self.nothing)
 
     def _sorted(
-        self, found: list[tuple[Device, ProcessUse]], column: int, down: bool
+        self, result: list[tuple[Device, ProcessUse]], column: int, down: bool
     ) -> list[tuple[Device, ProcessUse]]:
         """By the clicked column, what is not known always last; else by device, largest first."""
         place = {name: at for at, name in enumerate(self._state.devices)}
-        by_default = sorted(found, key=lambda pair: (place[pair[0].info.id], -(pair[1].memory_bytes or 0), pair[1].pid))
+        by_default = sorted(
+            result, key=lambda pair: (place[pair[0].info.id], -(pair[1].memory_bytes or 0), pair[1].pid)
+        )
         if column < 0:
             return by_default
         if column == _DEVICE:
@@ -210,14 +213,14 @@ class _Model(RowsModel):
             self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        found = super().headerData(section, orientation, role)
+        result = super().headerData(section, orientation, role)
         if (
             role == Qt.ItemDataRole.DisplayRole
             and orientation == Qt.Orientation.Horizontal
             and section == self._sorted[0]
         ):
-            return f"{found} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
-        return found
+            return f"{result} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
+        return result
 
 
 class _Table(RowsTable):

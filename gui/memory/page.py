@@ -210,7 +210,7 @@ class MemoryPanel(QWidget):
             if allocator is None or allocator.reserved_bytes > allocator.allocated_bytes
             else "Nothing is cached there now."
         )
-        cards = any(one.info.usable and one.info.kind in ("cuda", "virtual") for one in self._state.devices.values())
+        cards = any(item.info.usable and item.info.kind in ("cuda", "virtual") for item in self._state.devices.values())
         no_recording = ready or (
             None if cards else "Only allocators of CUDA devices and virtual GPUs can record; there are none here."
         )

@@ -60,8 +60,8 @@ def children(device: Device, key: str, engine_pid: int | None) -> list[Child]:
     """The objects or processes of a part, largest first; what they do not account for is one more."""
     parts = device.parts
     if key == "workspace" and device.allocator is not None:
-        found = [Child(use.name, use.name, use.bytes, "") for use in device.allocator.objects]
-        return _with_rest(found, parts.workspace, "more objects", "only the largest are listed")
+        result = [Child(use.name, use.name, use.bytes, "") for use in device.allocator.objects]
+        return _with_rest(result, parts.workspace, "more objects", "only the largest are listed")
     if (
         key not in ("other_processes", "unsplit", "used")
         or device.sample is None
@@ -71,35 +71,35 @@ def children(device: Device, key: str, engine_pid: int | None) -> list[Child]:
         return []
     others = [use for use in device.sample.processes if use.pid != engine_pid]
     others.sort(key=lambda use: -(use.memory_bytes or 0))
-    found = [
+    result = [
         Child(str(use.pid), f"{use.name or 'process'} {use.pid}", use.memory_bytes, use.command or use.user or "")
         for use in others[:MOST_PROCESSES]
     ]
-    if not found:
+    if not result:
         return []
     return _with_rest(
-        found, parts.other_processes, "not attributed to a process", "the list of processes is read every few seconds"
+        result, parts.other_processes, "not attributed to a process", "the list of processes is read every few seconds"
     )
 
 
-def _with_rest(found: list[Child], whole: int | None, name: str, words: str) -> list[Child]:
-    rest = (whole or 0) - sum(child.bytes or 0 for child in found)
-    return [*found, Child("…", name, rest, words)] if found and rest > 0 else found
+def _with_rest(result: list[Child], whole: int | None, name: str, words: str) -> list[Child]:
+    rest = (whole or 0) - sum(child.bytes or 0 for child in result)
+    return [*result, Child("…", name, rest, words)] if result and rest > 0 else result
 
 
 def _shown(parts: MemoryParts, *, simulated: bool) -> list[tuple[str, int | None]]:
     """Parts and their bytes: also those that are 0 or not known, as far as they could be anything here."""
     if parts.workspace is None:
-        found: list[tuple[str, int | None]] = [("used", parts.other_processes)]
+        result: list[tuple[str, int | None]] = [("used", parts.other_processes)]
     else:
-        found = [(key, getattr(parts, key)) for key in ("workspace", "other_allocated", "cached")]
+        result = [(key, getattr(parts, key)) for key in ("workspace", "other_allocated", "cached")]
         if parts.context is None and not simulated:
-            found.append(("unsplit", parts.other_processes))
+            result.append(("unsplit", parts.other_processes))
         else:
-            found += [("context", parts.context), ("other_processes", parts.other_processes)]
+            result += [("context", parts.context), ("other_processes", parts.other_processes)]
     if parts.driver is not None:
-        found.append(("driver", parts.driver))
-    return [*found, ("free", parts.free)]
+        result.append(("driver", parts.driver))
+    return [*result, ("free", parts.free)]
 
 
 def _definition(device: Device, key: str) -> str:

@@ -52,17 +52,17 @@ class _Numbers(QWidget):
         """Show these texts; labels are kept and get new ones."""
         while len(self._rows) < len(rows):
             made = [label(words="dim" if column == 0 else "") for column in range(self._columns)]
-            for column, one in enumerate(made):
+            for column, item in enumerate(made):
                 side = Qt.AlignmentFlag.AlignLeft if column == 0 else Qt.AlignmentFlag.AlignRight
-                one.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-                self._grid.addWidget(one, len(self._rows), column)
+                item.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+                self._grid.addWidget(item, len(self._rows), column)
             self._rows.append(made)
         for number, labels in enumerate(self._rows):
-            for column, one in enumerate(labels):
-                one.setVisible(number < len(rows))
+            for column, item in enumerate(labels):
+                item.setVisible(number < len(rows))
                 if number < len(rows):
-                    one.setText(rows[number][column])
-                    one.setToolTip(tips[number])
+                    item.setText(rows[number][column])
+                    item.setToolTip(tips[number])
 
 
 class MemoryComparison(QWidget):

@@ -32,12 +32,12 @@ def limits(metric: str, devices: list[Device], value_text: Callable[[float], str
     if metric not in LIMITS:
         return []
     word, ask = LIMITS[metric]
-    found: dict[float, list[str]] = {}
+    result: dict[float, list[str]] = {}
     for device in devices:
         limit = ask(device)
         if limit:
-            found.setdefault(float(limit), []).append(device.info.id)
-    return [(limit, f"{word} {value_text(limit)}  {_names(names)}") for limit, names in found.items()]
+            result.setdefault(float(limit), []).append(device.info.id)
+    return [(limit, f"{word} {value_text(limit)}  {_names(names)}") for limit, names in result.items()]
 
 
 def _names(names: list[str]) -> str:

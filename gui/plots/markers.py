@@ -84,12 +84,12 @@ def place_labels(
         candidates = (
             [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
         )
-        found = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
-        if found is None:
-            found = _cut_short(line, width_px, rows, elide, occupied)
-        if found is not None and found.text:
-            placed.append(found)
-            occupied.append(found.rect)
+        result = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
+        if result is None:
+            result = _cut_short(line, width_px, rows, elide, occupied)
+        if result is not None and result.text:
+            placed.append(result)
+            occupied.append(result.rect)
     return placed[::-1]
 
 
@@ -185,27 +185,27 @@ class LinesItem(QGraphicsItem):
     def _place(self) -> None:
         """Guides stand in the lowest row from the left, the highest line first; markers where they are."""
         width, row_top = self._rect.width(), (self._rows - 1) * ROW_PX
-        found: list[PlacedLabel] = []
+        result: list[PlacedLabel] = []
         left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
         for guide in sorted(self._guides):
             room = right - left - KEY_PX - GAP_PX
             text = self._elide(guide.text, room)
             if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
-                found.append(
+                result.append(
                     PlacedLabel(
                         text, QRectF(left, row_top, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX)
                     )
                 )
-                left = found[-1].rect.right() + GUIDES_APART_PX
+                left = result[-1].rect.right() + GUIDES_APART_PX
         placed = place_labels(
             self._markers,
             width_px=width,
             rows=self._rows,
             text_width=self._metrics.horizontalAdvance,
             elide=self._elide,
-            taken=[label.rect for label in found],
+            taken=[label.rect for label in result],
         )
-        self.guide_labels, self.labels = self._raised(found), self._raised(placed)
+        self.guide_labels, self.labels = self._raised(result), self._raised(placed)
 
     def _raised(self, labels: Sequence[PlacedLabel]) -> list[PlacedLabel]:
         """From rows that are counted from the top of the lane to the view box's pixels."""

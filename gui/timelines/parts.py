@@ -164,8 +164,8 @@ class PartsPlot(TimelinePlot):
         return self._scale.fit(highest_shown)
 
     def _guides(self) -> list[tuple[float, str, str]]:
-        found = limits(FIRST, [] if self._device is None else [self._device], self._value_text)
-        return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
+        result = limits(FIRST, [] if self._device is None else [self._device], self._value_text)
+        return [(limit, words, self._theme.dim) for limit, words in result if limit <= self._scale.top]
 
     def _forget_drawn(self) -> None:
         self._taken = _Drawn()

@@ -149,7 +149,7 @@ class PlotSlot(QWidget):
         """Throughput, the metrics that some device tells, then what only some people look for."""
         devices = self._state.devices.values()
 
-        def told(metrics: tuple[Metric, ...]) -> list[Metric]:
+        def reported(metrics: tuple[Metric, ...]) -> list[Metric]:
             return [
                 metric
                 for metric in metrics
@@ -159,10 +159,10 @@ class PlotSlot(QWidget):
         self.menu.clear()
         self._add(self.menu, THROUGHPUT_CHOICE, THROUGHPUT.label)
         self.menu.addSeparator()
-        for metric in told(METRICS):
+        for metric in reported(METRICS):
             self._add(self.menu, metric.id, metric.label)
         self.menu.addSeparator()
-        inside = told((*PART_METRICS, *ALLOCATOR_METRICS))
+        inside = reported((*PART_METRICS, *ALLOCATOR_METRICS))
         if inside:
             self.menu.addMenu(self._inside)
         self._inside.clear()

@@ -83,11 +83,11 @@ def groups_below(
     devices: Sequence[str], pairs: Pairs, simulated: Iterable[str] = ()
 ) -> dict[int | str, list[list[str]]]:
     """NUMA node (or `unknown`, `simulated`) -> its devices, those below one PCIe switch together."""
-    found: dict[int | str, list[list[str]]] = {}
+    result: dict[int | str, list[list[str]]] = {}
     invented = set(simulated)
     for device in devices:
         node = pairs.numa_node(device)
-        below = found.setdefault(SIMULATED if device in invented else UNKNOWN if node is None else node, [])
+        below = result.setdefault(SIMULATED if device in invented else UNKNOWN if node is None else node, [])
         mate = next((group for group in below if any(_one_switch(pairs.link(device, other)) for other in group)), None)
         if mate is None:
             below.append([device])
@@ -95,7 +95,7 @@ def groups_below(
             mate.append(device)
     return dict(
         sorted(
-            found.items(), key=lambda entry: (isinstance(entry[0], str), entry[0] == SIMULATED, str(entry[0]).zfill(4))
+            result.items(), key=lambda entry: (isinstance(entry[0], str), entry[0] == SIMULATED, str(entry[0]).zfill(4))
         )
     )
 

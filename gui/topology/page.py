@@ -142,9 +142,9 @@ class TopologyPanel(QWidget):
         self.model.colours = {name: device_colour(device.colour, self._theme) for name, device in devices.items()}
         self.picture.set_topology(devices, self._pairs)
         self._fill_matrix()
-        found = legend(self._state.topologies.values())
+        result = legend(self._state.topologies.values())
         self.legend.setText(
-            "     ".join(f"{code}  {words}".replace(" ", "\N{NO-BREAK SPACE}") for code, words in found)
+            "     ".join(f"{code}  {words}".replace(" ", "\N{NO-BREAK SPACE}") for code, words in result)
         )
 
     def _new_columns(self, devices: dict[str, Device]) -> None:
@@ -194,10 +194,10 @@ class TopologyPanel(QWidget):
         return Cell(text, self._theme.dim if text == MISSING else "", words)
 
     def _why_no_affinity(self, device: str) -> str:
-        found = self._state.devices.get(device)
-        if found is None or found.info.simulated:
+        result = self._state.devices.get(device)
+        if result is None or result.info.simulated:
             return "not modelled for virtual GPUs"
-        missing = found.details.missing if found.details is not None else {}
+        missing = result.details.missing if result.details is not None else {}
         return missing.get("numa_node") or missing.get("cpus") or "not reported by the driver"
 
     def _explain(self, names: list[str]) -> None:

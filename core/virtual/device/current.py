@@ -126,4 +126,4 @@ def _insert(mode: Any) -> None:
 
 
 def _remove(mode: Any) -> None:
-    _push([one for one in _popped() if one is not mode])
+    _push([item for item in _popped() if item is not mode])

@@ -24,16 +24,16 @@ _OUTSIDE = ("devexplorer.core.commands", "devexplorer.core.engine", "threading")
 
 def current_stack() -> Stack:
     """The stack of the calling thread, trimmed as the module's docstring says."""
-    found: list[Frame] = []
+    result: list[Frame] = []
     frame = sys._getframe(1)
-    while frame is not None and len(found) < MOST_FRAMES:
+    while frame is not None and len(result) < MOST_FRAMES:
         module = frame.f_globals.get("__name__") or ""
         if _within(module, _OUTSIDE):
             break
         if not _within(module, _SKIPPED) or (_within(module, _KEPT) and not _within(module, _SKIPPED_AFTER_ALL)):
-            found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            result.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
-    return tuple(found)
+    return tuple(result)
 
 
 def _within(module: str, packages: tuple[str, ...]) -> bool:

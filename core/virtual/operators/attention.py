@@ -64,9 +64,9 @@ def attention(
 def _fits_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool) -> bool:
     tensors = [query, key, value] if mask is None else [query, key, value, mask]
     multiple = FUSED_DTYPES.get(query.dtype)
-    if multiple is None or any(one.device.type != KIND or one.device != query.device for one in tensors):
+    if multiple is None or any(item.device.type != KIND or item.device != query.device for item in tensors):
         return False
-    if any(one.dim() != 4 or one.dtype != query.dtype for one in (query, key, value)):
+    if any(item.dim() != 4 or item.dtype != query.dtype for item in (query, key, value)):
         return False
     if mask is not None and mask.dtype != query.dtype:
         return False
@@ -138,7 +138,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and bias; the weights are computed again, as the kernels do it."""
     bias = attn_bias if grad_input_mask[3] else None
-    grads = [_laid_out(one.shape, one) for one in (query, key, value)]
+    grads = [_laid_out(item.shape, item) for item in (query, key, value)]
     if query.is_meta:
         return (*grads, None if bias is None else torch.empty_like(bias))
     heads, groups = query.shape[1], key.shape[1]

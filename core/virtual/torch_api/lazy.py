@@ -51,16 +51,16 @@ def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
     """`Module._apply` of a lazy module: what waits stays the same object, as `Module.to` cannot exchange such
     tensors."""
     held = {
-        id(one): one for one in (*module._parameters.values(), *module._buffers.values()) if isinstance(one, _Mixin)
+        id(item): item for item in (*module._parameters.values(), *module._buffers.values()) if isinstance(item, _Mixin)
     }
-    moved = {key: function(one) for key, one in held.items()}
-    if not any(isinstance(one, _LazyVirtual) for one in (*held.values(), *moved.values())):
+    moved = {key: function(item) for key, item in held.items()}
+    if not any(isinstance(item, _LazyVirtual) for item in (*held.values(), *moved.values())):
         return super(LazyModuleMixin, module)._apply(function, recurse)
-    for key, one in held.items():
-        _swap_into(one, moved[key])
+    for key, item in held.items():
+        _swap_into(item, moved[key])
     before = module._parameters, module._buffers
     module._parameters, module._buffers = (
-        {name: one for name, one in held_by.items() if id(one) not in held} for held_by in before
+        {name: item for name, item in held_by.items() if id(item) not in held} for held_by in before
     )
     try:
         return super(LazyModuleMixin, module)._apply(function, recurse)
@@ -165,12 +165,12 @@ def move_lazily(model: nn.Module, device: torch.device | str, dtype: torch.dtype
 
     for part in model.modules():
         held: list[torch.Tensor | None] = [*part._parameters.values(), *part._buffers.values()]
-        waiting = {id(one): one for one in held if isinstance(one, (UninitializedParameter, UninitializedBuffer))}
+        waiting = {id(item): item for item in held if isinstance(item, (UninitializedParameter, UninitializedBuffer))}
         if not waiting:
             part._apply(moved, recurse=False)
             continue
-        for one in waiting.values():
-            move_uninitialised(one, device, dtype)
+        for item in waiting.values():
+            move_uninitialised(item, device, dtype)
         for key, buffer in part._buffers.items():
             if buffer is not None and id(buffer) not in waiting:
                 part._buffers[key] = moved(buffer)

@@ -38,7 +38,7 @@ def register() -> None:
 def _either(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     def function(first: Any, *others: Any) -> Any:
         tensors = [first] if isinstance(first, torch.Tensor) else first
-        return (ours if any(isinstance(one, VirtualTensor) for one in tensors) else original)(first, *others)
+        return (ours if any(isinstance(item, VirtualTensor) for item in tensors) else original)(first, *others)
 
     return function
 
@@ -50,7 +50,7 @@ def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
     def construct(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         options = inspect.signature(original).bind(self, module, *args, **kwargs).arguments
         for name in ("find_unused_parameters", "static_graph"):
-            if options.get(name) and any(isinstance(one, VirtualTensor) for one in module.parameters()):
+            if options.get(name) and any(isinstance(item, VirtualTensor) for item in module.parameters()):
                 raise RuntimeError(
                     f"DistributedDataParallel({name}=True) copies through pinned memory, which virtual GPUs do not"
                     f" have; leave {name} out, or keep the model on the CPU"
@@ -76,8 +76,8 @@ def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tenso
 
 
 def _broadcast_out(tensor: torch.Tensor, out: Tensors) -> Tensors:
-    for one in out:
-        one.copy_(tensor)
+    for item in out:
+        item.copy_(tensor)
     return out
 
 
@@ -97,8 +97,8 @@ def _scatter(
 
 
 def _scatter_out(tensor: torch.Tensor, out: Tensors, dim: int, streams: Any = None) -> Tensors:
-    for piece, one in zip(_segment_count(tensor, [one.size(dim) for one in out], len(out), dim), out, strict=True):
-        one.copy_(piece)
+    for piece, item in zip(_segment_count(tensor, [item.size(dim) for item in out], len(out), dim), out, strict=True):
+        item.copy_(piece)
     return out
 
 
