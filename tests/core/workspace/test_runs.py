@@ -92,7 +92,7 @@ def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, mo
 
     workspace = Workspace(place.fleet, wall=wall)
     workspace.build(BuildModel(recipe="mlp", device="vgpu:1"))
-    for backend in place.fleet._backends:
+    for backend in place.fleet.backends:
         monkeypatch.setattr(backend, "synchronize", lambda device: events.append(device))
     events.clear()
     workspace.forward(Forward(target="mlp"))

@@ -180,7 +180,7 @@ def test_tensors_that_shared_memory_and_do_not_any_more_are_named(place: Place) 
 
 def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    for backend in place.fleet._backends:
+    for backend in place.fleet.backends:
         monkeypatch.setattr(backend, "synchronize", lambda device: events.append(device))
 
     def wall() -> float:

@@ -330,7 +330,7 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     here = {name: device.info.name for name, device in driver.state.devices.items()}
     driver.app.stop_recording()
     assert session.recording is None
-    driver.until(lambda: session._tap._ending[0].closed, "the file has its end")
+    driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
     driver.open(path)
     driver.ready()
     driver.app.replaying.replay.seek(10**9)  # type: ignore[union-attr]
