@@ -225,7 +225,7 @@ class Monkey:
                 app.controller.cancel(job)
         elif state.objects:
             app.controller.send(Remove(names=tuple(state.objects)))
-        elif time.monotonic() - self._settling > 3.0 and not (app.session and app.session._pending):
+        elif time.monotonic() - self._settling > 3.0 and not (app.session and app.session._sent):
             self._settled()
             return
         waited = time.monotonic() - self._settling
