@@ -111,26 +111,27 @@ class Mover:
         rule = uniform(torch.device(device), wanted_dtype(targets, dtype))
         plan = Plan(rule, self._place_lazy, targets, second=True)
         self._check_fit(plan)
-        timing = self._start(plan)
         try:
+            timing = self._start(plan)
             self._copy_all(plan, progress, _always_new(self._copy))
             made = self._second_objects(plan, targets)
             self._synchronize(plan.sizes)
+            report = self._report(plan, targets, device, dtype, timing)
         except BaseException as error:
             for part in plan.parts:
                 part.forget()
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
-        return _with_cast_error(self._report(plan, targets, device, dtype, timing), plan), made
+        return _with_cast_error(report, plan), made
 
     def _carry_out(
         self, plan: Plan, targets: Sequence[MoveTarget], destination: str, dtype: str | None, progress: ProgressMonitor
     ) -> Result:
         self._check_fit(plan)
-        timing = self._start(plan)
         committed = 0
         try:
+            timing = self._start(plan)
             self._copy_all(plan, progress, self._copy)
             self._synchronize(plan.sizes)
             self._forget_weak_references(plan)
@@ -139,17 +140,19 @@ class Mover:
                 committed += 1
                 commit(part)
             self._renew_weak_references(plan)
+            report = self._report(plan, targets, destination, dtype, timing)  # reads clocks of devices, which can fail
         except BaseException as error:
-            for part in reversed(plan.parts[:committed]):
-                part.rollback()
+            stuck = _rolled_back(plan.parts[:committed])
             for part in plan.parts:
                 part.forget()
             self._renew_weak_references(plan)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
-            raise _failure(error, f"the move to {destination} failed", "everything is as it was before") from error
-        report = _with_cast_error(self._report(plan, targets, destination, dtype, timing), plan)
-        return Result(report, tuple(plan.origins()), lambda: self._put_back(plan))
+            state = "everything is as it was before"
+            if stuck:
+                state = f"{', '.join(stuck)} could not be put back; everything else is as it was before"
+            raise _failure(error, f"the move to {destination} failed", state) from error
+        return Result(_with_cast_error(report, plan), tuple(plan.origins()), lambda: self._put_back(plan))
 
     def _put_back(self, plan: Plan) -> None:
         self._forget_weak_references(plan)
@@ -240,6 +243,17 @@ class Mover:
             before=dict(sorted(plan.before.items())),
             after=dict(sorted(plan.after.items())),
         )
+
+
+def _rolled_back(parts: Sequence[Part]) -> list[str]:
+    """Restore the parts, newest first; returns the paths of those that refuse, for which the others must not stop."""
+    stuck = []
+    for part in reversed(parts):
+        try:
+            part.rollback()
+        except Exception:
+            stuck.append(part.path)
+    return stuck
 
 
 def _with_cast_error(report: MoveReport, plan: Plan) -> MoveReport:

@@ -16,8 +16,9 @@ from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
+from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.moves import MoveCancelled, Mover
-from devexplorer.core.workspace.parts import Part, plain_copy
+from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -219,6 +220,48 @@ def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
     assert place.snapshot("mlp").bytes_by_device.keys() == place.snapshot("x").bytes_by_device.keys() == {"vgpu:0"}
     place.workspace.undo()
     assert place.snapshot("mlp").bytes_by_device.keys() == place.snapshot("x").bytes_by_device.keys() == {"cpu"}
+
+
+def test_one_part_that_cannot_be_put_back_does_not_keep_the_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Forty()
+    rollback = ParameterPart.rollback
+
+    def refuse(part: ParameterPart) -> None:
+        if part.path == "layers.7.weight":
+            raise RuntimeError("no way back")
+        rollback(part)
+
+    def commit(part: Part) -> None:
+        part.commit()
+        if part.path == "layers.12.weight":
+            raise FaultError("forced")
+
+    monkeypatch.setattr(ParameterPart, "rollback", refuse)
+    target = MoveTarget("forty", "", model)
+    with pytest.raises(MoveFailed, match=r"forced; layers\.7\.weight could not be put back; everything else is as"):
+        Mover(place.fleet, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
+    moved = [name for name, tensor in tensors_of(model).items() if tensor.device.type != "cpu"]
+    assert moved == ["layers.7.weight"]
+
+
+@pytest.mark.parametrize("function", ["start", "stop"])
+def test_a_device_that_is_lost_at_either_end_of_a_move_changes_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    place.do(BuildModel(recipe="mlp"))
+    before = place.snapshot("mlp")
+
+    def lost(*given: object) -> None:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(Meter if function == "start" else Timing, function, lost)
+    with pytest.raises(MoveFailed, match="the device is lost; everything is as it was before"):
+        place.workspace.move(Move(targets=("mlp",), device="vgpu:0"))
+    assert place.snapshot("mlp") == before
+    with pytest.raises(MoveFailed, match="the device is lost; nothing was created"):
+        place.workspace.move(Move(targets=("mlp",), device="vgpu:0", copy=True))
 
 
 def test_what_does_not_fit_is_refused_before_anything_changes(place: Place) -> None:
