@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
     QLineEdit,
-    QMenu,
     QPushButton,
     QStackedLayout,
     QToolButton,
@@ -37,6 +36,7 @@ from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
 from devexplorer.gui.history.source import HistorySource
 from devexplorer.gui.history.table import HistoryTable
+from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.save_dialog import SaveDialog
@@ -99,7 +99,7 @@ class HistoryPanel(QWidget):
         self.export_button.setText("Export ▾")
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.export_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.export_menu = QMenu(self.export_button)
+        self.export_menu = ButtonMenu(self.export_button)
         self.export_button.setMenu(self.export_menu)
         self.names_action = QAction("With names of host and processes", self.export_menu)
         self.import_button = QPushButton("Import…")

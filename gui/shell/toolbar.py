@@ -11,11 +11,12 @@ from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QPushButton, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
+from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -120,7 +121,7 @@ class Toolbar(QFrame):
         button.setAccessibleName(text)
         if primary:
             button.setProperty("look", "primary")
-        menu = QMenu(button)
+        menu = ButtonMenu(button)
         menu.setToolTipsVisible(True)
         button.setMenu(menu)
         return button

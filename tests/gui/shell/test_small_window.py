@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
+from fakes.look_records import ENGINE
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QScrollArea, QWidget
 
 from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import JobProgress, JobStarted, ObjectChanged, UndoState
+from devexplorer.core.records.messages import EngineLost, JobProgress, JobStarted, ObjectChanged, UndoState
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.gui.shell.tab_table import TABS
 
@@ -157,6 +159,17 @@ def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWi
     menu.close()
     [command] = quiet.sent
     assert command.dtype == "float16"  # type: ignore[union-attr]
+
+
+def test_an_open_menu_of_the_toolbar_does_not_outlive_the_engine(quiet: QuietWindow) -> None:
+    """Disabled with its button it would take every key and click of the window."""
+    build = quiet.window.toolbar.build
+    quiet.tell(msgspec.structs.replace(ENGINE, recipes={"mlp": "three layers"}))
+    build.showMenu()
+    assert QApplication.activePopupWidget() is build.menu()
+    quiet.tell(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=1.0))
+    assert not build.isEnabled()
+    assert QApplication.activePopupWidget() is None
 
 
 def test_the_height_of_the_tabs_is_remembered(quiet: QuietWindow, tmp_path: Path) -> None:
