@@ -182,12 +182,12 @@ def _tensor_sentences(
         if old.rows[0].requires_grad:
             done = "cast" if report.kind == "cast" else "moved"
             sentences.append(
-                f"{name} requires a gradient, so the result is no leaf: its grad_fn is {new.rows[0].grad_fn}, and the"
-                f" original on {source} lives on in the graph, where its gradient will arrive. To train the {done}"
+                f"{name} requires a gradient, so the result is not a leaf tensor: its grad_fn is {new.rows[0].grad_fn},"
+                f" and the original on {source} lives on in the graph, where its gradient will arrive. To train the {done}"
                 f" values, {report.kind} first and call requires_grad_() then."
             )
             continue
-        rest = "nobody holds the old one any more" + ("" if separated else " and its memory is free")
+        rest = "nothing references the old tensor any more" + ("" if separated else " and its memory is free")
         rest = "it is kept for undo" if report.lossy else rest
         call = f"torch.{report.dtype}" if report.kind == "cast" else quoted(report.destination)
         sentences.append(

@@ -190,8 +190,8 @@ SPECS = (
     CommandSpec(
         record=msg.Redo,
         handler="commands.dispatch:redo",
-        title="doing again what was undone",
-        refused="Nothing was done again",
+        title="redoing what was undone",
+        refused="Nothing was redone",
     ),
     # devices
     CommandSpec(

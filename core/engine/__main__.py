@@ -61,7 +61,7 @@ class _Writer:
 
 
 def _frame(event: Event) -> bytes:
-    """An event that cannot be encoded is a mistake of ours: it is said, and the link lives on."""
+    """An event that cannot be encoded is a bug: it is logged, and the link stays open."""
     try:
         return frame(event)
     except (TypeError, ValueError, OverflowError) as error:

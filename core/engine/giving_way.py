@@ -57,7 +57,7 @@ class GivingWay:
         self.standing_back = False
 
     def forget(self) -> None:
-        """Another engine begins, as nice as anybody."""
+        """Start over for a new engine, which has the default priority."""
         self._late.clear()
         self.standing_back = False
 

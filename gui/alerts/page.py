@@ -172,7 +172,9 @@ class AlertsPanel(QWidget):
         self.dismiss_button.setVisible(any(alert.metric == NEW_ECC_ERRORS for alert in self._state.alerts.active))
         self.dismiss_button.setEnabled(can)
         self.dismiss_button.setToolTip(
-            tip("These errors are seen" if can else "Choose an alert about ECC errors; the others end by themselves.")
+            tip(
+                "Acknowledge these errors" if can else "Choose an alert about ECC errors; the others end by themselves."
+            )
         )
 
     def _dismiss(self) -> None:

@@ -44,7 +44,7 @@ class CardTexts(NamedTuple):
     alarm: str = ""
     """The alarm that fires on this device, the newest, and how many others do; empty: none."""
     held: str = ""
-    """What holds its clocks down against one's wish (`power cap`); empty when nothing does, or it is not known."""
+    """What throttles its clocks (`power cap`); empty when nothing does, or it is not known."""
 
 
 def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> CardTexts:

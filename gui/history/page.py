@@ -127,9 +127,7 @@ class HistoryPanel(QWidget):
             self.export_menu.addAction(words, functools.partial(self._ask_where, kind))
         self.export_menu.addSeparator()
         self.names_action.setCheckable(True)
-        self.names_action.setToolTip(
-            "Off: a file for strangers says neither the name of this host nor what else ran here"
-        )
+        self.names_action.setToolTip("Off: leaves out the host name and other processes, for a file that you share")
         self.export_menu.addAction(self.names_action)
         self.export_menu.setToolTipsVisible(True)
 
@@ -231,9 +229,7 @@ class HistoryPanel(QWidget):
         if {run.id for run in self.table.chosen} != chosen:
             self.table.choose(chosen)
         filtered = self.wanted != Filter()
-        self.nothing.setText(
-            "No run is like that. Take words out of the filter, or choose all kinds." if filtered else ""
-        )
+        self.nothing.setText("No runs match. Shorten the filter, or choose all kinds." if filtered else "")
         self._stack.setCurrentWidget(self._listed if runs else self.nothing if filtered else self.empty)
         left = total - len(runs)
         self.more_button.setVisible(left > 0)

@@ -292,7 +292,7 @@ class MainWindow(QMainWindow):
             return
         self._mentioned = latest
         if latest.level == "error" and (self.state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
-            lines = latest.text.splitlines() or ["An error without words."]
+            lines = latest.text.splitlines() or ["Unknown error."]
             self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette
@@ -426,9 +426,7 @@ class MainWindow(QMainWindow):
         if files:
             event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
             event.accept()
-            QTimer.singleShot(
-                0, self, lambda: self.opening.open(files)
-            )  # who drags has to hear that it was taken, before a dialog opens
+            QTimer.singleShot(0, self, lambda: self.opening.open(files))  # accept the drop before a modal dialog opens
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

@@ -90,7 +90,7 @@ class CommandPalette(QDialog):
         self.list.setAccessibleName("Commands")
         self.list.setItemDelegate(_TwoColumns(self.list))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.nothing = label("No command has these words. Fewer letters find more.", words="dim")
+        self.nothing = label("No matching actions. Try fewer letters.", words="dim")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())

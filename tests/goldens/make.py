@@ -31,7 +31,7 @@ from unittest.mock import patch
 import msgspec
 import torch
 from fakes.nvml import FakeCard, FakeNvml
-from fakes.scripts import HostInfo as ScriptedSession
+from fakes.scripts import Here as ScriptedSession
 
 from devexplorer.core.benchmark import conditions
 from devexplorer.core.benchmark.conditions import HostInfo

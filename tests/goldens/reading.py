@@ -355,7 +355,8 @@ Keys = dict[str, Any]
 def keys(value: object) -> Keys:
     """The keys of a document, at every depth; all entries of a list together."""
     if isinstance(value, dict):
-        return {key: keys(below) for key, below in value.items()}
+        # which readings have a reason for their absence depends on the moment, so those keys are no part of the format
+        return {key: {} if key == "unavailable" else keys(below) for key, below in value.items()}
     merged: Keys = {}
     for entry in value if isinstance(value, list) else ():
         _merge(merged, keys(entry))

@@ -58,7 +58,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
     meaning = "Copies between and within devices: how fast, how soon, and whether the data arrives right"
     columns = ("from", "to", ">size", "host memory", ">GB/s median", ">p20", ">p80", ">one copy", "verified", "")
     across = "bytes of a copy"
-    wrong_values = "other bytes arrived"
+    wrong_values = "the data that arrived differs"
     options = (
         ALL_DEVICES,
         Option("--seconds", "how long to measure each copy (default 0.2)", "S"),
@@ -74,7 +74,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         named = named_devices(arguments, default=())
         default = BandwidthSpec(sources=(), destinations=())
         if arguments.pinned and arguments.pageable:
-            findings.add("--pinned and --pageable each leave the other out; leave both away to measure both")
+            findings.add("--pinned and --pageable exclude each other; omit both to measure both")
         pinned = (*([True] if arguments.pinned else []), *([False] if arguments.pageable else []))
         sizes = default.sizes
         if arguments.bytes is not None:
@@ -139,7 +139,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
             (
                 row.source, row.destination, bytes_text(row.bytes, 0), memory_text(row), *spread_texts(row.gb_per_s),
                 seconds_text(row.seconds.median if row.seconds is not None else None),
-                MISSING if row.verified is None else "yes" if row.verified else "no: other bytes arrived",
+                MISSING if row.verified is None else "yes" if row.verified else "no: the data differs",
                 row.reason or joined("both ways" if row.both_ways else "", simulated=row.simulated),
             )
             for row in result.rows

@@ -19,7 +19,7 @@ from devexplorer.core.records.doctor import NoGradient
 
 MOST_NAMED = 3
 _SILENT = ("frozen", "updated")
-"""Reasons that are nothing to speak of."""
+"""Reasons not worth reporting."""
 _WITHOUT_LINE = {
     "unused": (
         "No operation of this forward uses {which}: {which_short} {them} no gradient.",
