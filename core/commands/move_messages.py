@@ -183,8 +183,8 @@ def _tensor_sentences(
             done = "cast" if report.kind == "cast" else "moved"
             sentences.append(
                 f"{name} requires a gradient, so the result is not a leaf tensor: its grad_fn is {new.rows[0].grad_fn},"
-                f" and the original on {source} lives on in the graph, where its gradient will arrive. To train the {done}"
-                f" values, {report.kind} first and call requires_grad_() then."
+                f" and the original on {source} stays in the graph, where its gradient will arrive. To train the"
+                f" {done} values, {report.kind} first and call requires_grad_() then."
             )
             continue
         rest = "nothing references the old tensor any more" + ("" if separated else " and its memory is free")

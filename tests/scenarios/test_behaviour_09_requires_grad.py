@@ -1,4 +1,4 @@
-"""Behaviour 09: a tensor that requires grad is moved: the result is no leaf, its grad_fn is shown; moving first and
+"""Behaviour 09: a tensor that requires grad is moved: the result is not a leaf tensor, its grad_fn is shown; moving first and
 wrapping after."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def moved(place: Place, name: str, *, requires_grad: bool) -> bool:
     answer = place.answer(command)
     assert not answer.failed
     if requires_grad:
-        assert f"the result is no leaf: its grad_fn is {place.snapshot(name).rows[0].grad_fn}" in answer.words
+        assert f"the result is not a leaf tensor: its grad_fn is {place.snapshot(name).rows[0].grad_fn}" in answer.words
         assert "move first and call requires_grad_() then" in answer.words
     else:
         assert "no leaf" not in answer.words
@@ -80,5 +80,5 @@ def test_the_result_cannot_be_frozen_and_the_reason_is_given(place: Place) -> No
 def test_a_cast_on_one_device_does_the_same(place: Place) -> None:
     place.do(NewTensor(name="x", fill="rand", shape=(3,), device=place.first, requires_grad=True))
     answer = place.answer(Move(targets=("x",), device=place.first, dtype="float64"))
-    assert "the result is no leaf" in answer.words
+    assert "the result is not a leaf tensor" in answer.words
     assert place.snapshot("x").rows[0].is_leaf is False

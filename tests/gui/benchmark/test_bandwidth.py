@@ -81,7 +81,7 @@ def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, s
         1,
         BandwidthResult(run=1, spec=SPEC, rows=ROWS, stopped=False, simulated=False, seconds=1.0, verified=False),
     )
-    assert state_cell(state.runs[1], DARK).text == "✕ values are wrong: other bytes arrived"
+    assert state_cell(state.runs[1], DARK).text == "✕ values are wrong: the data that arrived differs"
 
 
 def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:
@@ -128,7 +128,7 @@ def test_every_pair_of_the_chosen_devices_is_asked_for(qtbot: QtBot, panel: Benc
         ("sizes_edit", "much", "is not a number of bytes"),
         ("sizes_edit", "1M:1K", "has nothing in it"),
         ("sizes_edit", "20G", "copies of 20.00 GiB need 40.00 GiB on cuda:0, and 23.00 GiB are free; take less"),
-        ("seconds_edit", "-1", "are no duration"),
+        ("seconds_edit", "-1", "is not a duration"),
     ],
 )
 def test_bad_input_is_answered_in_one_line_and_nothing_is_sent(
