@@ -1,4 +1,5 @@
-"""Behaviour 09: a tensor that requires grad is moved: the result is not a leaf tensor, its grad_fn is shown; moving first and
+"""Behaviour 09: a tensor that requires grad is moved: the result is not a leaf tensor and its grad_fn is shown; moving
+first and
 wrapping after."""
 
 from __future__ import annotations
