@@ -27,8 +27,8 @@ with suppress(ImportError):  # not needed where only tests/gpu runs
     hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy we are
     hypothesis.settings.load_profile("untimed")
 
-LARGE_BYTES = 1_000_000_000
-"""A process of tests that holds more has garbage to collect."""
+LARGE_BYTES = 400_000_000
+"""A process of tests that has grown by more may have garbage to collect."""
 GRACE_SECONDS = 2.0
 """For threads and processes that are ending already."""
 
@@ -45,9 +45,14 @@ class _Warnings(logging.Handler):
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
     """After a test with a large model: its cycles are collected now, or the next one's model comes on top of it."""
-    if psutil.Process().memory_info().rss > LARGE_BYTES:
+    if psutil.Process().memory_info().rss > _held[-1] + LARGE_BYTES:
         gc.unfreeze()
         gc.collect()
+        _held[:] = [psutil.Process().memory_info().rss]
+
+
+_held = [0]
+"""What this process of tests had in memory when everything was collected."""
 
 
 def _settle(left: object) -> object:
