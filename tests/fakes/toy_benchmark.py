@@ -1,5 +1,5 @@
-"""A benchmark that is no part of the product: counting. Its records, its runner, its kind and its page, as a new kind
-would have them.
+"""A benchmark that is no part of the product: counting. Its records, its runner, its kind, as a new kind would
+have them; its page is in `toy_benchmark_page`.
 
 The link decodes the union of `core.records.benchmark`, to which a new kind adds its records. A toy cannot be
 added to it while the program runs, so `register` hands events over as they are.
@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from PySide6.QtWidgets import QLabel
 
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, exact, figure
@@ -22,12 +21,7 @@ from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_sp
 from devexplorer.core.benchmark.kinds.kind import DEVICE, BenchmarkKind, Option, RunInputs, named_devices
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.engine import local
-from devexplorer.core.records.benchmark import BaseResult, BenchPoint, BenchSpec, Conditions
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.core.records.benchmark import BaseResult, BenchPoint, Conditions
 
 
 class ToySpec(msgspec.Struct, frozen=True, kw_only=True, tag="toy"):
@@ -108,32 +102,6 @@ class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
 
     def read(self, entries: Sequence[Any]) -> ToyResult:
         return read_result(entries, ToyResult, spec=read_spec(entries[0], ToySpec))
-
-
-class ToyPage(BenchPage):
-    kind, title = "toy", "Toy"
-    nothing = "Nothing was counted in this session."
-
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float]) -> None:
-        super().__init__(state, theme, clock)
-        self.devices = DeviceChoice(state)
-        self.add_field("on", self.devices)
-        self.answer = QLabel()
-        self.set_results(self.answer)
-        self.check()
-
-    def specs(self) -> tuple[BenchSpec, ...]:
-        return tuple(ToySpec(device=name) for name in self.devices.chosen)  # type: ignore[misc]
-
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
-        return "counts to three"
-
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
-        return "Count"
-
-    def show_runs(self, runs: list[Run]) -> None:
-        result = runs[0].result
-        self.answer.setText(f"{result.iterations} rounds" if result is not None else "counting")
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.host import hosted
-from fakes.toy_benchmark import ToyPage, register
+from fakes.toy_benchmark import register
+from fakes.toy_benchmark_page import ToyPage
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
