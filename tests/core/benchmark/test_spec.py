@@ -78,7 +78,7 @@ def spec(**given: object) -> MatmulSpec:
     [
         (CPU, {"m": 0}, "every side is from 1"),
         (CPU, {"iterations": 0}, "0 iterations cannot be measured; at least 1"),
-        (CPU, {"seconds": 0.0}, "no duration"),
+        (CPU, {"seconds": 0.0}, "not a duration"),
         (CPU, {"batch": 0}, "a batch of 0"),
         (CPU, {"mode": "brust"}, "there is live, burst, sustained"),
         (CPU, {"block_seconds": 0.0}, "from 0.001 to 60"),
