@@ -33,7 +33,7 @@ def check_ended(run: Json) -> None:
 
 
 def test_pinned_only_and_pageable_only_exclude_each_other(refusal: Refusal) -> None:
-    assert "leave both away to measure both" in refusal("bench", "bandwidth", "--pinned", "--pageable")
+    assert "omit both to measure both" in refusal("bench", "bandwidth", "--pinned", "--pageable")
 
 
 def test_bandwidth_between_the_cpu_and_virtual_gpus(document: Document) -> None:
