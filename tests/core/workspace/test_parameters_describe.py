@@ -84,7 +84,7 @@ def test_what_has_no_values_is_refused_with_the_reason(place: Place) -> None:
     ):
         with pytest.raises(BadInput, match=reason):
             place.do(Describe(target=target))
-    with pytest.raises(BadInput, match="take 1 to"):
+    with pytest.raises(BadInput, match="choose 1 to"):
         place.do(Describe(target="few", bins=0))
 
 

@@ -306,7 +306,7 @@ def test_return_filters_at_once_and_a_kind_can_be_chosen(qtbot: QtBot) -> None:
     qtbot.keyClicks(panel.filter, "nobody")
     qtbot.keyClick(panel.filter, Qt.Key.Key_Return)
     assert panel.nothing.isVisible()
-    assert panel.nothing.text().startswith("No run is like that")
+    assert panel.nothing.text().startswith("No runs match")
     assert panel.filter.text() == "nobody"
     panel.filter.clear()
     panel.kind.setFocus()
