@@ -37,10 +37,10 @@ from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
-from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.inputs import parse_inputs, specs_for, tensors
 from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import RunFailed, failed_backward, run, total
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import backward_guard, meta_empty

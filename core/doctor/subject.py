@@ -11,9 +11,9 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.moving import copied
 from devexplorer.core.models.builders import Builder
-from devexplorer.core.models.input_spec import InputSpec, specs_text
 from devexplorer.core.models.inputs import UnknownInputs, specs_for, tensors
 from devexplorer.core.models.loading import error_text
+from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.virtual.backend import swapping
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
-from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.source import parse
 
 

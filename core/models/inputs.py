@@ -21,7 +21,7 @@ from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
-from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.walk import is_uninitialised, size_of
 

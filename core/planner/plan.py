@@ -14,8 +14,8 @@ from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virt
 from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.casts import model_dtype
-from devexplorer.core.models.input_spec import specs_text
 from devexplorer.core.models.inputs import parse_inputs
+from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, label, one_card
 from devexplorer.core.planner.helps import helps_for

@@ -27,10 +27,10 @@ from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models.casts import cast_of
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import clone_model, deep_copy
-from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.inputs import floating_dtype
 from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import first_tensor, run, total
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_irregular, size_of
 from devexplorer.core.partition.blocks import own_tensors
 from devexplorer.core.partition.crossings import DeviceCrossings

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.models.builders import NamedBuilder, builder_of
-from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.loading import error_text
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised, size_of
 from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from devexplorer.core.benchmark.documents import benchmark_document
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
+from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.benchmark.runner import STOPPED_EARLY
 from devexplorer.core.records.benchmark import (
     BandwidthResult,

@@ -11,7 +11,7 @@ from typing import Any, overload
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
 from devexplorer.core.base.formats import MISSING, number_text
-from devexplorer.core.benchmark.condition_rows import all_conditions
+from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, kind_of
 from devexplorer.core.benchmark.published import Published, best

@@ -14,9 +14,9 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, title
+from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.records.benchmark import Spread, StoredRun
 from devexplorer.core.telemetry.export import replacing
 

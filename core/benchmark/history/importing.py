@@ -16,10 +16,10 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.benchmark.documents import read_results
 from devexplorer.core.benchmark.history.export import SCHEMA
 from devexplorer.core.benchmark.history.filter import checked_tags, digest
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, result_type
+from devexplorer.core.benchmark.kinds.documents import read_results
 from devexplorer.core.records.benchmark import BenchResult, Conditions, Spread, StoredRun
 
 if TYPE_CHECKING:

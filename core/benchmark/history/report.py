@@ -14,9 +14,9 @@ from typing import Any
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import MISSING, count_text, number_text, seconds_text
-from devexplorer.core.benchmark.condition_rows import all_conditions, moment_text
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
+from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
 from devexplorer.core.benchmark.history.export import without_names, written_words
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.print import print_results
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all

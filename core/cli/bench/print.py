@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from devexplorer.core.base.formats import MISSING
-from devexplorer.core.benchmark.condition_rows import all_conditions
+from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.cli.bench.run import Finished
 from devexplorer.core.cli.terminal.output import table

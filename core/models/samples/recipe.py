@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.input_spec import InputSpec
+from devexplorer.core.models.samples.input_spec import InputSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.models.input_spec import InputSpec
 from devexplorer.core.models.samples import blocks, custom, sequence, vision
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.samples.library_types import type_of_transformers
 from devexplorer.core.models.samples.recipe import Recipe
 

@@ -7,8 +7,8 @@ import pytest
 from fakes.runs import around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, Cell, compare, refusal, speed_words
+from devexplorer.core.benchmark.history.condition_rows import all_conditions, condition_rows
 from devexplorer.core.benchmark.kinds import figures, title
 from devexplorer.core.benchmark.statistics import Verdict
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.benchmark import scaling
-from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.kinds import figures, kind_of
+from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.benchmark.matmul import Product
 from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
 from devexplorer.core.devices.backend import DeviceRegistry

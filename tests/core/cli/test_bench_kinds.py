@@ -8,8 +8,8 @@ import signal
 import pytest
 from fakes.command_line import NONE, T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.benchmark import documents
 from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.kinds import documents
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
 from devexplorer.core.records.messages import BenchEnded
