@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from devexplorer.core.models.casts import dtype_name
-
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
@@ -39,7 +37,7 @@ class InputSpec:
     def text(self) -> str:
         """The form that `--input` accepts."""
         shape = "x".join(map(str, self.shape)) or "scalar"
-        return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"
+        return shape if self.dtype is None else f"{shape}:{str(self.dtype).removeprefix('torch.')}"
 
     def with_batch(self, batch: int) -> InputSpec:
         """The same with another first dimension; a scalar has none."""
