@@ -335,9 +335,9 @@ class Hands:
     # --- doing
 
     def do(self, action: Action) -> None:
-        """Do it; what is not there any more is left alone."""
+        """Do it; what is gone, or out of reach because something else came in a repetition, is left alone."""
         widget = find(action.at) if action.at else self._app.window
-        if widget is not None and (widget.isVisible() or not action.at):
+        if widget is not None and (not action.at or (widget.isVisible() and _in_reach(widget))):
             how = {"with_" if key == "with" else key: value for key, value in action.how.items()}
             try:
                 getattr(self, f"_do_{action.do}")(widget, **how)
@@ -441,6 +441,12 @@ class Hands:
         if edit is not None:
             edit.setText(path)
         widget.accept()
+
+
+def _in_reach(widget: QWidget) -> bool:
+    """Whether no dialog stands before its window: a file dialog closed behind its own question is freed twice by Qt."""
+    window, modal = widget.window(), QApplication.activeModalWidget()
+    return modal is None or window is modal or window.windowType() == Qt.WindowType.Popup
 
 
 def _ends(action: QAction) -> bool:
