@@ -75,7 +75,7 @@ def _stand_back() -> None:
     another system.
 
     A larger value would starve the engine beside other programs. Where sessions are groups the window sees to it:
-    `engine.giving_way`.
+    `engine.priority`.
     """
     if hasattr(os, "nice"):
         os.nice(NICE)

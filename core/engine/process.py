@@ -24,6 +24,7 @@ from typing import BinaryIO
 
 from devexplorer.core.base.errors import BadInput, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
+from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
 from devexplorer.core.records.messages import Command, EngineLost, Event, Log
 
 GRACE_SECONDS = 0.7
@@ -56,6 +57,7 @@ class EngineProcess:
         self._ended = threading.Event()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._run, name="engine-watch", daemon=True)
+        self.priority = EnginePriority(self.set_group_nice, OtherPrograms(self.cpu_seconds))
 
     def start(self) -> None:
         """Start the process; returns at once."""
@@ -82,6 +84,19 @@ class EngineProcess:
         """End the process and its group at once; `EngineLost` follows."""
         if self._process is not None and not self._ended.is_set():
             _kill_group(self._process.pid)
+
+    def beat(self) -> None:
+        """Called at each beat of the window, on its thread: adapts the priority."""
+        self.priority.beat()
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the process and its ended children have used; 0 where the system does not tell."""
+        try:
+            line = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
+            ticks = line.rpartition(")")[2].split()[11:15]  # utime, stime, cutime, cstime of proc(5)
+            return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        except OSError:
+            return 0.0
 
     def set_group_nice(self, nice: int) -> bool:
         """Give the session of the process a nice value among all sessions; False where there are no such groups, or not

@@ -27,7 +27,6 @@ from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer
-from devexplorer.core.engine.giving_way import GivingWay
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
@@ -82,7 +81,7 @@ class EngineLike(Protocol):
     def kill(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
     def join(self, deadline_s: float) -> bool: ...  # noqa: D102
-    def set_group_nice(self, nice: int) -> bool: ...  # noqa: D102
+    def beat(self) -> None: ...  # noqa: D102
 
 
 class PollResult(NamedTuple):
@@ -163,7 +162,6 @@ class Session(EventHandlers):
         """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
         self._engine = self._make_engine(self._tee.put, virtual_spec, None)
-        self._giving_way = GivingWay(lambda nice: self._engine.set_group_nice(nice))
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
@@ -172,8 +170,8 @@ class Session(EventHandlers):
         self._engine.start()
 
     def beat(self) -> None:
-        """Called at each beat of the window: the engine gives way while it delays the window."""
-        self._giving_way.beat()
+        """Called at each beat of the window, which the engine must not delay."""
+        self._engine.beat()
 
     def send(self, command: Command) -> int:
         """Send a command to the engine; returns the request number that its events will carry."""
@@ -446,12 +444,12 @@ class Session(EventHandlers):
         return self._rebuilt
 
     def _is_rebuilt(self) -> bool:
-        """Whether the engine is complete: it has listed its devices, and the rebuild has ended."""
-        return self._devices_known and not self._rebuild_due and not self._rebuild.running
+        """Whether the engine is complete: it stays, it has listed its devices, and the rebuild has ended."""
+        stays = self._ended_because is None
+        return stays and self._devices_known and not self._rebuild_due and not self._rebuild.running
 
     def _new_engine(self) -> None:
         self._given_up = False
-        self._giving_way.forget()
         self._engine = self._make_engine(self._tee.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 

@@ -53,6 +53,5 @@ class EngineHere:
         """It has ended in `close`."""
         return True
 
-    def set_group_nice(self, nice: int) -> bool:
-        """It has no process of its own."""
-        return False
+    def beat(self) -> None:
+        """There is no process whose priority could change."""

@@ -116,8 +116,8 @@ class EngineHere:
     def join(self, deadline_s: float) -> bool:
         return True
 
-    def set_group_nice(self, nice: int) -> bool:
-        return False
+    def beat(self) -> None:
+        pass
 
 
 class Window:

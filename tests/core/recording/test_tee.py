@@ -117,8 +117,8 @@ class PlayedEngine:
     def join(self, deadline_s: float) -> bool:
         return True
 
-    def set_group_nice(self, nice: int) -> bool:
-        return False
+    def beat(self) -> None:
+        pass
 
 
 def played(clock: Callable[[], float]) -> tuple[Session, list[PlayedEngine]]:

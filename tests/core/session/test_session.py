@@ -67,8 +67,8 @@ class PlayedEngine:
     def join(self, deadline_s: float) -> bool:
         return True
 
-    def set_group_nice(self, nice: int) -> bool:
-        return False
+    def beat(self) -> None:
+        pass
 
 
 class Stage:
@@ -265,6 +265,17 @@ def test_another_list_of_visible_devices_takes_a_new_engine_and_is_explained(sta
     stage.engine.kill()
     stage.session.drain()
     assert stage.visible == [None, "1", "1"], "one that dies comes back with the same list"
+
+
+def test_the_explanation_waits_for_the_new_engine_although_the_old_one_still_says_something(stage: Stage) -> None:
+    stage.say(EngineDevices(devices=TWO))
+    kill, stage.engine.kill = stage.engine.kill, lambda: None  # type: ignore[method-assign]
+    stage.session.set_visible_devices("0")
+    assert not answers(stage.say(EngineDevices(devices=TWO))), "the old engine, whose end is not yet noticed"
+    kill()
+    stage.session.drain()
+    (answer,) = answers(stage.say(ready("0"), EngineDevices(devices=TWO[:1])))
+    assert answer.title == "CUDA_VISIBLE_DEVICES is 0"
 
 
 def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from fakes.nvml import FakeNvml
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.engine.giving_way import BACK, BEAT_S, FIRST_S, HELD_UP
+from devexplorer.core.engine.priority import BEAT_S, FIRST_S, HELD_UP, YIELDING, EnginePriority
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records.messages import Event
 from devexplorer.core.session.session import Session
@@ -44,10 +44,10 @@ class Window:
     def __init__(self, qapp: QApplication, folder: Path) -> None:
         self.engines: list[Told] = []
         self.now = 100.0
+        self.others = 0.9
+        """Share of the cores that other programs use."""
         self.app = App(qapp, SettingsFile(folder), history_file=folder / "history.sqlite3")
         self.session = Session(make_engine=self._make, nvml=Nvml(FakeNvml()))
-        way = self.session._giving_way
-        way._clock, way._cpu_clock = lambda: self.now, lambda: 0.0
         self.app.show()
         self.heartbeat = self.app.connect(self.session)
         self.heartbeat.stop()
@@ -55,6 +55,9 @@ class Window:
 
     def _make(self, put: Callable[[Event], None], *_: object) -> Told:
         self.engines.append(Told(put))
+        self.engines[-1].priority = EnginePriority(
+            lambda nice: self.engines[-1].set_group_nice(nice), lambda: self.others, lambda: self.now, lambda: 0.0
+        )
         return self.engines[-1]
 
     def until_running(self) -> None:
@@ -80,9 +83,15 @@ def test_the_engine_stands_back_when_the_windows_beats_are_late_and_goes_on_when
     window.beat(HELD_UP[0] - 1, after_s=0.1)
     assert window.engines[0].nice == []
     window.beat(1, after_s=0.1)
-    assert window.engines[0].nice == [BACK]
+    assert window.engines[0].nice == [YIELDING]
     window.beat(int(FIRST_S / BEAT_S) + 1)
-    assert window.engines[0].nice == [BACK, 0]
+    assert window.engines[0].nice == [YIELDING, 0]
+
+
+def test_the_engine_yields_while_no_other_program_needs_the_cores(window: Window) -> None:
+    window.others = 0.0
+    window.beat(int(1 / BEAT_S) + 2)
+    assert window.engines[0].nice == [YIELDING]
 
 
 def test_the_engine_that_came_after_another_is_the_one_that_is_told(window: Window) -> None:
@@ -92,7 +101,7 @@ def test_the_engine_that_came_after_another_is_the_one_that_is_told(window: Wind
         window.heartbeat.tick()
     window.until_running()
     window.beat(HELD_UP[0], after_s=0.1)
-    assert [engine.nice for engine in window.engines] == [[BACK], [BACK]]
+    assert [engine.nice for engine in window.engines] == [[YIELDING], [YIELDING]]
 
 
 def test_the_group_of_the_engines_process_has_the_nice_value_and_the_windows_own_has_not(window: Window) -> None:
@@ -102,7 +111,7 @@ def test_the_group_of_the_engines_process_has_the_nice_value_and_the_windows_own
     engine = window.engines[0]
     engine.obeys = False
     window.beat(1)
-    while not window.session._giving_way.standing_back:  # the kernel allows one change in a tenth of a second
+    while not window.engines[0].priority.yielding:  # the kernel allows one change in a tenth of a second
         window.beat(1, after_s=0.1)
-    assert Path(f"/proc/{engine.pid}/autogroup").read_text().split()[-1] == str(BACK)
+    assert Path(f"/proc/{engine.pid}/autogroup").read_text().split()[-1] == str(YIELDING)
     assert Path("/proc/self/autogroup").read_text() == own
