@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base.errors import DevExplorerError, out_of_host_memory
+from devexplorer.core.base.errors import Cancelled, DevExplorerError, out_of_host_memory
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
@@ -196,7 +196,7 @@ class Engine:
         if request in self._cancelled:
             self._cancelled.discard(request)
             self._waiting_runs.discard(request)
-            self._ended(request, ok=False)
+            self._failed(command, Cancelled("cancelled before it began"))
             return
         self.send(JobStarted(request=request, title=title_of(command), time_unix_s=self.clock(), command=command))
         try:

@@ -4,15 +4,16 @@ thread."""
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, LinkError
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.link import Joiner, over_the_link
-from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded
+from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded, Log
 
 
 class LocalEngine:
@@ -26,8 +27,12 @@ class LocalEngine:
 
     def _receive(self, event: Event) -> None:
         """Through the link's encoding, so that what could not cross it does not pass here either."""
-        for arrived in over_the_link(event, self._joiner):
-            self._events.put(arrived)
+        try:
+            for arrived in over_the_link(event, self._joiner):
+                self._events.put(arrived)
+        except (LinkError, TypeError, ValueError, OverflowError) as error:  # a bug; the job that said it goes on
+            text = f"{type(event).__name__} could not be sent: {error}"
+            self._events.put(Log(level="error", text=text, time_unix_s=time.time()))
 
     def __enter__(self) -> LocalEngine:
         self.engine.start()

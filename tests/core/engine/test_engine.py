@@ -384,7 +384,21 @@ def test_a_command_cancelled_before_its_turn_is_not_carried_out() -> None:
     finally:
         assert engine.close(WAIT_S)
     assert [(event.request, event.ok) for event in seen if isinstance(event, JobEnded)] == [(1, False), (2, True)]
+    (answer,) = of(Answer, seen)
+    assert isinstance(answer, Answer)
+    assert (answer.request, answer.cancelled) == (1, True)
     assert engine.workspace.names == ()
+
+
+def test_an_event_that_cannot_cross_the_link_is_an_error_line_and_the_jobs_go_on() -> None:
+    with LocalEngine() as local:
+        local.engine.send(AllocatorSample(device="cpu", time_unix_s=float("inf"), allocated_bytes=0, reserved_bytes=0))
+        events = local.run(BUILD)
+    (line,) = of(Log, events)
+    assert isinstance(line, Log)
+    assert line.level == "error"
+    assert line.text.startswith("AllocatorSample could not be sent: ")
+    assert of(ObjectChanged, events)
 
 
 def test_threads_are_set_and_announced(local: LocalEngine) -> None:
