@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from devexplorer.core.base.errors import BadInput, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
@@ -31,15 +31,26 @@ GRACE_SECONDS = 0.7
 """How long an engine that was asked to end may take before its group is killed."""
 
 
+class EngineLike(Protocol):
+    """What the window needs of an engine process."""
+
+    def start(self) -> None: ...  # noqa: D102 - see EngineProcess
+    def send(self, command: Command) -> None: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+    def join(self, deadline_s: float) -> bool: ...  # noqa: D102
+    def beat(self) -> None: ...  # noqa: D102
+
+
 class EngineProcess:
     """Starts at once on its own threads; `put` receives events from them (a `Mailbox.put`)."""
 
     def __init__(
         self,
         put: Callable[[Event], None],
-        *,
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
+        *,
         command: Sequence[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:

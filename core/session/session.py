@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer
-from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.laboratory import LaboratoryEvent
@@ -71,17 +71,6 @@ HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
 MOST_EVENTS = 400
 """Per beat: the window stays smooth whatever the engine says."""
-
-
-class EngineLike(Protocol):
-    """What the session needs of an engine process."""
-
-    def start(self) -> None: ...  # noqa: D102 - see EngineProcess
-    def send(self, command: Command) -> None: ...  # noqa: D102
-    def kill(self) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
-    def join(self, deadline_s: float) -> bool: ...  # noqa: D102
-    def beat(self) -> None: ...  # noqa: D102
 
 
 class PollResult(NamedTuple):
@@ -128,7 +117,7 @@ class Session(EventHandlers):
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
-        self._make_engine = make_engine or partial(_engine_process, clock)
+        self._make_engine = make_engine or partial(EngineProcess, clock=clock)
         self._mailbox = Mailbox()
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
@@ -140,7 +129,7 @@ class Session(EventHandlers):
         self._journal = Journal()
         self._sent: dict[int, _Sent] = {}
         """Commands that have not ended, by their numbers."""
-        self._rebuild = Rebuild(self._journal, self._send_again)
+        self._rebuild = Rebuild(self._journal, self._send_numbered)
         self._rebuild_due = False
         self._ended_because: str | None = None
         """Why the engine was ended on purpose."""
@@ -175,17 +164,11 @@ class Session(EventHandlers):
 
     def send(self, command: Command) -> int:
         """Send a command to the engine; returns the request number that its events will carry."""
-        self._requests += 1
-        numbered: Command = msgspec.structs.replace(command, request=self._requests)
         try:
-            self._engine.send(numbered)
+            return self._send_numbered(command)
         except BadInput as error:
-            self._mailbox.put(
-                Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock())
-            )
+            self.put(Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock()))
             return self._requests
-        self._sent[self._requests] = _Sent(numbered)
-        return self._requests
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -453,15 +436,9 @@ class Session(EventHandlers):
         self._engine = self._make_engine(self._tee.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 
-    def _send_again(self, command: Command) -> int:
+    def _send_numbered(self, command: Command) -> int:
         self._requests += 1
         numbered: Command = msgspec.structs.replace(command, request=self._requests)
         self._engine.send(numbered)
         self._sent[self._requests] = _Sent(numbered)
         return self._requests
-
-
-def _engine_process(
-    clock: Callable[[], float], put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None
-) -> EngineProcess:
-    return EngineProcess(put, virtual_spec=virtual_spec, visible_devices=visible_devices, clock=clock)
