@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ with suppress(ImportError):  # not needed where only tests/gpu runs
 
 LARGE_BYTES = 400_000_000
 """A process of tests that has grown by more may have garbage to collect."""
+SLOW_S = 0.1
+"""A full collection that takes longer looks at too much that stays."""
 GRACE_SECONDS = 2.0
 """For threads and processes that are ending already."""
 
@@ -42,17 +45,49 @@ class _Warnings(logging.Handler):
         self.lines.append(f"{record.name}: {record.getMessage()}")
 
 
+class _Garbage:
+    """Keeps full collections quick and memory small: what is imported and cached meanwhile (torch, transformers) is
+    moved where no collection looks, between two tests and never while a window lives."""
+
+    def __init__(self) -> None:
+        self._began = self._slowest_s = 0.0
+        self._held_bytes = 0
+        """What this process of tests had in memory when everything was collected."""
+        gc.callbacks.append(self._timed)
+
+    def _timed(self, phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        elif about["generation"] == 2:
+            self._slowest_s = max(self._slowest_s, time.perf_counter() - self._began)
+
+    def between_two_tests(self) -> None:
+        held = psutil.Process().memory_info().rss
+        large = held > self._held_bytes + LARGE_BYTES
+        if not large and self._slowest_s < SLOW_S:
+            return
+        if large:
+            gc.unfreeze()  # a model of the test before, or the next one comes on top of it
+        gc.collect()
+        if not _windows():
+            gc.freeze()
+        self._slowest_s = 0.0
+        if large:
+            self._held_bytes = psutil.Process().memory_info().rss
+
+
+_garbage = _Garbage()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
-    """After a test with a large model: its cycles are collected now, or the next one's model comes on top of it."""
-    if psutil.Process().memory_info().rss > _held[-1] + LARGE_BYTES:
-        gc.unfreeze()
-        gc.collect()
-        _held[:] = [psutil.Process().memory_info().rss]
+    """Collect and freeze where that is worth its time."""
+    _garbage.between_two_tests()
 
 
-_held = [0]
-"""What this process of tests had in memory when everything was collected."""
+def _windows() -> list[object]:
+    widgets = sys.modules.get("PySide6.QtWidgets")
+    return [] if widgets is None else widgets.QApplication.topLevelWidgets()
 
 
 def _settle(left: object) -> object:
