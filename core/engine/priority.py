@@ -81,7 +81,7 @@ class EnginePriority:
         self._last: tuple[float, float] | None = None
         self._late: deque[float] = deque(maxlen=max(HELD_UP[0], IN_VAIN[0]))
         """When the newest late beats were."""
-        self._look_at = -math.inf
+        self._look_at = clock() + LOOK_S
         self._yield_s = FIRST_S
         self._until = -CALM_S
         """When the engine goes on (infinite: when others need the cores); while it does: since when."""
