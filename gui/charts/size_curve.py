@@ -1,41 +1,37 @@
 """A rate over a size: curves with their spread and a readout at the pointer. Main thread.
 
-Small and drawn at once: a few hundred points that change when one is measured. Simulated curves are dashed and say so.
+Colour means device, so curves of one device differ in their marks and dashes. Simulated curves are dashed and say so.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import (
-    QColor,
-    QFontMetrics,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-    QResizeEvent,
-)
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
+from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
+from devexplorer.gui.plots.markers import Line
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
-LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 44, 24, 22, 20
-POINT_PX = 2.5
-MOST_MARKS, MOST_POINTS = 80, 1000
-"""Points that are marked one by one; points of a curve that is drawn as it is."""
+KEY_PX, LINE_PX, MARK_PX, GAP_PX, SPACE_PX = 20, 20, 6, 6, 16
+LEFT_PX, TICK_PX = 52, 18
+MOST_MARKS = 80
+"""Points that are marked one by one."""
 LOG_FROM = 1.4
-"""Sizes that grow by this factor and more from one to the next stand on a logarithmic axis."""
+"""Sizes that grow by this factor and more from one to the next are on a logarithmic axis."""
 GB_UNITS = (Unit("GB/s", 1.0), Unit("MB/s", 1e-3), Unit("kB/s", 1e-6))
-
+SIMULATED_DASHES = (4.0, 3.0)
+OVERTAKING_DASHES = (3.0, 3.0)
 
 Point = tuple[float, float, float, float]
 """x, median, p20, p80."""
@@ -54,10 +50,71 @@ class Series:
     """Points are dots, or `ring`, or `square`: curves of one device have one colour."""
     quiet: bool = False
     """A thin line without points: what the others are compared with."""
+    dashes: tuple[float, ...] = ()
+
+    def drawn_colour(self, theme: Theme) -> QColor:
+        """Of line, marks and name."""
+        return QColor(theme.dim if self.quiet else self.colour)
+
+    def pen(self, theme: Theme) -> QPen:
+        """Of the line: one pixel wide, whatever the scales of the axes."""
+        pen = QPen(self.drawn_colour(theme), 1)
+        pen.setCosmetic(True)
+        if dashes := self.dashes or (SIMULATED_DASHES if self.simulated else ()):
+            pen.setDashPattern(dashes)
+        return pen
+
+    def fill(self, theme: Theme) -> QColor:
+        """Of the marks."""
+        return QColor(theme.panel) if self.mark else QColor(self.colour)
+
+
+class Key(QWidget):
+    """What the curves are: the axes in words, then a piece of each curve with its mark and its name, as many as have
+    room."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme, self._head = theme, ""
+        self._series: list[Series] = []
+        self._with_word = False
+        self.setFixedHeight(KEY_PX)
+
+    def show_series(self, head: str, series: Sequence[Series], theme: Theme) -> None:
+        """Show these; the word "simulated" is said once where it is true of all of them."""
+        self._theme, self._series = theme, [item for item in series if item.points]
+        self._with_word = any(not item.simulated and not item.quiet for item in self._series)
+        self._head = head if self._with_word or not self._series else f"{head}  simulated"
+        self.update()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter, metrics = QPainter(self), QFontMetrics(font(Role.LABEL))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(self._theme.dim))
+        base, middle, x = metrics.ascent() + 3.0, self.height() / 2 - 0.5, float(LEFT_PX)
+        painter.drawText(QPointF(x, base), self._head)
+        x += metrics.horizontalAdvance(self._head) + SPACE_PX
+        for item in self._series:
+            text = f"{item.name}  simulated" if item.simulated and self._with_word else item.name
+            if x + LINE_PX + GAP_PX + metrics.horizontalAdvance(text) > self.width():
+                break
+            colour = item.drawn_colour(self._theme)
+            painter.setPen(item.pen(self._theme))
+            painter.drawLine(QPointF(x, middle), QPointF(x + LINE_PX, middle))
+            if not item.quiet:
+                painter.setPen(QPen(colour, 1))
+                painter.setBrush(item.fill(self._theme))
+                mark = QRectF(x + (LINE_PX - MARK_PX) / 2, middle - MARK_PX / 2, MARK_PX, MARK_PX)
+                painter.drawRect(mark) if item.mark == "square" else painter.drawEllipse(mark)
+            x += LINE_PX + GAP_PX
+            painter.setPen(colour)
+            painter.drawText(QPointF(x, base), text)
+            x += metrics.horizontalAdvance(text) + SPACE_PX
 
 
 class SizeCurve(QWidget):
-    """Feed it with `set_curves`."""
+    """Feed it with `set_axis` and `set_curves`."""
 
     pointed = Signal(object)
     """x of the nearest measured size, or None."""
@@ -67,253 +124,188 @@ class SizeCurve(QWidget):
     ) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._series: tuple[Series, ...] = ()
-        self._xs: list[float] = []
+        self.series: tuple[Series, ...] = ()
+        self.xs: list[float] = []
+        """Every measured size."""
         self._scale = YScale(units)
-        self._x_name, self._title = "", ""
-        self._x_text: Callable[[float], str] = lambda x: f"{x:g}"
-        self._range: tuple[float, float] | None = None
+        self._axes = ""
+        self._x_text: Callable[[float], str] = "{:g}".format
+        self._between: tuple[float, float] | None = None
         self._guide: tuple[float, str] | None = None
-        self._at: float | None = None
+        self._markers: Sequence[tuple[float, str]] = ()
+        self._cursor_x: float | None = None
         self._log = False
-        self._place()
-        self.setMouseTracking(True)
+        self.key = Key(theme)
+        self.canvas = PlotCanvas(LEFT_PX)
+        self.curves: list[pg.PlotDataItem] = []
+        self._drawn: list[pg.GraphicsObject] = []
+        self.readout = Cursor(self.canvas)
+        vbox(self.key, (self.canvas, 1), spacing=0, parent=self)
+        self.canvas.view.sigResized.connect(self._place)
+        self.canvas.sigSceneMouseMoved.connect(self._follow)
+        self.canvas.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(220, 96)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName(name)
+        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours; those of the curves come with `set_curves`."""
+        """Use other colours; those of the curves come with `set_curves`."""
         self._theme = theme
-        self.update()
+        self.canvas.set_theme(theme)
+        self.readout.set_theme(theme)
+        self._draw()
 
     def set_axis(
         self, x_name: str, x_text: Callable[[float], str], title: str = "", between: tuple[float, float] | None = None
     ) -> None:
-        """What x is and how it is written; `title` stands behind the unit; `between`: what the axis spans even before
+        """What x is and how it is written; `title` is shown behind the axes; `between`: what the axis spans even before
         it is measured."""
-        self._x_name, self._x_text, self._title, self._range = x_name, x_text, title, between
-        self._place()
-        self.update()
+        self._axes = "  ".join(filter(None, (f"over {x_name}" if x_name else "", title)))
+        self._x_text, self._between = x_text, between
 
-    def set_curves(self, series: Sequence[Series], guide: tuple[float, str] | None = None) -> None:
-        """Show these curves; `guide` is a dotted line across with its words, shown where it is in reach."""
-        self._series, self._guide = tuple(series), guide
-        self._xs = xs = sorted({point[0] for one in series for point in one.points})
+    def set_curves(
+        self,
+        series: Sequence[Series],
+        guide: tuple[float, str] | None = None,
+        markers: Sequence[tuple[float, str]] = (),
+    ) -> None:
+        """Show these curves; `guide` is a dotted line across with its label, shown where it is in reach, `markers` are
+        vertical lines at sizes with theirs."""
+        self.series, self._guide, self._markers = tuple(series), guide, markers
+        self.xs = xs = sorted({point[0] for item in series for point in item.points})
         ratios = sorted(b / a for a, b in itertools.pairwise(xs) if a > 0)
         self._log = bool(ratios) and ratios[len(ratios) // 2] >= LOG_FROM and xs[0] > 0 and xs[-1] / xs[0] >= 8
-        top = max((point[3] for one in series for point in one.points), default=0.0)
-        if guide is not None and guide[0] <= 3 * top:
-            top = max(top, guide[0])
+        self._fit()
+        self.setAccessibleDescription(self._description())
+        self._draw()
+
+    # --- the left axis, linear here
+
+    def _fit(self) -> None:
+        top = max((point[3] for item in self.series for point in item.points), default=0.0)
+        if self._guide is not None and self._guide[0] <= 3 * top:
+            top = max(top, self._guide[0])
         self._scale.stale = True
         self._scale.fit(top)
-        self._place()
-        self.setAccessibleDescription("; ".join(self._in_words(one) for one in series))
-        self.update()
 
-    def _in_words(self, one: Series) -> str:
-        if not one.points:
-            return f"{one.name}: nothing measured"
-        x, y, _, _ = max(one.points, key=lambda point: point[1])
-        return f"{one.name}: {y / self._scale.unit.factor:.4g} {self._scale.unit.name} at {self._x_text(x)}, the most"
+    def _y(self, value: float) -> float:
+        """Where a value is on the axis."""
+        return value
 
-    @property
-    def xs(self) -> list[float]:
-        """Every measured size."""
-        return list(self._xs)
+    def _y_ticks(self) -> Ticks:
+        return self._scale.ticks
 
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """What is shown."""
-        return self._series
+    def _y_name(self) -> str:
+        return self._scale.unit.name
 
-    # where everything is
+    def _value_text(self, value: float) -> str:
+        return f"{value / self._scale.unit.factor:.4g} {self._scale.unit.name}"
 
-    def _area(self) -> QRectF:
-        return QRectF(
-            LEFT_PX, TOP_PX, max(self.width() - LEFT_PX - RIGHT_PX, 10), max(self.height() - TOP_PX - BOTTOM_PX, 10)
+    def _description(self) -> str:
+        highest = ((item, max(item.points, key=lambda point: point[1], default=None)) for item in self.series)
+        return "; ".join(
+            f"{item.name}: nothing measured"
+            if point is None
+            else f"{item.name}: at most {self._value_text(point[1])}, at {self._x_text(point[0])}"
+            for item, point in highest
         )
 
-    def _ends(self) -> tuple[float, float]:
-        xs = self._xs
-        low, high = self._range or ((xs[0], xs[-1]) if xs else (0.0, 1.0))
-        return (low, high) if high > low else (low * 0.5, low * 1.5 or 1.0)
+    # --- drawing
 
-    def _place(self) -> None:
-        """Where x begins and how many pixels it takes: asked for each of thousands of points."""
-        area, (low, high) = self._area(), self._ends()
-        if self._log:
-            low, high = math.log(low), math.log(high)
-        self._x_from, self._x_left, self._x_per = low, area.left(), area.width() / (high - low)
+    def _x(self, size: float) -> float:
+        """Where a size is on the axis."""
+        return float(np.log10(size)) if self._log else size
 
-    def _x(self, x: float) -> float:
-        return self._x_left + ((math.log(x) if self._log else x) - self._x_from) * self._x_per
-
-    def _y(self, y: float) -> float:
-        area = self._area()
-        return area.bottom() - min(y / self._scale.top, 1.2) * area.height()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
+    def _draw(self) -> None:
+        theme = self._theme
+        for drawn in self._drawn:
+            self.canvas.removeItem(drawn)
+        self.curves, self._drawn = [], []
+        for item in self.series:
+            x = [self._x(point[0]) for point in item.points]
+            y, low, high = (np.array([self._y(point[at]) for point in item.points]) for at in (1, 2, 3))
+            with_marks = not item.quiet and (bool(item.mark) or len(x) <= MOST_MARKS)
+            if with_marks and x:
+                whisker = item.drawn_colour(theme)
+                whisker.setAlphaF(0.35)
+                pen = pg.mkPen(whisker, width=3)
+                spread = pg.ErrorBarItem(x=np.array(x), y=y, top=high - y, bottom=y - low, pen=pen)
+                self.canvas.addItem(spread)
+                self._drawn.append(spread)
+            curve = self.canvas.plot(
+                x, y, pen=item.pen(theme), antialias=True, symbolSize=MARK_PX,
+                symbol=("s" if item.mark == "square" else "o") if with_marks else None,
+                symbolPen=pg.mkPen(item.drawn_colour(theme), width=1), symbolBrush=item.fill(theme),
+            )  # fmt: skip
+            self.curves.append(curve)
+        self._drawn += self.curves
+        first, last = self._between or ((self.xs[0], self.xs[-1]) if self.xs else (0.0, 1.0))
+        if first >= last:
+            first, last = first * 0.5, first * 1.5 or 1.0
+        ticks = self._y_ticks()
+        self.canvas.setXRange(self._x(first), self._x(last), padding=0.02)
+        self.canvas.setYRange(ticks[0][0], ticks[-1][0], padding=0)
+        self.canvas.set_lane(2 if self._markers else 1 if self._guide is not None else 0)
+        self.key.show_series(f"{self._y_name()} {self._axes}", self.series, theme)
         self._place()
 
-    # painting
+    def _place(self) -> None:
+        """Texts of the axes and lines across, for the present size."""
+        ticks, area = self._y_ticks(), self.canvas.view.rect()
+        self.canvas.left.show_ticks(ticks[:: max(round(len(ticks) * TICK_PX / max(area.height(), TICK_PX)), 1)])
+        self.canvas.bottom.show_ticks(self._x_ticks())
+        guides = []
+        if self._guide is not None and self._guide[0] <= ticks[-1][0]:
+            guides.append((self._guide[0], self._guide[1], self._theme.dim))
+        self.canvas.show_lines(
+            [Line(round(self._x_px(size)), text, self._theme.text, OVERTAKING_DASHES) for size, text in self._markers],
+            guides,
+        )
+        self._show_readout()
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        self._paint_axes(painter)
-        if self._guide is not None:
-            self._paint_guide(painter, *self._guide)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for one in self._series:
-            self._paint_curve(painter, one)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
-        self._paint_legend(painter)
-        if self._at is not None:
-            self._paint_readout(painter, self._at)
+    def _x_px(self, size: float) -> float:
+        low, high = map(float, self.canvas.view.viewRange()[0])
+        return (self._x(size) - low) / (high - low) * float(self.canvas.view.width())
 
-    def _paint_axes(self, painter: QPainter) -> None:
-        theme, area = self._theme, self._area()
-        which = font(Role.LABEL)
-        metrics = QFontMetrics(which)
-        painter.setFont(which)
-        ticks = self._scale.ticks
-        every = max(math.ceil(len(ticks) * 18 / area.height()), 1)
-        for number, (value, text) in enumerate(ticks):
-            y = round(self._y(value)) + 0.5
-            painter.setPen(QColor(theme.border))
-            painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
-            if number % every == 0:
-                painter.setPen(QColor(theme.dim))
-                painter.drawText(
-                    QRectF(0, y - 8, LEFT_PX - 6, 16), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text
-                )
-        painter.setPen(QColor(theme.dim))
-        end = -math.inf
-        name = metrics.horizontalAdvance(self._x_name) + 12 if self._x_name else 0
-        for x in self._xs:
-            at = self._x(x)
-            if at <= end + 14:  # of thousands of sizes only those that may have room are written
-                continue
-            text = self._x_text(x)
-            width = metrics.horizontalAdvance(text)
-            left = max(min(at - width / 2, self.width() - width - 4), 2)
-            if left > end + 14 and left + width <= self.width() - name:
-                painter.drawText(QPointF(left, area.bottom() + 4 + metrics.ascent()), text)
-                end = left + width
-        painter.setPen(QColor(theme.text))
-        if self._x_name:
-            painter.drawText(QPointF(self.width() - name + 8, area.bottom() + 4 + metrics.ascent()), self._x_name)
+    def _x_ticks(self) -> Ticks:
+        """Sizes whose texts have room: of thousands only those are written."""
+        metrics, ticks, end = QFontMetrics(font(Role.LABEL)), [], float("-inf")
+        for size in self.xs:
+            middle = self._x_px(size)
+            if middle > end:
+                text = self._x_text(size)
+                half = metrics.horizontalAdvance(text) / 2
+                if middle - half > end:
+                    ticks.append((self._x(size), text))
+                    end = middle + half + GAP_PX
+        return ticks
 
-    def _paint_guide(self, painter: QPainter, value: float, words: str) -> None:
-        if value > self._scale.top:
+    # --- pointing
+
+    def _show_readout(self) -> None:
+        size = self._cursor_x
+        points = [(item, point) for item in self.series for point in item.points if point[0] == size]
+        if size is None or not points:
+            self.readout.hide()
             return
-        area, y = self._area(), round(self._y(value)) + 0.5
-        pen = QPen(QColor(self._theme.dim), 1)
-        pen.setDashPattern([1, 3])
-        painter.setPen(pen)
-        painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
-        painter.drawText(QRectF(area.left() + 4, y - 16, area.width(), 14), Qt.AlignmentFlag.AlignLeft, words)
-
-    def _paint_curve(self, painter: QPainter, one: Series) -> None:
-        colour = QColor(one.colour)
-        drawn = one.points if len(one.points) <= MOST_POINTS else thinned(one.points)
-        points = [QPointF(self._x(x), self._y(y)) for x, y, _, _ in drawn]
-        if not one.quiet and len(drawn) <= MOST_MARKS:
-            whisker = QColor(colour)
-            whisker.setAlphaF(0.35)
-            painter.setPen(QPen(whisker, 3))
-            for (x, _, low, high), point in zip(drawn, points, strict=True):
-                if self._y(low) - self._y(high) > 2 * POINT_PX:
-                    painter.drawLine(QPointF(point.x(), self._y(low)), QPointF(self._x(x), self._y(high)))
-        pen = QPen(QColor(self._theme.dim) if one.quiet else colour, 1)
-        if one.simulated:
-            pen.setDashPattern([4, 3])
-        painter.setPen(pen)
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.drawPolyline(QPolygonF(points))
-        if one.quiet or (len(points) > MOST_MARKS and not one.mark):
-            return
-        for point in points:
-            self._paint_mark(painter, one, point)
-
-    def _paint_mark(self, painter: QPainter, one: Series, at: QPointF) -> None:
-        painter.setPen(QPen(QColor(one.colour), 1))
-        painter.setBrush(QColor(self._theme.panel) if one.mark else QColor(one.colour))
-        if one.mark == "square":
-            painter.drawRect(QRectF(at.x() - POINT_PX, at.y() - POINT_PX, 2 * POINT_PX, 2 * POINT_PX))
-        else:
-            painter.drawEllipse(at, POINT_PX, POINT_PX)
-
-    def _paint_legend(self, painter: QPainter) -> None:
-        theme = self._theme
-        which = font(Role.LABEL)
-        metrics = QFontMetrics(which)
-        painter.setFont(which)
-        x = float(LEFT_PX)
-        painter.setPen(QColor(theme.dim))
-        shown = [one for one in self._series if one.points]
-        alike = bool(shown) and all(one.simulated or one.quiet for one in shown)
-        head = "  ".join(filter(None, (self._scale.unit.name, self._title, "simulated" if alike else "")))
-        painter.drawText(QPointF(x, 14), head)
-        x += metrics.horizontalAdvance(head) + 16
-        for one in shown:
-            words = one.name + ("  simulated" if one.simulated and not alike else "")
-            if x + 26 + metrics.horizontalAdvance(words) > self.width() - 4:
-                break
-            pen = QPen(QColor(theme.dim if one.quiet else one.colour), 1)
-            if one.simulated:
-                pen.setDashPattern([4, 3])
-            painter.setPen(pen)
-            painter.drawLine(QPointF(x, 10.5), QPointF(x + 18, 10.5))
-            if not one.quiet:
-                painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-                self._paint_mark(painter, one, QPointF(x + 9, 10.5))
-                painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
-            painter.setPen(QColor(theme.dim if one.quiet else one.colour))
-            painter.drawText(QPointF(x + 24, 14), words)
-            x += 24 + metrics.horizontalAdvance(words) + 16
-
-    def _paint_readout(self, painter: QPainter, x: float) -> None:
-        theme, area = self._theme, self._area()
-        found = [(one, point) for one in self._series for point in one.points if point[0] == x]
-        if not found:
-            return
-        at = round(self._x(x)) + 0.5
-        painter.setPen(QColor(theme.dim))
-        painter.drawLine(QPointF(at, area.top()), QPointF(at, area.bottom()))
-        factor, unit = self._scale.unit.factor, self._scale.unit.name
-        lines = [(self._x_text(x), theme.dim)]
-        lines += [
-            (f"{one.name}  {point[1] / factor:.4g} {unit}", theme.dim if one.quiet else one.colour)
-            for one, point in found
+        readings = [
+            Reading(item.name, item.drawn_colour(self._theme).name(), (self._value_text(point[1]),), item.simulated)
+            for item, point in points
         ]
-        which = font(Role.LABEL)
-        metrics = QFontMetrics(which)
-        width = max(metrics.horizontalAdvance(text) for text, _ in lines) + 14
-        height = len(lines) * 15 + 6
-        left = at + 8 if at + 8 + width < self.width() else at - 8 - width
-        box = QRectF(left, min(area.top() + 2, self.height() - height - 2), width, height)
-        painter.setPen(QColor(theme.border_strong))
-        painter.setBrush(QColor(theme.card))
-        painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
-        painter.setFont(which)
-        for number, (text, colour) in enumerate(lines):
-            painter.setPen(QColor(colour))
-            painter.drawText(QPointF(box.left() + 7, box.top() + 14 + 15 * number), text)
+        self.readout.show_line(self._x(size))
+        self.readout.show_box(self._x_px(size), [self._x_text(size)], [""], readings)
 
-    # pointing
+    def _point(self, size: float | None) -> None:
+        if size != self._cursor_x:
+            self._cursor_x = size
+            self.pointed.emit(size)
+            self._show_readout()
 
-    def _point(self, x: float | None) -> None:
-        if x != self._at:
-            self._at = x
-            self.pointed.emit(x)
-            self.update()
-
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        xs = self.xs
-        self._point(min(xs, key=lambda x: abs(self._x(x) - event.position().x())) if xs else None)
+    def _follow(self, position: QPointF) -> None:
+        x = self.canvas.view.mapSceneToView(position).x()
+        self._point(min(self.xs, key=lambda size: abs(self._x(size) - x)) if self.xs else None)
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
@@ -321,22 +313,12 @@ class SizeCurve(QWidget):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right go from size to size, Escape leaves."""
-        xs, step = self.xs, {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
-        if step is not None and xs:
-            at = len(xs) - 1 if self._at is None else bisect.bisect_left(xs, self._at) + step
-            self._point(xs[min(max(at, 0), len(xs) - 1)])
-        elif event.key() == Qt.Key.Key_Escape and self._at is not None:
+        step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
+        if step is not None and self.xs:
+            last = len(self.xs) - 1
+            index = last if self._cursor_x is None else bisect.bisect_left(self.xs, self._cursor_x) + step
+            self._point(self.xs[min(max(index, 0), last)])
+        elif event.key() == Qt.Key.Key_Escape and self._cursor_x is not None:
             self._point(None)
         else:
             super().keyPressEvent(event)
-
-
-def thinned(points: Sequence[Point]) -> list[Point]:
-    """The lowest and the highest of each few points, in their order: a dip of one shape stays to be seen. At most
-    `MOST_POINTS`."""
-    size = 2 * math.ceil(len(points) / MOST_POINTS)
-    result = []
-    for start in range(0, len(points), size):
-        part = points[start : start + size]
-        result += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
-    return result

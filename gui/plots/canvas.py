@@ -1,20 +1,101 @@
-"""The drawing area of a plot: two axes, and mouse and keys handed to the time axis of all plots. Main thread."""
+"""The drawing area of a plot: two axes with given ticks, a grid, lines with labels; over time, mouse and keys go to the
+time axis that all plots share. Main thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QResizeEvent
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent
 
-from devexplorer.gui.plots.curves import YScale
-from devexplorer.gui.plots.markers import ROW_PX, lane_rows
-from devexplorer.gui.plots.time_axis import TextTicks, TimeAxis, TimeTicks
+from devexplorer.gui.plots.markers import ROW_PX, GridItem, Line, LinesItem, lane_rows
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.widgets.theme import Role, Theme, font
 
-LEFT_AXIS_PX = 40
+LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
 ABOVE_PX, RIGHT_PX, BOTTOM_PX = 4, 26, 4
-"""Margins, the upper one above the lane of labels; half of the word "now" stands in the right one."""
+"""Margins, the upper one above the lane of labels; half of the word "now" is in the right one."""
+
+Ticks = Sequence[tuple[float, str]]
+"""Values with their texts."""
+
+
+class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """An axis of texts alone: pyqtgraph draws a tick of no length as a dot, and these would end every grid line in
+    one."""
+
+    def __init__(self, side: str) -> None:
+        super().__init__(side)
+        self.ticks: Ticks = ()
+        # Texts at the ends may reach past the plot: they are centred at its corners.
+        self.setStyle(
+            tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
+        )
+
+    def show_ticks(self, ticks: Ticks) -> None:
+        """Show these texts at these values."""
+        self.ticks = ticks
+        self.setTicks([ticks])
+
+    def drawPicture(self, p: Any, axisSpec: Any, tickSpecs: Any, textSpecs: Any) -> None:  # noqa: N803
+        super().drawPicture(p, axisSpec, [], textSpecs)
+
+
+class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
+    """A drawing area that neither pans nor zooms by itself; a lane above the curves holds the labels of lines."""
+
+    def __init__(self, left_px: int = LEFT_AXIS_PX, view: pg.ViewBox | None = None) -> None:
+        self.left, self.bottom = TextTicks("left"), TextTicks("bottom")
+        super().__init__(viewBox=view, axisItems={"left": self.left, "bottom": self.bottom}, background=None)
+        self.left.setWidth(left_px)
+        self.bottom.setHeight(BOTTOM_AXIS_PX)
+        self.setMenuEnabled(False)
+        self.hideButtons()
+        self.setMouseEnabled(x=False, y=False)
+        self.setFrameShape(self.Shape.NoFrame)
+        self.view: pg.ViewBox = self.plotItem.vb
+        self.grid = GridItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
+        self.lines = LinesItem(self.plotItem)
+        self.lane_rows = -1
+        """Rows of labels between the upper edge and the curves."""
+        self.set_lane(0)
+
+    def set_lane(self, rows: int) -> None:
+        """Keep room for so many rows of labels."""
+        if rows != self.lane_rows:
+            self.lane_rows = rows
+            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), RIGHT_PX, BOTTOM_PX)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self.setBackground(QColor(theme.panel))
+        for axis in (self.left, self.bottom):
+            axis.setTickFont(font(Role.LABEL))
+            axis.setTextPen(QColor(theme.dim))
+            axis.setPen(pg.mkPen(None))
+        self.grid.set_theme(theme)
+        self.lines.set_theme(theme)
+
+    def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
+        """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""
+        low, high = map(float, self.view.viewRange()[1])
+        height = float(self.view.height())
+
+        def y_px(value: float) -> int:
+            return round((high - value) / (high - low) * height)
+
+        rect = QRectF(0, 0, self.view.width(), height)
+        self.grid.show_lines(rect, [y_px(value) for value, _ in self.left.ticks])
+        self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
+        across = [Line(y_px(value), text, colour) for value, text, colour in guides]
+        self.lines.show_lines(rect, self.lane_rows, markers, across)
+
+    def area(self) -> QRect:
+        """Where the curves are, in this widget's pixels."""
+        area: QRect = self.mapFromScene(self.view.mapRectToScene(self.view.rect())).boundingRect()
+        return area
 
 
 class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
@@ -53,30 +134,19 @@ class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no t
         self._axis.pan(-moved / max(self.width(), 1) * self._axis.width_s)
 
 
-class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """The drawing area with its axes; tells the time axis where the mouse is."""
+class Canvas(PlotCanvas):
+    """The drawing area over time; tells the time axis where the mouse is."""
 
-    def __init__(self, axis: TimeAxis, view: TimeViewBox, y_ticks: pg.AxisItem) -> None:
-        super().__init__(viewBox=view, axisItems={"left": y_ticks, "bottom": TimeTicks(axis)}, background=None)
-        self._axis, self._view = axis, view
-        self.setMenuEnabled(False)
-        self.hideButtons()
-        self.setFrameShape(self.Shape.NoFrame)
+    def __init__(self, axis: TimeAxis, view: TimeViewBox) -> None:
+        super().__init__(view=view)
+        self._axis = axis
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMinimumSize(120, 90)
-        self.lane_rows = 0
-        """Rows of labels between the upper edge and the curves."""
-        self._make_lane(self.height())
-
-    def _make_lane(self, height_px: int) -> None:
-        rows = lane_rows(height_px)
-        if rows != self.lane_rows:
-            self.lane_rows = rows
-            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), RIGHT_PX, BOTTOM_PX)
+        self.set_lane(lane_rows(self.height()))
 
     def resizeEvent(self, ev: QResizeEvent) -> None:
         if hasattr(self, "lane_rows"):  # pyqtgraph resizes while it is being made
-            self._make_lane(self.height())
+            self.set_lane(lane_rows(self.height()))
         super().resizeEvent(ev)
 
     def mousePressEvent(self, ev: QMouseEvent) -> None:
@@ -85,8 +155,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     def mouseMoveEvent(self, ev: QMouseEvent) -> None:
         super().mouseMoveEvent(ev)
-        at = self._view.mapFromScene(self.mapToScene(ev.position().toPoint()))
-        self._axis.set_cursor(self._view.seconds_at(at.x()) if 0 <= at.x() <= self._view.width() else None)
+        x = self.view.mapFromScene(self.mapToScene(ev.position().toPoint())).x()
+        self._axis.set_cursor(self.view.seconds_at(x) if 0 <= x <= self.view.width() else None)
 
     def leaveEvent(self, ev: QEvent) -> None:
         super().leaveEvent(ev)
@@ -112,20 +182,3 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             self._axis.set_cursor(None)
         else:
             ev.ignore()  # Space and the other keys of the window are the window's
-
-
-class ValueTicks(TextTicks):
-    """The y axis: ticks of the plot's scale, in its unit."""
-
-    def __init__(self, scale: YScale) -> None:
-        super().__init__("left")
-        self._scale = scale
-        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=10, autoExpandTextSpace=False)
-        self.setWidth(LEFT_AXIS_PX)
-
-    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
-        return [(self._scale.step, [value for value, _ in self._scale.ticks])]
-
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        texts = dict(self._scale.ticks)
-        return [texts.get(value, "") for value in values]

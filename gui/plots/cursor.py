@@ -8,14 +8,15 @@ from html import escape
 from typing import NamedTuple
 
 import pyqtgraph as pg
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel, QWidget
 
+from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
 
 COLUMN_ROWS = 6
-"""More curves than this stand in two columns."""
+"""More curves than this are listed in two columns."""
 DISTANCE_PX = 12
 """Between the line and the box."""
 
@@ -30,31 +31,42 @@ class Reading(NamedTuple):
     simulated: bool
 
 
-class Cursor:
-    """The line (in the plot's own x, seconds from now) and the box, a label over the plot that no click ever hits."""
+class ReadoutBox(QLabel):
+    """A small label over a picture, which no click ever hits."""
 
-    def __init__(self, canvas: QWidget, view: pg.ViewBox) -> None:
-        self._theme = DARK
+    def __init__(self, picture: QWidget, name: str) -> None:
+        super().__init__(picture)
+        self.setFont(font(Role.LABEL))
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.setAccessibleName(name)
+        self.hide()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self.setStyleSheet(
+            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong}; border-radius:"
+            " 4px; padding: 4px 7px;"
+        )
+
+
+class Cursor:
+    """The line (in the plot's own x) and the box."""
+
+    def __init__(self, canvas: PlotCanvas) -> None:
+        self._canvas, self._theme = canvas, DARK
         self._shown: tuple[object, ...] = ()
         self.line = pg.InfiniteLine(angle=90, movable=False)
         self.line.setZValue(60)
         self.line.hide()
-        view.addItem(self.line, ignoreBounds=True)
-        self.box = QLabel(canvas)
+        canvas.view.addItem(self.line, ignoreBounds=True)
+        self.box = ReadoutBox(canvas, "Values at the cursor and in the selection")
         self.box.setTextFormat(Qt.TextFormat.RichText)
-        self.box.setFont(font(Role.LABEL))
-        self.box.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.box.setAccessibleName("Values at the cursor and in the selection")
-        self.box.hide()
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
         self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
-        self.box.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};border-radius:"
-            " 4px; padding: 4px 7px;"
-        )
+        self.box.set_theme(theme)
         self._shown = ()
 
     def show_line(self, x_s: float | None) -> None:
@@ -63,21 +75,20 @@ class Cursor:
         if x_s is not None:
             self.line.setPos(x_s)
 
-    def show_box(
-        self, x_px: float, plot: QRect, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]
-    ) -> None:
-        """Show the box beside `x_px` on the canvas, inside `plot` (pixels).
+    def show_box(self, x_px: float, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> None:
+        """Show the box beside the line, `x_px` from the left end of the axis.
 
-        `heads` stand over the values of each reading; where there is one value they are left out.
+        `heads` are above the values of each reading; where there is one value they are left out.
         """
         shown = (tuple(titles), tuple(heads), tuple(readings))
         if shown != self._shown:
             self._shown = shown
             self.box.setText(self._html(titles, heads, readings))
             self.box.adjustSize()
-        left = x_px + DISTANCE_PX
+        plot = self._canvas.area()
+        left = plot.left() + x_px + DISTANCE_PX
         if left + self.box.width() > plot.right():
-            left = x_px - DISTANCE_PX - self.box.width()
+            left -= 2 * DISTANCE_PX + self.box.width()
         left = min(max(left, plot.left()), max(plot.right() - self.box.width(), plot.left()))
         top = max(min(plot.top() + 4, plot.bottom() - self.box.height()), 0)
         self.box.move(round(left), top)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Any
 
-import pyqtgraph as pg
 from PySide6.QtCore import QObject, Signal
 
 SPANS_S = (30.0, 120.0, 600.0, 3600.0, 21_600.0, 86_400.0)
@@ -65,6 +63,12 @@ class TimeAxis(QObject):
     def width_s(self) -> float:
         """Seconds shown now."""
         return self.right_s - self.left_s
+
+    def ticks(self, width_px: float) -> list[tuple[float, str]]:
+        """Of an axis this wide: seconds before now while live, clock times while paused."""
+        if not self.paused:
+            return live_ticks(self.span_s)
+        return clock_ticks(self.left_s, self.right_s, self.now_unix_s, most=max(int(width_px // 90), 2))
 
     def advance(self, now_unix_s: float) -> None:
         """Time passes: called by the heartbeat, as often as it likes."""
@@ -193,37 +197,3 @@ def clock_ticks(left_s: float, right_s: float, now_unix_s: float, most: int) -> 
     last = math.floor((now_unix_s + right_s - midnight) / step + 1e-9)
     times = [midnight + index * step for index in range(first, last + 1)]
     return [(time - now_unix_s, clock_text(time, step)) for time in times]
-
-
-class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
-    """An axis of texts alone: pyqtgraph draws a tick of no length as a dot, and these would end every grid line in
-    one."""
-
-    def drawPicture(self, p: Any, axisSpec: Any, tickSpecs: Any, textSpecs: Any) -> None:  # noqa: N803
-        super().drawPicture(p, axisSpec, [], textSpecs)
-
-
-class TimeTicks(TextTicks):
-    """The x axis below a plot: seconds before now while live, clock time while paused."""
-
-    def __init__(self, axis: TimeAxis) -> None:
-        super().__init__("bottom")
-        self._axis = axis
-        # Ends of the text may stand past the plot: "now" and the first tick are centred below the plot's corners.
-        self.setStyle(
-            tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
-        )
-        self.setHeight(22)
-
-    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
-        return [(1.0, [value for value, _ in self._ticks(size)])]
-
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        texts = dict(self._ticks(self.geometry().width()))
-        return [texts.get(value, "") for value in values]
-
-    def _ticks(self, size_px: float) -> list[tuple[float, str]]:
-        axis = self._axis
-        if not axis.paused:
-            return live_ticks(axis.span_s)
-        return clock_ticks(axis.left_s, axis.right_s, axis.now_unix_s, most=max(int(size_px // 90), 2))

@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyqtgraph as pg
-from PySide6.QtCore import QPointF, QRectF, QSize, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QShowEvent
+from PySide6.QtCore import QSize, QTimer
+from PySide6.QtGui import QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, number_text
 from devexplorer.core.session.state import Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.gui.plots.canvas import Canvas, TimeViewBox, ValueTicks
+from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend
-from devexplorer.gui.plots.markers import DASHES, GridItem, Line, LinesItem
+from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
 from devexplorer.gui.widgets.panel import EDGE_PX, Panel
@@ -77,16 +77,13 @@ class TimelinePlot(Panel):
         self._title_button: QToolButton | None = None
 
         self._view = TimeViewBox(axis)
-        self._value_ticks = ValueTicks(self._scale)
-        self.canvas = Canvas(axis, self._view, self._value_ticks)
+        self.canvas = Canvas(axis, self._view)
         self.canvas.setToolTip("")
         self._group = pg.ItemGroup()  # all curves; scrolling moves this one item
         self._view.addItem(self._group, ignoreBounds=True)
         self._selected = SelectionItem()
         self._view.addItem(self._selected, ignoreBounds=True)
-        self._grid = GridItem(self._view)
-        self._lines = LinesItem(self.canvas.plotItem)
-        self._cursor = Cursor(self.canvas, self._view)
+        self.cursor_box = Cursor(self.canvas)
         self.legend = Legend()
         self.legend.toggled.connect(self._legend_toggled)
         self.add_to_header(self.legend)
@@ -236,49 +233,15 @@ class TimelinePlot(Panel):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
-        self.canvas.setBackground(QColor(theme.panel))
-        for ticks in (self._value_ticks, self.canvas.getAxis("bottom")):
-            ticks.setTickFont(font(Role.LABEL))
-            ticks.setTextPen(QColor(theme.dim))
-            ticks.setPen(pg.mkPen(None))
-            ticks.setTickPen(pg.mkPen(None))
         if self._title_button is not None:  # in line with the labels of other panels, and as dark
             self._title_button.setStyleSheet(
                 f"QToolButton {{ color: {theme.text}; background: transparent; border: 1px solid transparent;"
                 f" padding: 1px {BUTTON_EDGE_PX - 1}px; }} QToolButton:hover {{ background: {theme.button_hover}; }}"
                 f" QToolButton:focus {{ border-color: {theme.accent}; }}"
             )
-        for item in (self.legend, self._grid, self._lines, self._selected, self._cursor):
+        for item in (self.legend, self.canvas, self._selected, self.cursor_box):
             item.set_theme(theme)
         self._axis_is_stale = True
-
-    @property
-    def marker_labels(self) -> list[str]:
-        """Labels of markers as they stand in the plot, cut short where room was short, oldest first."""
-        return [label.text for label in self._lines.labels]
-
-    @property
-    def guide_labels(self) -> list[str]:
-        """Labels of the horizontal lines."""
-        return [label.text for label in self._lines.guide_labels]
-
-    @property
-    def y_ticks(self) -> list[str]:
-        """Texts of the y axis, from the bottom."""
-        return [text for _, text in self._scale.ticks]
-
-    @property
-    def x_ticks(self) -> list[str]:
-        """Texts of the x axis, from the left."""
-        ticks = self.canvas.getAxis("bottom")
-        [(spacing, values)] = ticks.tickValues(self._axis.left_s, self._axis.right_s, ticks.geometry().width())
-        texts: list[str] = ticks.tickStrings(values, 1.0, spacing)
-        return texts
-
-    @property
-    def cursor_text(self) -> str:
-        """What the readout's box says, as HTML; empty while there is neither cursor nor selection."""
-        return "" if self._cursor.box.isHidden() else self._cursor.box.text()
 
     @property
     def legend_entries(self) -> list[Entry]:
@@ -298,10 +261,10 @@ class TimelinePlot(Panel):
     @contextmanager
     def without_cursor(self) -> Iterator[None]:
         """For a picture: nobody points at anything in it."""
-        was_visible = self._cursor.line.isVisible()
-        self._cursor.line.hide()
+        was_visible = self.cursor_box.line.isVisible()
+        self.cursor_box.line.hide()
         yield
-        self._cursor.line.setVisible(was_visible)
+        self.cursor_box.line.setVisible(was_visible)
 
     def sizeHint(self) -> QSize:
         return QSize(640, 232)
@@ -318,8 +281,7 @@ class TimelinePlot(Panel):
 
     def _draw_lines(self) -> None:
         axis = self._axis
-        width, height = float(self._view.width()), float(self._view.height())
-        per_s = width / axis.width_s
+        per_s = float(self._view.width()) / axis.width_s
         markers = [
             Line(
                 round((marker.time_unix_s - axis.left_unix_s) * per_s),
@@ -330,13 +292,7 @@ class TimelinePlot(Panel):
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
-        guides = [
-            Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()
-        ]
-        grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
-        self._grid.show_lines(QRectF(0, 0, width, height), grid)
-        self._lines.setPos(self._view.mapToItem(self.canvas.plotItem, QPointF(0, 0)))
-        self._lines.show_lines(QRectF(0, 0, width, height), self.canvas.lane_rows, sorted(markers), guides)
+        self.canvas.show_lines(sorted(markers), self._guides())
         chosen = axis.selection
         now_s = axis.now_unix_s
         self._selected.show_span(None if chosen is None else (chosen[0] - now_s, chosen[1] - now_s))
@@ -379,9 +335,8 @@ class TimelinePlot(Panel):
         self._axis_is_stale = False
         self._view.setXRange(self._axis.left_s, self._axis.right_s, padding=0)
         self._view.setYRange(0, self._scale.top, padding=0)
-        for ticks in (self._value_ticks, self.canvas.getAxis("bottom")):
-            ticks.picture = None
-            ticks.update()
+        self.canvas.left.show_ticks(self._scale.ticks)
+        self.canvas.bottom.show_ticks(self._axis.ticks(self.canvas.bottom.geometry().width()))
 
     def _legend_toggled(self, key: str, shown: bool) -> None:
         self._texts_at_s = -math.inf
@@ -403,9 +358,9 @@ class TimelinePlot(Panel):
     def _show_readout(self) -> None:
         axis, selection = self._axis, self._measured_selection()
         if (axis.cursor_s is None and selection is None) or not self.isVisible() or self.is_empty:
-            self._cursor.hide()
+            self.cursor_box.hide()
             return
-        self._cursor.show_line(axis.cursor_s)
+        self.cursor_box.show_line(axis.cursor_s)
         titles, heads = self._readout_titles(), []
         at_s, time_s = axis.right_s, math.nan
         series = self._series()
@@ -429,9 +384,7 @@ class TimelinePlot(Panel):
             Reading(line.key, line.colour, self._values(line, time_s, selection), line.simulated) for line in series
         ]
         x_px = (min(max(at_s, axis.left_s), axis.right_s) - axis.left_s) / axis.width_s * self._view.width()
-        corner = self.canvas.mapFromScene(self._view.mapToScene(QPointF(0, 0)))
-        plot = self.canvas.mapFromScene(self._view.mapRectToScene(self._view.rect())).boundingRect()
-        self._cursor.show_box(x_px + corner.x(), plot, titles, heads, readings)
+        self.cursor_box.show_box(x_px, titles, heads, readings)
 
     def _measured_selection(self) -> tuple[float, float] | None:
         """The selected span as far as there is something to say of it: it is in the picture, and something was read in

@@ -7,10 +7,11 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.benchmark.sweeps import arrange, ceiling
 from devexplorer.gui.charts.shades import contrast, ramp
-from devexplorer.gui.charts.size_curve import MOST_POINTS, thinned
+from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Theme, device_colour
 
 
@@ -83,9 +84,11 @@ def test_the_best_so_far_never_falls(values: list[float]) -> None:
     assert ceiling(values) == [max(values[: at + 1]) for at in range(len(values))]
 
 
-def test_a_thinned_curve_keeps_its_dips_and_peaks() -> None:
-    points = [(float(x), 0.0 if x == 7777 else 9.0 if x == 3333 else 5.0, 0.0, 0.0) for x in range(10_000)]
-    found = thinned(points)
-    assert len(found) <= MOST_POINTS
-    assert {point[1] for point in found} == {0.0, 5.0, 9.0}
-    assert [point[0] for point in found] == sorted(point[0] for point in found)
+def test_a_long_curve_keeps_its_dips_and_peaks(qtbot: QtBot) -> None:
+    points = tuple((float(x), 0.0 if x == 7777 else 9.0 if x == 3333 else 5.0, 0.0, 0.0) for x in range(10_000))
+    curve = SizeCurve(DARK, "Throughput over the size")
+    qtbot.addWidget(curve)
+    curve.set_curves([Series("cuda:0", "#0072B2", points)])
+    [drawn] = curve.curves
+    _, rates = drawn.getData()
+    assert {5.0, 9.0, 0.0} == set(rates)

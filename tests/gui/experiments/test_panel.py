@@ -8,9 +8,9 @@ import pytest
 from fakes.bench_runs import CPU, T4S
 from fakes.host import hosted
 from fakes.look_records import ENGINE, mlp, module_row, show, state_with, tensor, tensor_row
-from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QHelpEvent
-from PySide6.QtWidgets import QApplication, QPushButton, QToolTip
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.experiments import (
@@ -334,32 +334,32 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
 ) -> None:
     compared(panel, state, USUAL)
     plot = panel.crossover.plot
-    assert [(curve.name, curve.simulated) for curve in plot.curves] == [
+    assert [(curve.name, curve.simulated) for curve in plot.series] == [
         ("cpu", False),
         ("vgpu:0", True),
         ("vgpu:0 with copies", True),
     ]
-    pens = [line.opts["pen"] for line in plot.lines]
+    pens = [line.opts["pen"] for line in plot.curves]
     device = device_colour(state.devices["vgpu:0"].colour, DARK)
     assert [pen.color().name().upper() for pen in pens] == [DARK.cpu, device, device]
     assert [pen.style() is Qt.PenStyle.SolidLine for pen in pens] == [True, False, False]
     assert pens[1].dashPattern() != pens[2].dashPattern()
     assert all(pen.isCosmetic() and pen.widthF() == 1 for pen in pens)
-    xs, ys = plot.lines[1].getData()
+    xs, ys = plot.curves[1].getData()
     assert [round(10**x) for x in xs] == [16, 64, 256]
     assert [10**y for y in ys] == pytest.approx([4e-6, 5e-6, 9e-6])
-    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64", "with copies from 256"]
-    assert "size 64: cpu 7 µs, vgpu:0 5 µs, with copies 30 µs (simulated)" in plot.accessibleDescription()
+    assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64", "with copies from 256"]
+    assert "size 64: cpu 7 µs, vgpu:0 5 µs, vgpu:0 with copies 30 µs" in plot.accessibleDescription()
 
 
 def test_where_it_does_not_overtake_there_is_no_line(panel: ExperimentsPanel, state: State) -> None:
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-6, 5e-6, 3e-5)))
     plot = panel.crossover.plot
-    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64"]
+    assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64"]
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 1e-6, 5e-6, 3e-5)))
-    assert plot.overtakes.labels == []
+    assert plot.canvas.lines.labels == []
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-5, 5e-6, 3e-5)))
-    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64, with copies too"]
+    assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64, with copies too"]
 
 
 def test_the_labels_where_it_overtakes_stand_above_the_curves(panel: ExperimentsPanel, state: State) -> None:
@@ -372,11 +372,11 @@ def test_the_labels_where_it_overtakes_stand_above_the_curves(panel: Experiments
     for size in ((700, 260), (420, 150)):
         plot.setFixedSize(*size)
         QApplication.processEvents()
-        first, second = plot.overtakes.labels
+        first, second = plot.canvas.lines.labels
         assert (first.text, second.text) == ("overtakes from 64", "with copies from 128")
         assert not first.rect.intersects(second.rect)
         for label in (first, second):
-            shown = plot.overtakes.mapRectToScene(label.rect)
+            shown = plot.canvas.lines.mapRectToScene(label.rect)
             assert plot.canvas.sceneRect().contains(shown)
             box = plot.canvas.plotItem.vb
             assert shown.bottom() <= box.mapRectToScene(box.boundingRect()).top(), "no label lies on a curve"
@@ -385,10 +385,10 @@ def test_the_labels_where_it_overtakes_stand_above_the_curves(panel: Experiments
 def test_every_size_and_decade_has_its_text(panel: ExperimentsPanel, state: State) -> None:
     compared(panel, state, USUAL)
     plot = panel.crossover.plot
-    assert list(plot._x.places.values()) == ["16", "64", "256"]
-    assert list(plot._y.places.values()) == ["1 µs", "10 µs", "100 µs", "1 ms"]
+    assert [text for _, text in plot.canvas.bottom.ticks] == ["16", "64", "256"]
+    assert [text for _, text in plot.canvas.left.ticks] == ["1 µs", "10 µs", "100 µs", "1 ms"]
     panel.set_theme(LIGHT)
-    assert plot.lines[0].opts["pen"].color().name().upper() == LIGHT.cpu
+    assert plot.curves[0].opts["pen"].color().name().upper() == LIGHT.cpu
     panel.resize(500, 200)
     QApplication.processEvents()
     plot.key.grab()  # the key has no room for what the axes mean
@@ -397,11 +397,15 @@ def test_every_size_and_decade_has_its_text(panel: ExperimentsPanel, state: Stat
 def test_the_pointer_is_told_the_figures_of_the_nearest_size(panel: ExperimentsPanel, state: State) -> None:
     compared(panel, state, USUAL)
     plot = panel.crossover.plot
-    viewport = plot.canvas.viewport()
-    at = QPoint(viewport.width() - 30, viewport.height() // 2)
-    QApplication.sendEvent(viewport, QHelpEvent(QEvent.Type.ToolTip, at, viewport.mapToGlobal(at)))
-    assert QToolTip.text() == "size 256\ncpu 300 µs\nvgpu:0 9 µs\nwith copies 90 µs (simulated)"
-    QToolTip.hideText()
+    at, none = QPointF(plot.canvas.width() - 30, plot.canvas.height() / 2), Qt.MouseButton.NoButton
+    viewport, keys = plot.canvas.viewport(), Qt.KeyboardModifier.NoModifier
+    QApplication.sendEvent(viewport, QMouseEvent(QEvent.Type.MouseMove, at, viewport.mapToGlobal(at), none, none, keys))
+    box = plot.readout.box
+    assert box.isVisible()
+    for words in ("256", "300 µs", "vgpu:0 simulated", "9 µs", "90 µs"):
+        assert words in box.text()
+    QApplication.sendEvent(plot, QEvent(QEvent.Type.Leave))
+    assert not box.isVisible()
 
 
 # --- when nothing can be done -----------------------------------------------------------------------------------------

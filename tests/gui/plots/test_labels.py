@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from fakes.host import hosted
+from fakes.shown_plots import guide_labels, marker_labels
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -91,7 +92,7 @@ def changed(picture: Callable[[], QImage], change: Callable[[], None], undo: Cal
 
 
 def labels_and_curves(plot: TimelinePlot, picture: Callable[[], QImage]) -> tuple[Pixels, Pixels]:
-    lines = plot._lines
+    lines = plot.canvas.lines
     labels, guides = lines.labels, lines.guide_labels
 
     def put(some: list, others: list) -> None:  # type: ignore[type-arg]
@@ -108,8 +109,8 @@ def labels_and_curves(plot: TimelinePlot, picture: Callable[[], QImage]) -> tupl
 @pytest.mark.parametrize(("width", "height"), [(900, 232), (480, 164), (700, 420)])
 def test_no_label_lies_on_a_curve(qtbot: QtBot, state: State, kind: type[MetricPlot], width: int, height: int) -> None:
     plot = drawn(qtbot, kind, state, width, height)
-    assert plot.marker_labels
-    assert plot.guide_labels
+    assert marker_labels(plot)
+    assert guide_labels(plot)
     pictures: dict[str, Callable[[], QImage]] = {
         "on the screen": lambda: plot.canvas.grab().toImage(),
         "in a picture": lambda: QImage.fromData(Figure([plot], LIGHT).png()),
@@ -123,7 +124,7 @@ def test_no_label_lies_on_a_curve(qtbot: QtBot, state: State, kind: type[MetricP
 
 def test_no_two_labels_overlap_and_none_leaves_the_lane(qtbot: QtBot, state: State) -> None:
     plot = drawn(qtbot, MetricPlot, state, 900, 232)
-    found = [*plot._lines.labels, *plot._lines.guide_labels]
+    found = [*plot.canvas.lines.labels, *plot.canvas.lines.guide_labels]
     for at, label in enumerate(found):
         assert label.rect.bottom() <= 0, "above the curves"
         assert -plot.canvas.lane_rows * 15 <= label.rect.top()
@@ -134,7 +135,7 @@ def test_no_two_labels_overlap_and_none_leaves_the_lane(qtbot: QtBot, state: Sta
 
 
 def test_the_guide_says_what_it_stands_for_since_it_is_not_at_its_line(qtbot: QtBot, state: State) -> None:
-    assert drawn(qtbot, MetricPlot, state, 900, 232).guide_labels == [
+    assert guide_labels(drawn(qtbot, MetricPlot, state, 900, 232)) == [
         "capacity 17.00 GiB  vgpu:1",
         "capacity 16.00 GiB  vgpu:0",
     ]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from fakes.host import hosted
+from fakes.shown_plots import cursor_text, guide_labels, y_ticks
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtTest import QTest
@@ -129,13 +130,13 @@ def test_a_chosen_metric_has_its_scale_unit_and_the_devices_that_tell_it(show: S
     assert told.args == ["utilization_percent"]
     plot = slot.plot
     assert isinstance(plot, MetricPlot)
-    assert (plot.title, plot.subtitle, plot.y_ticks[-1]) == ("Utilization", "%", "100")
+    assert (plot.title, plot.subtitle, y_ticks(plot)[-1]) == ("Utilization", "%", "100")
     assert [entry.device for entry in plot.legend_entries] == ["cuda:0"]
     assert plot.curve_data("cuda:0")[1][-1] == 30.0
     assert plot.scale_button.isHidden()
 
     slot.set_choice("sm_clock_mhz")
-    assert (plot.subtitle, plot.y_ticks[-1]) == ("GHz", "2.0")
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("GHz", "2.0")
 
     slot.set_choice("power_w")
     plot.canvas.setFocus()
@@ -174,10 +175,10 @@ def test_limits_are_dotted_lines(show: Show) -> None:
         fill(state, name, power_w=lambda age: 280.0, power_cap_w=lambda age: 300.0, temperature_c=lambda age: 85.0)
         state.apply(DeviceDetails(device=name, time_unix_s=NOW, temperature_slowdown_c=90.0))
     slot = show(state, "power_w")
-    assert slot.plot.guide_labels == ["cap 300 W  cuda:0, cuda:1"]
+    assert guide_labels(slot.plot) == ["cap 300 W  cuda:0, cuda:1"]
     slot.set_choice("temperature_c")
     slot.refresh(NOW)
-    assert slot.plot.guide_labels == ["slowdown 90.0 °C  cuda:0, cuda:1"]
+    assert guide_labels(slot.plot) == ["slowdown 90.0 °C  cuda:0, cuda:1"]
 
 
 def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
@@ -198,7 +199,7 @@ def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
     assert [float(part[-1]) / GIB for part in stack.values()] == [1.0, 1.0, 1.0, 0.5, 0.5]
     assert times[-1] == NOW - 1
     assert (plot.title, plot.subtitle) == ("Memory parts of vgpu:0", "GiB · simulated")
-    assert plot.y_ticks[-1] == "5"
+    assert y_ticks(plot)[-1] == "5"
     areas = [item for item in plot.canvas.scene().items() if isinstance(item, AreaItem) and item.isVisible()]
     assert max(area.boundingRect().bottom() for area in areas) == 4.0 * GIB
 
@@ -285,12 +286,12 @@ def test_a_day_is_drawn_from_bins_with_their_lowest_and_highest(show: Show, axis
     assert np.nanmax(values) < 60, "the line is the mean of the bins"
     [band] = [item for item in plot.canvas.scene().items() if isinstance(item, AreaItem)]
     assert band.boundingRect().bottom() == 95.0, "the band has the peak"
-    assert plot.y_ticks[-1] == "125", "and there is room for it"
+    assert y_ticks(plot)[-1] == "125", "and there is room for it"
 
     axis.set_cursor(-14_990.0)
-    assert "mean of" in plot.cursor_text
+    assert "mean of" in cursor_text(plot)
     axis.set_cursor(-10_000.0)
-    assert "—" in plot.cursor_text
+    assert "—" in cursor_text(plot)
 
     axis.set_span(30.0)
     QApplication.processEvents()
@@ -334,8 +335,8 @@ def test_a_drag_with_shift_selects_in_all_plots_and_escape_clears(qtbot: QtBot, 
     axis.set_cursor(None)
     inside = [float(age) for age in range(1, 131) if early <= NOW - age <= late]
     for word in ("min", "mean", "max", *(f"{age:.1f}" for age in (min(inside), np.mean(inside), max(inside)))):
-        assert word in one.plot.cursor_text
-    assert "4.00" in other.plot.cursor_text
+        assert word in cursor_text(one.plot)
+    assert "4.00" in cursor_text(other.plot)
     for slot in (one, other):
         edges = slot.plot._selected.edges
         assert edges is not None
@@ -343,7 +344,7 @@ def test_a_drag_with_shift_selects_in_all_plots_and_escape_clears(qtbot: QtBot, 
 
     qtbot.keyClick(one.plot.canvas, Qt.Key.Key_Escape)
     assert axis.selection is None
-    assert (one.plot.cursor_text, other.plot.cursor_text) == ("", "")
+    assert (cursor_text(one.plot), cursor_text(other.plot)) == ("", "")
     assert other.plot._selected.edges is None
 
 
@@ -359,7 +360,7 @@ def test_a_selection_stays_with_its_readings_while_time_passes(show: Show, axis:
     assert before is not None
     assert after is not None
     assert after[0] < before[0]
-    assert "20.0" in slot.plot.cursor_text
+    assert "20.0" in cursor_text(slot.plot)
 
 
 def test_a_selection_of_which_nothing_is_known_has_no_box(show: Show, axis: TimeAxis) -> None:
@@ -367,16 +368,16 @@ def test_a_selection_of_which_nothing_is_known_has_no_box(show: Show, axis: Time
     fill(state, "cuda:0", temperature_c=lambda age: age if age > 30 else None)
     slot = show(state, "temperature_c")
     axis.select(NOW - 20, NOW - 10)
-    assert slot.plot.cursor_text == "", "nothing was read in it"
+    assert cursor_text(slot.plot) == "", "nothing was read in it"
     axis.set_cursor(-60.0)
-    assert "60.0" in slot.plot.cursor_text
-    assert "min" not in slot.plot.cursor_text
+    assert "60.0" in cursor_text(slot.plot)
+    assert "min" not in cursor_text(slot.plot)
     axis.set_cursor(None)
     axis.select(NOW - 60, NOW - 50)
-    assert "55.0" in slot.plot.cursor_text
+    assert "55.0" in cursor_text(slot.plot)
     slot.refresh(NOW + 100)
     slot.refresh(NOW + 101)
-    assert slot.plot.cursor_text == "", "it has left the picture"
+    assert cursor_text(slot.plot) == "", "it has left the picture"
 
 
 def test_a_plain_drag_selects_nothing(show: Show, axis: TimeAxis) -> None:
@@ -398,7 +399,7 @@ def test_the_keyboard_selects_from_cursor_to_cursor(qtbot: QtBot, show: Show, ax
     axis.set_cursor(-40.0)
     qtbot.keyClick(slot.plot.canvas, Qt.Key.Key_Return)
     assert axis.selection == (NOW - 50, NOW - 40)
-    assert "here" in slot.plot.cursor_text
+    assert "here" in cursor_text(slot.plot)
 
 
 def test_the_menu_zooms_to_the_selection(show: Show, axis: TimeAxis) -> None:
@@ -440,9 +441,9 @@ def test_many_devices_in_a_readout_say_simulated_once(show: Show, axis: TimeAxis
         fill(state, name)
     slot = show(state)
     axis.select(NOW - 60, NOW - 20)
-    assert slot.plot.cursor_text.count("simulated") == 1
-    assert "all simulated" in slot.plot.cursor_text
-    assert slot.plot.cursor_text.count("vgpu:") == 16
+    assert cursor_text(slot.plot).count("simulated") == 1
+    assert "all simulated" in cursor_text(slot.plot)
+    assert cursor_text(slot.plot).count("vgpu:") == 16
 
 
 def test_a_plot_that_is_long_open_counts_time_from_a_nearer_moment(show: Show) -> None:

@@ -11,6 +11,7 @@ import pyqtgraph as pg
 import pytest
 from fakes.host import hosted
 from fakes.look_records import ENGINE
+from fakes.shown_plots import cursor_text, guide_labels, marker_labels, x_ticks, y_ticks
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
@@ -120,8 +121,8 @@ def test_a_memory_step_is_drawn_where_and_as_high_as_it_was(show: Show) -> None:
     assert values[times < NOW - 40].tolist() == [2 * GIB] * int((times < NOW - 40).sum())
     assert values[-1] == 5 * GIB
     assert plot.subtitle == "GiB"
-    assert plot.y_ticks == ["0", "2", "4", "6"]
-    assert plot.x_ticks == ["−120 s", "−90", "−60", "−30", "now"]
+    assert y_ticks(plot) == ["0", "2", "4", "6"]
+    assert x_ticks(plot) == ["−120 s", "−90", "−60", "−30", "now"]
 
 
 def test_a_gap_is_drawn_as_a_gap(show: Show) -> None:
@@ -201,11 +202,11 @@ def test_a_click_on_the_legend_hides_the_curve_and_fits_the_axis_to_the_rest(sho
     fill(state, "cpu", lambda age: 12 * GIB)
     fill(state, "cuda:0", lambda age: GIB)
     plot = show(state)
-    assert plot.y_ticks[-1] == "15"
+    assert y_ticks(plot)[-1] == "15"
 
     qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
     assert len(plot.curve_data("cpu")[0]) == 0
-    assert plot.y_ticks[-1] == "1.25"
+    assert y_ticks(plot)[-1] == "1.25"
 
     qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
     assert len(plot.curve_data("cpu")[0]) > 0
@@ -256,15 +257,15 @@ def test_scale_to_capacity_and_back(show: Show) -> None:
     state = make_state("cuda:0", "cuda:1")
     fill(state, "cuda:0", lambda age: GIB / 2)
     plot = show(state)
-    assert (plot.subtitle, plot.y_ticks[-1]) == ("MiB", "600")
-    assert plot.guide_labels == []
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
+    assert guide_labels(plot) == []
 
     plot.scale_button.click()
-    assert (plot.subtitle, plot.y_ticks[-1]) == ("GiB", "20")
-    assert plot.guide_labels == ["capacity 16.00 GiB  cuda:0, cuda:1"]
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("GiB", "20")
+    assert guide_labels(plot) == ["capacity 16.00 GiB  cuda:0, cuda:1"]
 
     plot.scale_button.click()
-    assert (plot.subtitle, plot.y_ticks[-1]) == ("MiB", "600")
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
 
 
 def test_markers_stand_in_the_plot_while_they_are_in_view(show: Show) -> None:
@@ -275,9 +276,9 @@ def test_markers_stand_in_the_plot_while_they_are_in_view(show: Show) -> None:
     state.markers.append(Marker(NOW - 3, "mlp → cuda:0", "cuda:0"))
 
     plot.refresh(NOW)
-    assert plot.marker_labels == ["build mlp", "mlp → cuda:0"]
+    assert marker_labels(plot) == ["build mlp", "mlp → cuda:0"]
     plot.refresh(NOW + 20)
-    assert plot.marker_labels == ["mlp → cuda:0"]
+    assert marker_labels(plot) == ["mlp → cuda:0"]
 
 
 def test_while_paused_the_picture_stands_still_and_shows_clock_times(show: Show, axis: TimeAxis) -> None:
@@ -289,17 +290,17 @@ def test_while_paused_the_picture_stands_still_and_shows_clock_times(show: Show,
     sample(state, "cuda:0", NOW + 5, 8 * GIB)
     plot.refresh(NOW + 5)
     assert plot.curve_data("cuda:0")[0][-1] <= NOW + 5
-    assert plot.y_ticks[-1] == "1.25"
-    assert all(text.count(":") == 2 for text in plot.x_ticks)
+    assert y_ticks(plot)[-1] == "1.25"
+    assert all(text.count(":") == 2 for text in x_ticks(plot))
 
     axis.pan(100)
     plot.refresh(NOW + 6)
     assert axis.right_unix_s == NOW + 5
-    assert plot.y_ticks[-1] == "10.0"
+    assert y_ticks(plot)[-1] == "10.0"
 
     axis.set_paused(False)
     plot.refresh(NOW + 7)
-    assert plot.x_ticks[-1] == "now"
+    assert x_ticks(plot)[-1] == "now"
 
 
 def test_a_paused_plot_can_be_panned_to_what_it_did_not_draw(show: Show, axis: TimeAxis) -> None:
@@ -356,17 +357,17 @@ def test_the_cursor_reads_the_same_time_in_both_plots(
 
     hover(memory, 0.5)
     assert axis.cursor_s == pytest.approx(-60, abs=1)
-    assert "3.00 GiB" in memory.cursor_text
-    assert "—" in memory.cursor_text
-    assert "vgpu:0 simulated" in memory.cursor_text
-    assert "−60" in throughput.cursor_text or "−59" in throughput.cursor_text
+    assert "3.00 GiB" in cursor_text(memory)
+    assert "—" in cursor_text(memory)
+    assert "vgpu:0 simulated" in cursor_text(memory)
+    assert "−60" in cursor_text(throughput) or "−59" in cursor_text(throughput)
 
     hover(throughput, 0.95)
-    assert "1.00 GiB" in memory.cursor_text
-    assert "41.0" in throughput.cursor_text
+    assert "1.00 GiB" in cursor_text(memory)
+    assert "41.0" in cursor_text(throughput)
 
     QApplication.sendEvent(throughput.canvas, QEvent(QEvent.Type.Leave))
-    assert (memory.cursor_text, throughput.cursor_text) == ("", "")
+    assert (cursor_text(memory), cursor_text(throughput)) == ("", "")
 
 
 def test_names_in_the_cursor_box_are_text_and_not_markup(show: Show, axis: TimeAxis) -> None:
@@ -374,7 +375,7 @@ def test_names_in_the_cursor_box_are_text_and_not_markup(show: Show, axis: TimeA
     fill(state, "cuda:<b>0", lambda age: GIB)
     plot = show(state)
     axis.set_cursor(-30)
-    assert "cuda:&lt;b&gt;0" in plot.cursor_text
+    assert "cuda:&lt;b&gt;0" in cursor_text(plot)
 
 
 def test_the_keyboard_moves_the_cursor(qtbot: QtBot, show: Show, axis: TimeAxis) -> None:
@@ -423,8 +424,8 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
     assert not plot.is_empty
     assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
     assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 41.0 simulated"
-    assert plot.guide_labels == ["datasheet 65.0  simulated"]
-    assert plot.y_ticks[-1] == "75"
+    assert guide_labels(plot) == ["datasheet 65.0  simulated"]
+    assert y_ticks(plot)[-1] == "75"
     assert plot.curve_data("vgpu:0")[1].tolist() == [41.0] * 39
     assert len(plot.curve_data("cuda:0")[0]) == 0
 
@@ -457,7 +458,7 @@ def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: Sh
     assert not plot.is_empty
     assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
     assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
-    assert plot.guide_labels == ["datasheet 65.0  simulated"]
+    assert guide_labels(plot) == ["datasheet 65.0  simulated"]
 
 
 def test_a_datasheet_far_above_the_curve_keeps_its_label_and_not_its_line(show_throughput: ShowThroughput) -> None:
@@ -465,8 +466,8 @@ def test_a_datasheet_far_above_the_curve_keeps_its_label_and_not_its_line(show_t
     start_run(state, 1, "cuda:0", datasheet=989.0, tflops=12.0)
     plot = show_throughput(state)
 
-    assert plot.y_ticks[-1] == "15"
-    assert plot.guide_labels == ["datasheet 989 ↑"]
+    assert y_ticks(plot)[-1] == "15"
+    assert guide_labels(plot) == ["datasheet 989 ↑"]
 
 
 def test_a_slow_device_is_shown_in_gflops(show_throughput: ShowThroughput) -> None:
@@ -476,7 +477,7 @@ def test_a_slow_device_is_shown_in_gflops(show_throughput: ShowThroughput) -> No
 
     assert plot.subtitle.startswith("GFLOP/s")
     assert plot.legend.button("cpu").text_shown == "cpu 55.3"
-    assert plot.y_ticks[-1] == "75"
+    assert y_ticks(plot)[-1] == "75"
 
 
 def test_another_theme_recolours_everything(show: Show) -> None:
