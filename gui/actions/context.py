@@ -21,8 +21,8 @@ from devexplorer.gui.actions.selection import Selection
 from devexplorer.gui.widgets.theme import Theme
 
 if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.gui.files.session_code import SessionSource
-    from devexplorer.gui.history.source import HistorySource
 
 
 class _Refreshable(Protocol):
@@ -42,7 +42,7 @@ class WindowContext(QObject):
     session_started = Signal(object)
     """The `SessionSource`."""
     history_opened = Signal(object)
-    """The `HistorySource`."""
+    """The `StoreThread`."""
     history_changed = Signal()
     """Runs were added, tagged or deleted."""
     history_problem_changed = Signal(str)
@@ -87,7 +87,7 @@ class WindowContext(QObject):
         self.device: str | None = None
         """The device whose card is selected."""
         self.session: SessionSource | None = None
-        self.history: HistorySource | None = None
+        self.history: StoreThread | None = None
         self.history_problem = ""
         self.folder = ""
         """Where the last file was chosen."""
@@ -117,7 +117,7 @@ class WindowContext(QObject):
         self.session = session
         self.session_started.emit(session)
 
-    def set_history(self, history: HistorySource) -> None:
+    def set_history(self, history: StoreThread) -> None:
         """Benchmark runs are stored there."""
         self.history = history
         self.history_opened.emit(history)

@@ -4,12 +4,12 @@ CPU. Main thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
+from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.session.state import State
-from devexplorer.gui.experiments.objects import AskPage, ReplicatePage
-from devexplorer.gui.experiments.timing import CrossoverPage, TimeWorkPage
+from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
 from devexplorer.gui.objects.command_page import ExperimentPage
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.side_nav import SideNav
 from devexplorer.gui.widgets.theme import Theme
 
@@ -30,12 +30,8 @@ class ExperimentsPanel(QWidget):
         }
         self.rail = SideNav({title: (title, page.meaning) for title, page in self.pages.items()})
         self.rail.chosen.connect(self.show_page)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.rail)
         self._stack = QStackedLayout()
-        layout.addLayout(self._stack, 1)
+        self.setLayout(hbox(self.rail, (self._stack, 1), spacing=0))
         for page in self.pages.values():
             self._stack.addWidget(page)
             page.command_requested.connect(self.command_requested)

@@ -1,7 +1,7 @@
 """The history tab: every stored run, to be found, tagged, compared, deleted, exported; and other people's runs taken
 in. Main thread.
 
-It keeps nothing itself and never waits: a `HistorySource` is asked, and what it answers is shown when it is there.
+It keeps nothing itself and never waits: a `StoreThread` is asked, and what it answers is shown when it is there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QShowEvent
@@ -34,13 +35,15 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
-from devexplorer.gui.history.source import HistorySource
 from devexplorer.gui.history.table import HistoryTable
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 from devexplorer.gui.widgets.theme import Theme
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
 
 PAGE = 200
 """Runs that are listed at first, and more of when that is asked for."""
@@ -67,7 +70,7 @@ class HistoryPanel(QWidget):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state, self._theme = state, theme
-        self._source: HistorySource | None = None
+        self._source: StoreThread | None = None
         self._limit, self._total = PAGE, 0
         self._is_old = True
         """What is listed may not be what is kept."""
@@ -186,7 +189,7 @@ class HistoryPanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: HistorySource | None) -> None:
+    def set_source(self, source: StoreThread | None) -> None:
         """Who keeps the runs from now on; None: nobody yet."""
         self._source = source
         self._show_buttons()

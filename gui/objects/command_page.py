@@ -69,6 +69,7 @@ class ExperimentPage(QWidget):
         self.offer_button.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
         self._fields = FormRow()
         self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
+        self._device_fields: list[DeviceChoice | DeviceField] = []
         self._results = QStackedLayout()
         self._lay_out()
 
@@ -109,6 +110,8 @@ class ExperimentPage(QWidget):
 
     def add_field(self, words: str, field: QWidget) -> None:
         """Put a field behind its name into the form."""
+        if isinstance(field, DeviceChoice | DeviceField):
+            self._device_fields.append(field)
         row = self._fields.row
         row.insertWidget(row.count() - 1, labelled(words, field) if words else field)
         if isinstance(field, QLineEdit):
@@ -159,6 +162,8 @@ class ExperimentPage(QWidget):
 
     def refresh(self) -> None:
         """Show devices, objects and answers as they are now."""
+        for field in self._device_fields:
+            field.refresh()
         done = self.latest
         self._results.setCurrentWidget(self._empty if done is None else self._shown)
         if done is not None and done.answer is not None:

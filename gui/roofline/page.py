@@ -8,6 +8,7 @@ read from the state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
@@ -18,7 +19,6 @@ from devexplorer.core.benchmark.history.filter import Filter, device_of
 from devexplorer.core.records.benchmark import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
-from devexplorer.gui.history.source import HistorySource
 from devexplorer.gui.roofline.figures import (
     LEAST_COPY_BYTES,
     Ceiling,
@@ -39,6 +39,9 @@ from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
 
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""
@@ -67,7 +70,7 @@ class RooflinePanel(QWidget):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state, self._theme = state, theme
-        self._source: HistorySource | None = None
+        self._source: StoreThread | None = None
         self._is_old = False
         """Stored runs have changed since they were asked for."""
         self._runs: tuple[StoredRun, ...] = ()
@@ -131,7 +134,7 @@ class RooflinePanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: HistorySource | None) -> None:
+    def set_source(self, source: StoreThread | None) -> None:
         """Who keeps the runs from now on; None: nobody yet."""
         self._source = source
         self.reload()

@@ -18,14 +18,13 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.filter import Filter, matches
 from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.benchmark.history.store_thread import Say, StoreThread
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row, short_when_text
-from devexplorer.gui.history.source import Say, ShowRuns
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.table import PAD_PX
 from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
@@ -45,7 +44,7 @@ class FakeSource:
         self.panel: HistoryPanel | None = None
         self.fails = ""
 
-    def request(self, wanted: Filter, limit: int, show: ShowRuns) -> None:
+    def request(self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
         self.asked.append((wanted, limit))
         found = [run for run in self.runs if matches(run, wanted)]
         show(found[:limit], len(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -30,7 +31,6 @@ from devexplorer.core.records.benchmark import (
 )
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.session.state import State
-from devexplorer.gui.history.source import ShowRuns
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
 from devexplorer.gui.roofline.layout import LogAxis, arrange, spread_out
 from devexplorer.gui.roofline.page import RooflinePanel
@@ -391,7 +391,7 @@ def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None
     class Source:
         asked: list[Filter] = []  # noqa: RUF012
 
-        def request(self, wanted: Filter, _limit: int, show: ShowRuns) -> None:
+        def request(self, wanted: Filter, _limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
             self.asked.append(wanted)
             show([stored(matmul(798.0), 1)], 1)
 
