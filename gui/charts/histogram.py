@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent, QPen, QPolygonF
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, QSize, Qt
+from PySide6.QtGui import QColor, QHelpEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.records.laboratory import Values
+from devexplorer.gui.plots.canvas import PlotCanvas
+from devexplorer.gui.plots.curves import Floats
+from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, Theme
 
-TICKS_PX, TOP_PX, EDGE_PX = 18, 18, 12
 TICK_EVERY_PX = 110
 MOST_DIGITS = 6
 """Behind or before the point; longer numbers are written with an exponent."""
@@ -20,15 +25,18 @@ MINUS = "−"
 MIN_PX = QSize(240, 110)
 
 
-def _densest(values: Values) -> float:
-    """Share of the values per unit of the axis in the fullest bin: areas are equal, whatever the bins' widths; 0 where
-    all are the same."""
-    step = (values.high - values.low) / max(len(values.counts), 1)
-    return max(values.counts, default=0) / max(sum(values.counts), 1) / step if step > 0 else 0.0
+def _bins(values: Values) -> tuple[Floats, Floats]:
+    """Edges of the bins, and the share of the values per unit of the axis in each: areas are equal, whatever the bins'
+    widths. Where all values are the same it is one bin around them."""
+    if values.high <= values.low:
+        return np.array([values.low - 1 / 80, values.low + 1 / 80]), np.ones(1)
+    edges = np.linspace(values.low, values.high, len(values.counts) + 1)
+    counts = np.array(values.counts, float)
+    return edges, counts / max(counts.sum(), 1.0) / (edges[1] - edges[0])
 
 
 def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Round numbers from `low` to `high` with their words, at most `most` of them: 1, 2 or 5 times a power of ten
+    """Round numbers from `low` to `high` with their texts, at most `most` of them: 1, 2 or 5 times a power of ten
     apart."""
     least = (high - low) / most
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 and math.isfinite(least) else 0.0
@@ -39,109 +47,83 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     digits = max(-math.floor(math.log10(step) + 1e-9), 0)
     plain = digits <= MOST_DIGITS and max(abs(low), abs(high)) < 10**MOST_DIGITS
     places = [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-    found = [(at, (f"{at:,.{digits}f}" if plain and at else f"{at:g}").replace("-", MINUS)) for at in places]
-    return (
-        found if len({text for _, text in found}) == len(found) else ends
-    )  # or they differ in digits that nobody could read
+    texts = [(f"{place:,.{digits}f}" if plain and place else f"{place:g}").replace("-", MINUS) for place in places]
+    # where rounded texts are the same, only the ends tell apart
+    return list(zip(places, texts, strict=True)) if len(set(texts)) == len(texts) else ends
 
 
 class Histogram(QWidget):
-    """Feed it with `show_values`; the pointer over a bar tells its edges and its count."""
+    """Feed it with `show_values`; the tooltip of a bar says its edges and its count."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._theme = theme
         self._colour = theme.cpu
         self._values: Values | None = None
         self._before: Values | None = None
+        self.legend, self.fullest = label("dashed: before", Role.LABEL, "dim"), label("", Role.LABEL, "dim")
+        self.canvas = PlotCanvas(EDGE_PX)
+        self._bars = pg.BarGraphItem(x0=[], x1=[], height=[])
+        self._outline = pg.PlotDataItem(stepMode="center")
+        for item in (self._bars, self._outline):
+            self.canvas.addItem(item)
+        vbox(
+            hbox(self.legend, None, self.fullest, margins=(EDGE_PX, 0, EDGE_PX, 0)),
+            (self.canvas, 1),
+            spacing=0,
+            parent=self,
+        )
+        self.canvas.view.sigResized.connect(self._show_ticks)
         self.setMinimumSize(MIN_PX)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName("Histogram")
+        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
+        """Use other colours."""
         self._theme = theme
-        self.update()
+        self.canvas.set_theme(theme)
+        self.canvas.bottom.setPen(QColor(theme.border))
+        self._draw()
 
     def show_values(self, values: Values | None, before: Values | None, colour: str) -> None:
         """Show these; `before` is drawn as an outline on the same axis, `colour` is the device's."""
         self._values, self._before, self._colour = values, before, colour
         if values is not None and values.counts:
             self.setAccessibleDescription(f"{len(values.counts)} bins from {values.low:g} to {values.high:g}")
-        self.update()
+            self.fullest.setText(f"fullest bin: {max(values.counts):,} of {sum(values.counts):,}")
+        self._draw()
 
     @property
     def span(self) -> tuple[float, float]:
         """The ends of the axis: of both histograms together."""
-        shown = [one for one in (self._values, self._before) if one is not None and one.counts]
-        low, high = min((one.low for one in shown), default=0.0), max((one.high for one in shown), default=1.0)
+        shown = [item for item in (self._values, self._before) if item is not None and item.counts]
+        low, high = min((item.low for item in shown), default=0.0), max((item.high for item in shown), default=1.0)
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if self._values is None or not self._values.counts:
+    def _draw(self) -> None:
+        values, before = self._values, self._before
+        self.legend.setVisible(before is not None and bool(before.counts))
+        if values is None or not values.counts:
             return
-        painter = QPainter(self)
-        painter.setFont(font(Role.LABEL))
-        area = self._area()
-        highest = max(_densest(one) for one in (self._values, self._before) if one is not None)
-        painter.setPen(QPen(QColor(self._theme.border), 1))
-        painter.drawLine(area.bottomLeft(), area.bottomRight())
-        self._paint_bars(painter, area, highest)
-        if self._before is not None and self._before.counts:
-            self._paint_outline(painter, area, highest, self._before)
-        self._paint_ticks(painter, area)
-        painter.end()
-
-    def _area(self) -> QRectF:
-        return QRectF(self.rect()).adjusted(EDGE_PX, TOP_PX, -EDGE_PX, -TICKS_PX)
-
-    def _bars(self, values: Values, area: QRectF, highest: float) -> list[QRectF]:
-        low, high = self.span
-        scale = area.width() / (high - low)
-        wide = (values.high - values.low) / len(values.counts) * scale
-        if wide <= 0:  # all values are the same one
-            wide = max(area.width() / 40, 2.0)
-            left = area.left() + (values.low - low) * scale - wide / 2
-            return [QRectF(left, area.top(), wide, area.height())]
-        left = area.left() + (values.low - low) * scale
-        total, step = max(sum(values.counts), 1), (values.high - values.low) / len(values.counts)
-        bars = []
-        for at, count in enumerate(values.counts):
-            height = area.height() * (count / total / step / highest if highest else 0.0)
-            bars.append(QRectF(left + at * wide, area.bottom() - height, wide, height))
-        return bars
-
-    def _paint_bars(self, painter: QPainter, area: QRectF, highest: float) -> None:
-        assert self._values is not None
-        fill = QColor(self._colour)
-        for bar in self._bars(self._values, area, highest):
-            painter.fillRect(bar.adjusted(0.5 if bar.width() > 3 else 0, 0, -0.5 if bar.width() > 3 else 0, 0), fill)
-
-    def _paint_outline(self, painter: QPainter, area: QRectF, highest: float, before: Values) -> None:
-        bars = self._bars(before, area, highest)
-        line = [QPointF(bars[0].left(), area.bottom())]
-        for bar in bars:
-            line += [bar.topLeft(), bar.topRight()]
-        line.append(QPointF(bars[-1].right(), area.bottom()))
-        painter.setPen(QPen(QColor(self._theme.text), 1, Qt.PenStyle.DashLine))
-        painter.drawPolyline(QPolygonF(line))
-
-    def _paint_ticks(self, painter: QPainter, area: QRectF) -> None:
-        assert self._values is not None
-        metrics = QFontMetrics(painter.font())
-        painter.setPen(QColor(self._theme.dim))
-        low, high = self.span
-        for value, text in ticks(low, high, max(int(area.width() / TICK_EVERY_PX), 2)):
-            middle = area.left() + (value - low) / (high - low) * area.width()
-            width = metrics.horizontalAdvance(text)
-            painter.drawLine(QPointF(middle, area.bottom()), QPointF(middle, area.bottom() + 3))
-            painter.drawText(
-                QPointF(min(max(middle - width / 2, 2), self.width() - width - 2), self.height() - 3), text
+        edges, shares = _bins(values)
+        gap = pg.mkPen(self._theme.panel if len(shares) > 1 else None, width=1)
+        self._bars.setOpts(x0=edges[:-1], x1=edges[1:], height=shares, pen=gap, brush=QColor(self._colour))
+        highest = shares.max()
+        self._outline.setVisible(before is not None and bool(before.counts))
+        if before is not None and before.counts:
+            edges, shares = _bins(before)
+            highest = max(highest, shares.max())
+            self._outline.setData(
+                np.pad(edges, 1, "edge"),
+                np.pad(shares, 1),
+                pen=pg.mkPen(self._theme.text, width=1, style=Qt.PenStyle.DashLine),
             )
-        if self._before is not None:
-            painter.drawText(QPointF(area.left(), TOP_PX - 6), "dashed: before")
-        fullest = f"fullest bin: {max(self._values.counts):,} of {sum(self._values.counts):,}"
-        painter.drawText(QPointF(area.right() - metrics.horizontalAdvance(fullest), TOP_PX - 6), fullest)
+        self.canvas.setXRange(*self.span, padding=0)
+        self.canvas.setYRange(0, highest or 1.0, padding=0)
+        self._show_ticks()
+
+    def _show_ticks(self) -> None:
+        self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -154,9 +136,10 @@ class Histogram(QWidget):
         values = self._values
         if values is None or not values.counts:
             return ""
-        step = (values.high - values.low) / len(values.counts)
-        for at, bar in enumerate(self._bars(values, self._area(), _densest(values))):
-            if bar.left() <= x < bar.right():
-                low = values.low + at * step
-                return f"{values.counts[at]:,} values from {low:.6g} to {low + step:.6g}"
-        return ""
+        edges, _ = _bins(values)
+        value = self.canvas.view.mapSceneToView(QPointF(x, 0)).x()
+        bar = int(np.searchsorted(edges, value, side="right")) - 1
+        if not 0 <= bar < len(values.counts):
+            return ""
+        low, high = (edges[bar], edges[bar + 1]) if values.high > values.low else (values.low, values.high)
+        return f"{values.counts[bar]:,} values from {low:.6g} to {high:.6g}"
