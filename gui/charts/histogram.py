@@ -61,7 +61,7 @@ class Histogram(QWidget):
         self._values: Values | None = None
         self._before: Values | None = None
         self.legend, self.fullest = label("dashed: before", Role.LABEL, "dim"), label("", Role.LABEL, "dim")
-        self.canvas = PlotCanvas(EDGE_PX)
+        self.canvas = PlotCanvas(EDGE_PX, EDGE_PX)
         self._bars = pg.BarGraphItem(x0=[], x1=[], height=[])
         self._outline = pg.PlotDataItem(stepMode="center")
         for item in (self._bars, self._outline):
@@ -72,7 +72,7 @@ class Histogram(QWidget):
             spacing=0,
             parent=self,
         )
-        self.canvas.view.sigResized.connect(self._show_ticks)
+        self.canvas.view.sigResized.connect(self._draw)
         self.setMinimumSize(MIN_PX)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName("Histogram")
@@ -106,7 +106,8 @@ class Histogram(QWidget):
         if values is None or not values.counts:
             return
         edges, shares = _bins(values)
-        gap = pg.mkPen(self._theme.panel if len(shares) > 1 else None, width=1)
+        wide = self.canvas.view.width() > 3 * len(shares)
+        gap = pg.mkPen(self._theme.panel if wide else None, width=1)
         self._bars.setOpts(x0=edges[:-1], x1=edges[1:], height=shares, pen=gap, brush=QColor(self._colour))
         highest = shares.max()
         self._outline.setVisible(before is not None and bool(before.counts))
@@ -120,9 +121,6 @@ class Histogram(QWidget):
             )
         self.canvas.setXRange(*self.span, padding=0)
         self.canvas.setYRange(0, highest or 1.0, padding=0)
-        self._show_ticks()
-
-    def _show_ticks(self) -> None:
         self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
 
     def event(self, event: QEvent) -> bool:

@@ -142,7 +142,7 @@ class SizeCurve(QWidget):
         self.readout = Cursor(self.canvas)
         vbox(self.key, (self.canvas, 1), spacing=0, parent=self)
         self.canvas.view.sigResized.connect(self._place)
-        self.canvas.sigSceneMouseMoved.connect(self._follow)
+        self.canvas.scene().sigMouseMoved.connect(self._follow)
         self.canvas.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(220, 96)

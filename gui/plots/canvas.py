@@ -46,7 +46,7 @@ class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
 class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
     """A drawing area that neither pans nor zooms by itself; a lane above the curves holds the labels of lines."""
 
-    def __init__(self, left_px: int = LEFT_AXIS_PX, view: pg.ViewBox | None = None) -> None:
+    def __init__(self, left_px: int = LEFT_AXIS_PX, right_px: int = RIGHT_PX, view: pg.ViewBox | None = None) -> None:
         self.left, self.bottom = TextTicks("left"), TextTicks("bottom")
         super().__init__(viewBox=view, axisItems={"left": self.left, "bottom": self.bottom}, background=None)
         self.left.setWidth(left_px)
@@ -58,6 +58,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.view: pg.ViewBox = self.plotItem.vb
         self.grid = GridItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
         self.lines = LinesItem(self.plotItem)
+        self._right_px = right_px
         self.lane_rows = -1
         """Rows of labels between the upper edge and the curves."""
         self.set_lane(0)
@@ -66,7 +67,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         """Keep room for so many rows of labels."""
         if rows != self.lane_rows:
             self.lane_rows = rows
-            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), RIGHT_PX, BOTTOM_PX)
+            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), self._right_px, BOTTOM_PX)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""

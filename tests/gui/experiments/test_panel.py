@@ -206,9 +206,9 @@ def test_two_devices_and_a_model_are_needed(panel: ExperimentsPanel) -> None:
     panel.set_selection(("x",))
     page.devices.choose(["vgpu:1"])
     assert not page.run_button.isEnabled()
-    assert page.run_button.toolTip() == "Select one model, or one part of a model. Choose two devices at least"
+    assert page.run_button.toolTip() == "Select one model, or one part of a model. Choose at least two devices"
     panel.set_selection(("mlp",))
-    assert page.run_button.toolTip() == "Choose two devices at least"
+    assert page.run_button.toolTip() == "Choose at least two devices"
     page.devices.choose(["vgpu:1", "cpu"])
     assert page.run_button.isEnabled()
 

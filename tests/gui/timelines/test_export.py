@@ -116,7 +116,7 @@ def test_a_figure_leaves_the_cursor_out_and_where_it_was(slots: list[PlotSlot], 
     before = Figure([slots[0].plot], LIGHT).png()
     axis.set_cursor(-50.0)
     assert Figure([slots[0].plot], LIGHT).png() == before
-    assert slots[0].plot._cursor.line.isVisible()
+    assert slots[0].plot.cursor_box.line.isVisible()
 
 
 def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
