@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.plain_text import tip as plain_tip
 from devexplorer.gui.widgets.theme import Role, font
 
 HEADER_PX = 30
@@ -29,12 +29,26 @@ LEAST_WORDS_PX = 60
 NOT_IN_A_RECORDING = "This is a recording: nothing in it can be changed."
 
 
-def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool = False) -> QLabel:
+def label(
+    text: str = "",
+    role: Role = Role.TEXT,
+    words: str = "",
+    *,
+    wrap: bool = False,
+    selectable: bool = False,
+    align: Qt.AlignmentFlag | None = None,
+    tip: str = "",
+) -> QLabel:
     """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.widgets.style`."""
     result = QLabel(text)
     result.setTextFormat(Qt.TextFormat.PlainText)
     result.setFont(font(role))
     result.setWordWrap(wrap)
+    result.setToolTip(tip)
+    if align is not None:
+        result.setAlignment(align)
+    if selectable:
+        result.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     if words:
         result.setProperty("words", words)
     return result
@@ -79,7 +93,7 @@ class ElidedLabel(QLabel):
         shown = self.fontMetrics().elidedText(self._full, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
-        self.setToolTip(tip(self._full) if shown != self._full else "")
+        self.setToolTip(plain_tip(self._full) if shown != self._full else "")
 
 
 class ShrinkingLabel(ElidedLabel):

@@ -1,0 +1,97 @@
+"""Buttons, check boxes, lines to type in, scroll areas and splitters, each made in one call. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt, SignalInstance
+from PySide6.QtWidgets import QCheckBox, QFrame, QLayout, QLineEdit, QPushButton, QScrollArea, QSplitter, QWidget
+
+
+def button(
+    text: str = "",
+    clicked: Callable[..., object] | SignalInstance | None = None,
+    *,
+    look: str = "",
+    tip: str = "",
+    name: str = "",
+    parent: QWidget | None = None,
+) -> QPushButton:
+    """`look` as in `gui.widgets.style`; `name` for screen readers where the text does not say it."""
+    result = QPushButton(text, parent)
+    if clicked is not None:
+        result.clicked.connect(clicked)
+    if look:
+        result.setProperty("look", look)
+    result.setToolTip(tip)
+    if name:
+        result.setAccessibleName(name)
+    return result
+
+
+def check_box(text: str = "", *, tip: str = "") -> QCheckBox:
+    """A check box with its tooltip."""
+    result = QCheckBox(text)
+    result.setToolTip(tip)
+    return result
+
+
+def line_edit(
+    text: str = "", placeholder: str = "", name: str = "", width_px: int = 0, *, tip: str = "", clear: bool = False
+) -> QLineEdit:
+    """A line to type in; `clear`: with a button that empties it."""
+    result = QLineEdit(text)
+    result.setPlaceholderText(placeholder)
+    result.setAccessibleName(name)
+    result.setToolTip(tip)
+    result.setClearButtonEnabled(clear)
+    if width_px:
+        result.setFixedWidth(width_px)
+    return result
+
+
+class ScrollArea(QScrollArea):
+    """A frameless area whose content takes its width; `sideways`: it may scroll to the side too."""
+
+    def __init__(self, content: QWidget | QLayout | None = None, name: str = "", *, sideways: bool = False) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        if not sideways:
+            self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        if content is not None:
+            self.set_content(content)
+
+    def set_content(self, content: QWidget | QLayout) -> QWidget:
+        """Scroll this widget, or a widget with this layout; returns it."""
+        widget = content if isinstance(content, QWidget) else holder(content)
+        widget.setObjectName("scrolled")
+        self.setWidget(widget)
+        return widget
+
+
+def holder(layout: QLayout) -> QWidget:
+    """A widget with this layout."""
+    result = QWidget()
+    result.setLayout(layout)
+    return result
+
+
+def splitter(
+    *parts: QWidget,
+    sizes: Sequence[int] = (),
+    stretches: Sequence[int] = (),
+    handle_px: int = 8,
+) -> QSplitter:
+    """Parts side by side whose borders can be dragged, but not so far that a part disappears."""
+    result = QSplitter(Qt.Orientation.Horizontal)
+    result.setChildrenCollapsible(False)
+    result.setHandleWidth(handle_px)
+    for part in parts:
+        result.addWidget(part)
+    for index, stretch in enumerate(stretches):
+        result.setStretchFactor(index, stretch)
+    if sizes:
+        result.setSizes(list(sizes))
+    return result
