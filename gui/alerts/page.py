@@ -7,7 +7,7 @@ from datetime import datetime
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QPushButton, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.base.times import elapsed_text
@@ -15,6 +15,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -75,12 +76,8 @@ class AlertsPanel(QWidget):
         head.addWidget(self.summary, 1)
         head.addWidget(self.dismiss_button)
         self._list = QWidget()
-        column = QVBoxLayout(self._list)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(head)
         self._stack = QStackedLayout()
-        column.addLayout(self._stack, 1)
+        vbox(head, (self._stack, 1), spacing=0, parent=self._list)
         self._stack.addWidget(self.table)
         self._stack.addWidget(self.nothing)
         self._line = QWidget()

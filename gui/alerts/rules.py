@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QGridLayout,
-    QHBoxLayout,
     QMenu,
     QPushButton,
     QScrollArea,
@@ -33,6 +32,7 @@ from devexplorer.core.telemetry.alert_rules import (
     new_rule,
 )
 from devexplorer.core.telemetry.metrics import UNITS
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -285,18 +285,8 @@ class AlertRulesForm(QWidget):
         self._menu = QMenu(self.add_button)
         self.add_button.setMenu(self._menu)
         self.defaults_button = QPushButton("Defaults")
-        foot = QHBoxLayout()
-        foot.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
-        foot.setSpacing(8)
-        foot.addWidget(self.desktop_check)
-        foot.addStretch(1)
-        foot.addWidget(self.add_button)
-        foot.addWidget(self.defaults_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.scroll_area, 1)
-        layout.addLayout(foot)
+        foot = hbox(self.desktop_check, None, self.add_button, self.defaults_button, margins=(EDGE_PX, 4, EDGE_PX, 4))
+        vbox((self.scroll_area, 1), foot, spacing=0, parent=self)
         self.desktop_check.toggled.connect(self.notifications_changed)
         self.defaults_button.clicked.connect(lambda: self._replace(DEFAULT_RULES))
         self.show_rules(rules)

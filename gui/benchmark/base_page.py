@@ -13,14 +13,12 @@ from typing import ClassVar
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QProgressBar,
     QPushButton,
     QSizePolicy,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -33,6 +31,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import FormRow, labelled
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -92,39 +91,32 @@ class BenchPage(QWidget):
         self.copy_button.clicked.connect(self.copy_json)
 
     def _lay_out(self) -> None:
-        form = QHBoxLayout()
-        form.setContentsMargins(0, 6, EDGE_PX, 4)
-        form.setSpacing(8)
         for button in (self.start_button, self.stop_button, self.copy_button):
             button.setFixedHeight(BUTTON_PX)
         top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
-        form.addWidget(self._fields, 0, top)
-        form.addWidget(self.start_button, 0, top)
-        form.addWidget(self.stop_button, 0, top)
-        form.addStretch(1)
-        form.addWidget(self.copy_button, 0, top)
+        form = hbox(
+            (self._fields, 0, top),
+            (self.start_button, 0, top),
+            (self.stop_button, 0, top),
+            None,
+            (self.copy_button, 0, top),
+            margins=(0, 6, EDGE_PX, 4),
+        )
         self.progress.setFixedWidth(PROGRESS_PX[0])
-        line = QHBoxLayout()
-        line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 3)
-        line.setSpacing(8)
-        line.addWidget(self.progress)
-        line.addWidget(self.hint, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 4)
-        layout.setSpacing(0)
-        layout.addLayout(form)
-        layout.addLayout(line)
-        layout.addWidget(self.message)
-        layout.addLayout(self._results, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        line = hbox(self.progress, (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 3))
+        # before its widgets: one that has no parent yet would be shown as a window
+        vbox(form, line, self.message, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         empty = QWidget()
         empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
-        centred = QHBoxLayout(empty)
-        centred.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        centred.setSpacing(EDGE_PX)
-        centred.addStretch(1)
-        centred.addWidget(self.nothing_words)
-        centred.addWidget(self.offer_button)
-        centred.addStretch(1)
+        hbox(
+            None,
+            self.nothing_words,
+            self.offer_button,
+            None,
+            spacing=EDGE_PX,
+            margins=(EDGE_PX, 0, EDGE_PX, 0),
+            parent=empty,
+        )
         self._empty = empty
         self._results.addWidget(empty)
 

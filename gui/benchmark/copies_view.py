@@ -9,11 +9,9 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
-    QHBoxLayout,
     QScrollArea,
     QSplitter,
     QStyleOptionViewItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -26,6 +24,7 @@ from devexplorer.gui.benchmark.runs import is_simulated, rows_of, state_cell
 from devexplorer.gui.benchmark.summary import Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -93,20 +92,12 @@ class CopiesView(QWidget):
             choice.currentIndexChanged.connect(self._draw)
 
     def _lay_out(self) -> None:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(EDGE_PX, 2, EDGE_PX, 2)
-        bar.setSpacing(8)
-        for widget in (self.quantity, label("of", Role.LABEL, "dim"), self.bytes, self.how):
-            bar.addWidget(widget)
-        bar.addStretch(1)
+        bar = hbox(
+            self.quantity, label("of", Role.LABEL, "dim"), self.bytes, self.how, None, margins=(EDGE_PX, 2, EDGE_PX, 2)
+        )
         matrix = QWidget()
-        column = QVBoxLayout(matrix)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addLayout(bar)
-        column.addWidget(self.table, 1)
         self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        column.addWidget(self.note)
+        vbox(bar, (self.table, 1), self.note, spacing=2, parent=matrix)
         self.table.setMinimumHeight(LEAST_PX - 32)
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setHandleWidth(8)
@@ -122,11 +113,7 @@ class CopiesView(QWidget):
         area.setWidget(self.splitter)
         area.setMinimumHeight(56)
         matrix.setMinimumWidth(300)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.summary)
-        layout.addWidget(area, 1)
+        hbox(self.summary, (area, 1), spacing=0, parent=self)
 
     def _split(self, columns: int) -> None:
         """The matrix gets what it needs, three fifths at most; the curve the rest."""

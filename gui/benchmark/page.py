@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
+from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
 from devexplorer.core.session.state import State
@@ -21,6 +21,7 @@ from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.side_nav import SideNav
 from devexplorer.gui.widgets.theme import Theme
 
@@ -83,11 +84,7 @@ class BenchmarkPanel(QWidget):
         self._rail.chosen.connect(self.show_kind)
         self.choices = self._rail.choices
         self._stack = QStackedLayout()
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self._rail)
-        layout.addLayout(self._stack, 1)
+        hbox(self._rail, (self._stack, 1), spacing=0, parent=self)
         for page in self.pages.values():
             self._stack.addWidget(page)
 

@@ -7,16 +7,15 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
-    QHBoxLayout,
     QPushButton,
     QScrollArea,
     QSizePolicy,
-    QVBoxLayout,
     QWidget,
 )
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell
 from devexplorer.gui.widgets.theme import Role
@@ -80,14 +79,19 @@ class Summary(QScrollArea):
         self.button.clicked.connect(self.acted)
         inside = QWidget()
         inside.setObjectName("scrolled")
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(EDGE_PX, 2, 8, 4)
-        column.setSpacing(6)
-        column.addWidget(self.choice)
-        for widget in (self.headline, self.warning, self.words, self.state, self.facts):
-            column.addWidget(widget)
-        column.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
-        column.addStretch(1)
+        vbox(
+            self.choice,
+            self.headline,
+            self.warning,
+            self.words,
+            self.state,
+            self.facts,
+            (self.button, 0, Qt.AlignmentFlag.AlignLeft),
+            None,
+            spacing=6,
+            margins=(EDGE_PX, 2, 8, 4),
+            parent=inside,
+        )
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWidgetResizable(True)
@@ -136,9 +140,5 @@ def beside(summary: Summary, picture: QWidget) -> QWidget:
     area.setWidget(picture)
     area.setMinimumSize(200, 56)
     result = QWidget()
-    row = QHBoxLayout(result)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(8)
-    row.addWidget(summary)
-    row.addWidget(area, 1)
+    hbox(summary, (area, 1), parent=result)
     return result

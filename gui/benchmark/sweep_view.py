@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
+from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, number_text, shape_text
@@ -18,6 +18,7 @@ from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, best, ceiling, cell_words
 from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 Place = tuple[int, int] | float
@@ -46,9 +47,7 @@ class SweepView(QWidget):
         self._cells: dict[Place, SweepCell] = {}
         self._now_place: tuple[int, int] | None = None
         self._pointed: Place | None = None
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(beside(self.summary, both))
+        hbox(beside(self.summary, both), parent=self)
         self.map.set_words(lambda place: cell_words(self._cells[place], self._best) if place in self._cells else "")
         self.map.pointed.connect(self._point)
         self.curve.pointed.connect(self._point)

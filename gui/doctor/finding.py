@@ -6,7 +6,7 @@ import os
 
 from PySide6.QtCore import QSize, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES
@@ -14,6 +14,7 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
@@ -64,30 +65,25 @@ class FindingView(QScrollArea):
         self.show_nothing()
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
-        head.addWidget(self.title, 1)
-        where = QHBoxLayout()
-        where.setSpacing(4)
-        where.addWidget(self.place, 1)
-        where.addWidget(self.path_button)
-        where.addWidget(self.open_button)
+        head = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
+        where = hbox((self.place, 1), self.path_button, self.open_button, spacing=4)
         self._inside.setObjectName("scrolled")
-        column = QVBoxLayout(self._inside)
-        column.setContentsMargins(EDGE_PX, 6, EDGE_PX, 6)
-        column.setSpacing(6)
-        column.addLayout(head)
-        column.addWidget(self.message)
-        column.addWidget(self.fix)
-        column.addLayout(where)
-        column.addWidget(self.source)
-        column.addWidget(self.no_source)
-        column.addWidget(self.cost)
-        column.addWidget(self.patch_title)
-        column.addWidget(self.patch)
-        column.addWidget(self.rule)
-        column.addStretch(1)
+        vbox(
+            head,
+            self.message,
+            self.fix,
+            where,
+            self.source,
+            self.no_source,
+            self.cost,
+            self.patch_title,
+            self.patch,
+            self.rule,
+            None,
+            spacing=6,
+            margins=(EDGE_PX, 6, EDGE_PX, 6),
+            parent=self._inside,
+        )
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWidgetResizable(True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QWidget
 
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import AddVirtual, Cancel
@@ -12,6 +12,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.objects.command_page import NOT_READY
 from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -106,15 +107,16 @@ class DoctorForm(QWidget):
         for button in (self.check_button, self.cancel_button):
             button.setFixedHeight(BUTTON_PX)
             buttons.addWidget(button)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(EDGE_PX, 8, EDGE_PX, 6)
-        column.setSpacing(8)
-        column.addLayout(fields)
-        column.addLayout(buttons)
-        column.addWidget(self.going)
-        column.addWidget(self.hint)
-        column.addWidget(self.offer_button, 0, Qt.AlignmentFlag.AlignLeft)
-        column.addStretch(1)
+        vbox(
+            fields,
+            buttons,
+            self.going,
+            self.hint,
+            (self.offer_button, 0, Qt.AlignmentFlag.AlignLeft),
+            None,
+            margins=(EDGE_PX, 8, EDGE_PX, 6),
+            parent=self,
+        )
         self.setFixedWidth(WIDTH_PX)
 
     def set_target(self, target: str | None, held: tuple[str, ...]) -> None:

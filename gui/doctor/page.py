@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSplitter, QStackedLayout, QWidget
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.messages import Answer
@@ -25,6 +25,7 @@ from devexplorer.gui.doctor.table import FindingsTable
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
@@ -74,22 +75,12 @@ class DoctorPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
-        head.setSpacing(8)
-        head.addWidget(self.sign)
-        head.addWidget(self.verdict, 1)
-        head.addWidget(self.circumstances)
-        head.addWidget(self.old)
+        head = hbox(self.sign, (self.verdict, 1), self.circumstances, self.old, margins=(EDGE_PX, 6, EDGE_PX, 4))
         self._results = QWidget()
-        column = QVBoxLayout(self._results)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
         self._head = QWidget()
         self._head.setLayout(head)
-        column.addWidget(self._head)
         self._stack = QStackedLayout()
-        column.addLayout(self._stack, 1)
+        vbox(self._head, (self._stack, 1), spacing=0, parent=self._results)
         for part in (self.nothing, self.table, self.failure):
             self._stack.addWidget(part)
         self._both = QSplitter(Qt.Orientation.Horizontal)
@@ -101,12 +92,7 @@ class DoctorPanel(QWidget):
         self._both.setStretchFactor(0, 3)
         self._both.setStretchFactor(1, 2)
         self._both.setSizes(_SHARES)
-        whole = QHBoxLayout(self)
-        whole.setContentsMargins(0, 0, 0, 0)
-        whole.setSpacing(0)
-        whole.addWidget(self.form)
-        whole.addWidget(_line())
-        whole.addWidget(self._both, 1)
+        hbox(self.form, _line(), (self._both, 1), spacing=0, parent=self)
 
     # --- what the window calls
 

@@ -9,12 +9,13 @@ from typing import Protocol
 
 from PySide6.QtCore import QItemSelectionModel, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
-from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QSplitter, QWidget
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.code_view import Colours
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -71,22 +72,13 @@ class SessionPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setContentsMargins(EDGE_PX, 8, EDGE_PX, 0)
-        top.setSpacing(8)
-        top.addWidget(self.words, 1)
-        top.addWidget(self.copy_button)
-        top.addWidget(self.save_button)
+        top = hbox((self.words, 1), self.copy_button, self.save_button, margins=(EDGE_PX, 8, EDGE_PX, 0))
         both = QSplitter(Qt.Orientation.Horizontal)
         both.setChildrenCollapsible(False)
         both.addWidget(self.table)
         both.addWidget(self.text)
         both.setSizes([420, 820])
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(both, 1)
+        vbox(top, (both, 1), parent=self)
 
     def set_source(self, source: SessionSource | None) -> None:
         """Ask this one from now on."""

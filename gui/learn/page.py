@@ -4,12 +4,13 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -84,35 +85,25 @@ class LearnPanel(QWidget):
         self._show()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.title, 1)
-        top.addWidget(self.again)
-        top.addWidget(self.next)
+        top = hbox((self.title, 1), self.again, self.next)
         self._needs_row = QWidget()
-        needs = QHBoxLayout(self._needs_row)
-        needs.setContentsMargins(0, 0, 0, 0)
-        needs.setSpacing(12)
-        needs.addWidget(self.needs_words, 1)
-        needs.addWidget(self.needs)
+        hbox((self.needs_words, 1), self.needs, spacing=12, parent=self._needs_row)
         self._ask = QWidget()
-        ask = QHBoxLayout(self._ask)
-        ask.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
-        ask.setSpacing(12)
-        ask.addWidget(self.answer)
-        ask.addWidget(self.wrong, 1)
+        hbox(self.answer, (self.wrong, 1), spacing=12, margins=(_SIGN_PX + 8, 0, 0, 0), parent=self._ask)
         inner = QWidget()
         inner.setObjectName("scrolled")
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(EDGE_PX, 8, EDGE_PX, EDGE_PX)
-        column.setSpacing(10)
-        column.addLayout(top)
-        column.addWidget(self.why)
-        column.addWidget(self._needs_row)
-        column.addLayout(self._steps)
-        column.addWidget(self._ask)
-        column.addWidget(self.note)
-        column.addStretch(1)
+        vbox(
+            top,
+            self.why,
+            self._needs_row,
+            self._steps,
+            self._ask,
+            self.note,
+            None,
+            spacing=10,
+            margins=(EDGE_PX, 8, EDGE_PX, EDGE_PX),
+            parent=inner,
+        )
         inner.setMaximumWidth(TEXT_PX)
         self.area = QScrollArea()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
@@ -121,16 +112,9 @@ class LearnPanel(QWidget):
         self.area.setWidget(inner)
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.area.setAccessibleName("The exercise")
-        left = QVBoxLayout()
-        left.setSpacing(4)
-        left.addWidget(self.table, 1)
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
-        left.addWidget(self.progress)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addLayout(left)
-        layout.addWidget(self.area, 1)
+        left = vbox((self.table, 1), self.progress, spacing=4)
+        hbox(left, (self.area, 1), parent=self)
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
@@ -308,15 +292,8 @@ class _StepRow(QWidget):
         self.now = label(step.text, Role.STRONG, wrap=True)
         self.other = label(step.text, words="dim", wrap=True)
         self.how = label(step.how, words="soft", wrap=True)
-        column = QVBoxLayout()
-        column.setSpacing(2)
-        for part in (self.now, self.other, self.how):
-            column.addWidget(part)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
-        row.addLayout(column, 1)
+        column = vbox(self.now, self.other, self.how, spacing=2)
+        hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (column, 1), parent=self)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""

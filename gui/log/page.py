@@ -6,10 +6,11 @@ import re
 from datetime import datetime
 
 from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.records.messages import Log
 from devexplorer.core.session.state import LOG_LINES, State
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 LEAST_PX = 72
@@ -34,9 +35,7 @@ class LogPanel(QWidget):
         self.text.setPlaceholderText("Nothing was logged yet. What your models print appears here.")
         self.text.setAccessibleName("Log")
         self.text.setMinimumHeight(LEAST_PX)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.text)
+        vbox(self.text, parent=self)
         self._follows = True
         bar = self.text.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)

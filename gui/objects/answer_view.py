@@ -6,9 +6,10 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role
 
@@ -32,12 +33,7 @@ class AnswerView(QScrollArea):
         self._answer: Answer | None = None
         inside = QWidget()
         inside.setObjectName("scrolled")
-        self._column = QVBoxLayout(inside)
-        self._column.setContentsMargins(EDGE_PX, 4, 8, 4)
-        self._column.setSpacing(6)
-        self._column.addWidget(self.title)
-        self._column.addWidget(self.words)
-        self._column.addStretch(1)
+        self._column = vbox(self.title, self.words, None, spacing=6, margins=(EDGE_PX, 4, 8, 4), parent=inside)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWidgetResizable(True)

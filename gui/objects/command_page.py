@@ -28,6 +28,7 @@ from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -75,32 +76,28 @@ class ExperimentPage(QWidget):
 
     def _lay_out(self) -> None:
         top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
-        form = QHBoxLayout()
-        form.setContentsMargins(0, 6, EDGE_PX, 4)
-        form.setSpacing(8)
-        form.addWidget(self._fields, 0, top)
+        form = hbox((self._fields, 0, top), margins=(0, 6, EDGE_PX, 4))
         for button in (self.run_button, self.stop_button):
             button.setFixedHeight(BUTTON_PX)
             form.addWidget(button, 0, top)
         self.hint.setFixedHeight(BUTTON_PX)
         self._place_hint(form)
         empty = QWidget()
-        centred = QVBoxLayout(empty)
-        centred.setContentsMargins(2 * EDGE_PX, 0, 2 * EDGE_PX, 0)
-        centred.setSpacing(EDGE_PX)
-        centred.addStretch(2)
-        centred.addWidget(self.nothing_words)
-        centred.addWidget(self.offer_button, 0, Qt.AlignmentFlag.AlignHCenter)
-        centred.addStretch(3)
+        vbox(
+            (None, 2),
+            self.nothing_words,
+            (self.offer_button, 0, Qt.AlignmentFlag.AlignHCenter),
+            (None, 3),
+            spacing=EDGE_PX,
+            margins=(2 * EDGE_PX, 0, 2 * EDGE_PX, 0),
+            parent=empty,
+        )
         self._empty, self._shown = empty, QWidget()
         self._beside = QHBoxLayout(self._shown)
         self._beside.setContentsMargins(0, 0, 0, 0)
         self._beside.setSpacing(8)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 4)
-        layout.setSpacing(0)
-        layout.addLayout(form)
-        layout.addLayout(self._results, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        # before its widgets: one that has no parent yet would be shown as a window
+        vbox(form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         self._results.addWidget(empty)
         self._results.addWidget(self._shown)
 

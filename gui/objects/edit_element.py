@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QLineEdit, QPushButton, QWidget
 
 from devexplorer.core.base.formats import shape_text
 from devexplorer.core.records.messages import EditElement
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.plain_text import tip
 
@@ -41,11 +42,7 @@ class EditElementDialog(QDialog):
         accept.clicked.connect(self._accept)
         cancel.clicked.connect(self.reject)
         self.setMinimumWidth(MIN_PX)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(accept)
+        buttons = hbox(None, cancel, accept)
         form = QFormLayout(self)
         form.setContentsMargins(16, 16, 16, 16)
         form.setHorizontalSpacing(12)

@@ -6,7 +6,7 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.records.messages import Answer, Offer
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -16,6 +16,7 @@ from devexplorer.gui.objects.totals import Preparing
 from devexplorer.gui.widgets.code_view import CodeView
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
@@ -74,24 +75,23 @@ class InspectorPanel(Panel):
         self.refresh()
 
     def _build(self) -> QScrollArea:
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
-        top.addWidget(self.title, 1)
+        top = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
         inner = QWidget()
         inner.setObjectName("scrolled")
-        layout = QVBoxLayout(inner)
-        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        layout.setSpacing(10)
-        layout.addLayout(top)
-        layout.addWidget(self.words)
-        layout.addLayout(self._offers)
-        layout.addWidget(self.facts)
-        layout.addWidget(self.code)
-        layout.addWidget(self.heading)
-        layout.addWidget(self.placement)
-        layout.addWidget(self.values)
-        layout.addStretch(1)
+        vbox(
+            top,
+            self.words,
+            self._offers,
+            self.facts,
+            self.code,
+            self.heading,
+            self.placement,
+            self.values,
+            None,
+            spacing=10,
+            margins=(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX),
+            parent=inner,
+        )
         scroll = QScrollArea()
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         scroll.setWidgetResizable(True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.session.state import State
@@ -21,6 +21,7 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -87,12 +88,7 @@ class ObjectsPanel(Panel):
         """What was expanded before a filter was typed."""
         self._connect()
         content = QWidget()
-        layout = QVBoxLayout(content)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.tree, 1)
-        layout.addWidget(_line())
-        layout.addWidget(self.totals)
+        vbox((self.tree, 1), _line(), self.totals, spacing=0, parent=content)
         self.set_content(content)
         self.empty = EmptyState("", "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))

@@ -10,7 +10,7 @@ import itertools
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text, shape_text
 from devexplorer.core.records.laboratory import Describe, Values
@@ -20,6 +20,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets.facts import FactsTable
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -78,33 +79,24 @@ class ValuesPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self.title)
-        top.addWidget(self.subtitle)
-        top.addWidget(self.sample, 1)
-        top.addWidget(self.old)
-        for widget in (self.gradient, self.exact, self.look, self.edit, self.initialise):
-            top.addWidget(widget)
-        row = QHBoxLayout()
-        row.setSpacing(2 * EDGE_PX)
+        top = hbox(
+            self.title,
+            self.subtitle,
+            (self.sample, 1),
+            self.old,
+            self.gradient,
+            self.exact,
+            self.look,
+            self.edit,
+            self.initialise,
+        )
         facts = _scrolled(self.facts)
         facts.setFixedWidth(FACTS_PX)
-        row.addWidget(facts)
-        row.addWidget(self.histogram, 1)
-        row.addWidget(self.none, 1)
-        first = QVBoxLayout()
-        first.setSpacing(4)
-        first.addWidget(label("first values", Role.LABEL, "dim"))
         rows = _scrolled(self.first)
         rows.setMaximumWidth(FIRST_PX)
-        first.addWidget(rows, 1)
-        row.addLayout(first, 1)
-        inside = QVBoxLayout(self._content)
-        inside.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
-        inside.setSpacing(8)
-        inside.addLayout(top)
-        inside.addLayout(row, 1)
+        first = vbox(label("first values", Role.LABEL, "dim"), (rows, 1), spacing=4)
+        row = hbox(facts, (self.histogram, 1), (self.none, 1), (first, 1), spacing=2 * EDGE_PX)
+        vbox(top, (row, 1), margins=(EDGE_PX, 8, EDGE_PX, 8), parent=self._content)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._content)

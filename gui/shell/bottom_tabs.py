@@ -6,6 +6,8 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QFrame, QScrollArea, QTabWidget, QVBoxLayout, QWidget
 
+from devexplorer.gui.widgets.layouts import vbox
+
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""
 
@@ -49,9 +51,7 @@ class BottomTabs(QFrame):
         self.tabs.setAccessibleName(name)
         self.tabs.tabBar().setAccessibleName(name)
         self.tabs.setUsesScrollButtons(True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 0, 1, 1)
-        layout.addWidget(self.tabs)
+        vbox(self.tabs, margins=(1, 0, 1, 1), parent=self)
 
     def add(self, title: str) -> None:
         """Add a tab whose page comes later, or never."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QFormLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QScrollArea, QWidget
 
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role
 
@@ -75,6 +76,4 @@ class WordsDialog(QDialog):
         scroll.setWidgetResizable(True)
         scroll.setWidget(inner)
         scroll.setAccessibleName("Words and their meanings")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(scroll)
+        vbox(scroll, parent=self)

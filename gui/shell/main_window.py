@@ -27,7 +27,6 @@ from PySide6.QtWidgets import (
     QApplication,
     QMainWindow,
     QSplitter,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -60,6 +59,7 @@ from devexplorer.gui.shell.toolbar import Toolbar
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.on_screen import OnScreen, first_size
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
 from devexplorer.gui.widgets.reading_order import chain, reading_order
@@ -165,15 +165,9 @@ class MainWindow(QMainWindow):
         for splitter in self.splitters.values():
             splitter.setHandleWidth(GAP_PX)
         middle = QWidget()
-        inner = QVBoxLayout(middle)
-        inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
-        inner.addWidget(self.splitters["rows"])
+        vbox(self.splitters["rows"], margins=(GAP_PX, GAP_PX, GAP_PX, GAP_PX), parent=middle)
         centre = QWidget()
-        layout = QVBoxLayout(centre)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.toolbar)
-        layout.addWidget(self.banner)
+        layout = vbox(self.toolbar, self.banner, spacing=0, parent=centre)
         self._column = layout
         layout.addWidget(middle, 1)
         layout.addWidget(self.status)

@@ -16,10 +16,10 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QVBoxLayout,
     QWidget,
 )
 
+from devexplorer.gui.widgets.layouts import vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, font, theme_of
 
@@ -94,12 +94,7 @@ class CommandPalette(QDialog):
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 12, 12, 12)
-        layout.setSpacing(8)
-        layout.addWidget(self.field)
-        layout.addWidget(self.list)
-        layout.addWidget(self.nothing, 1)
+        vbox(self.field, self.list, (self.nothing, 1), margins=(12, 12, 12, 12), parent=self)
         self._filter("")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

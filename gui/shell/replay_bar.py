@@ -10,7 +10,6 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QFrame,
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QSizePolicy,
@@ -22,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base.times import elapsed_text, moment_text
 from devexplorer.gui.widgets.icons import icon, pixmap
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -93,20 +93,21 @@ class ReplayBar(QFrame):
         self.hide()
 
     def _lay_out(self) -> None:
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 0, 12, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.title, 2)
-        for widget in (self.simulated, self._warning, self.incomplete, self.play, self.now):
-            layout.addWidget(widget)
-        layout.addWidget(self.slider, 5)
-        layout.addWidget(self.end)
-        speeds = QHBoxLayout()
-        speeds.setSpacing(0)
-        for button in self.speeds.values():
-            speeds.addWidget(button)
-        layout.addLayout(speeds)
-        layout.addWidget(self.back)
+        speeds = hbox(*self.speeds.values(), spacing=0)
+        hbox(
+            (self.title, 2),
+            self.simulated,
+            self._warning,
+            self.incomplete,
+            self.play,
+            self.now,
+            (self.slider, 5),
+            self.end,
+            speeds,
+            self.back,
+            margins=(12, 0, 12, 0),
+            parent=self,
+        )
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the icons in the theme's colours."""

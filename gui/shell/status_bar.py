@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QProgressBar, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import ShrinkingLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -38,9 +39,6 @@ class StatusBar(QFrame):
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._clock = state, clock
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 0, 12, 0)
-        layout.setSpacing(20)
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
         self.start = QPushButton("Start engine")
         self.start.setProperty("look", "quiet")
@@ -61,11 +59,7 @@ class StatusBar(QFrame):
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
-        for widget in left:
-            layout.addWidget(widget)
-        layout.addStretch(1)
-        for widget in right:
-            layout.addWidget(widget)
+        hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
         self.set_theme(theme)
         self.refresh()
 

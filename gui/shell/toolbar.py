@@ -11,13 +11,14 @@ from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QLayoutItem, QPushButton, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.icons import icon
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
@@ -51,9 +52,6 @@ class Toolbar(QFrame):
         self._icons: dict[QPushButton, str] = {}
         self._words: dict[QPushButton, str] = {}
         """What stands on a button where there is room for it."""
-        self._layout = QHBoxLayout(self)
-        self._layout.setContentsMargins(12, 0, 12, 0)
-        self._layout.setSpacing(8)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
@@ -75,7 +73,7 @@ class Toolbar(QFrame):
         fill_selection_menus(self.lab_button.menu(), specs, actions)
         fill_menu(self.lab_button.menu(), LAB, specs, actions)
         self.benchmark = self._action_button("benchmark", "Benchmark")
-        self._layout.addStretch(1)
+        self._layout = hbox(None, margins=(12, 0, 12, 0), parent=self)
         self.tour_button = self._action_button("tour", "")
         self.tour_button.setProperty("look", "quiet")
         self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")

@@ -4,9 +4,10 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -39,13 +40,7 @@ class Banner(QFrame):
         self.action_button.setProperty("look", "quiet")
         self.action_button.clicked.connect(lambda: self.action_chosen.emit(self.about))
         self.action_button.hide()
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 4, 8, 4)
-        layout.setSpacing(8)
-        layout.addWidget(self._icon)
-        layout.addWidget(self.words, 1)
-        layout.addWidget(self.action_button)
-        layout.addWidget(self.close_button)
+        hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
         self._kind = "warning"
         self.passing = QTimer(self)
         self.passing.setSingleShot(True)

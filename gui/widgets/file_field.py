@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QWidget
 
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 
@@ -41,11 +42,7 @@ class FileField(QWidget):
         self.button.setAccessibleName(f"Choose: {title}")
         self.button.setAutoDefault(False)
         self.button.clicked.connect(self._choose)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(self.edit, 1)
-        row.addWidget(self.button)
+        hbox((self.edit, 1), self.button, parent=self)
         self.setFocusProxy(self.edit)
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.reading_order import reading_order
@@ -45,25 +46,20 @@ class FormDialog(QDialog):
         self.cancel_button = QPushButton("Cancel")
         self.cancel_button.setAutoDefault(False)
         self.cancel_button.clicked.connect(self.reject)
-        note = QHBoxLayout()
-        note.setSpacing(8)
-        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
-        note.addWidget(self.message, 1)
-        self._buttons = QHBoxLayout()
-        self._buttons.setSpacing(8)
-        self._buttons.addStretch(1)
-        self._buttons.addWidget(self.cancel_button)
-        self._buttons.addWidget(self.accept_button)
+        note = hbox((self._sign, 0, Qt.AlignmentFlag.AlignTop), (self.message, 1))
+        self._buttons = hbox(None, self.cancel_button, self.accept_button)
         self._parts = QVBoxLayout()
         self._parts.setSpacing(8)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN_PX, MARGIN_PX, MARGIN_PX, MARGIN_PX)
-        layout.setSpacing(EDGE_PX)
-        layout.addWidget(self.words)
-        layout.addLayout(self.form)
-        layout.addLayout(self._parts, 1)
-        layout.addLayout(note)
-        layout.addLayout(self._buttons)
+        vbox(
+            self.words,
+            self.form,
+            (self._parts, 1),
+            note,
+            self._buttons,
+            spacing=EDGE_PX,
+            margins=(MARGIN_PX, MARGIN_PX, MARGIN_PX, MARGIN_PX),
+            parent=self,
+        )
 
     def set_words(self, words: str) -> None:
         """What it is about, above the rows."""

@@ -15,6 +15,7 @@ from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
+from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -189,12 +190,8 @@ class FormRow(QScrollArea):
 def labelled(words: str, field: QWidget) -> QWidget:
     """A field behind its name; hidden and shown together."""
     result = QWidget()
-    row = QHBoxLayout(result)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(6)
     name = label(words, Role.LABEL, "dim")
     name.setObjectName("name")
     name.setBuddy(field)
-    row.addWidget(name)
-    row.addWidget(field)
+    hbox(name, field, spacing=6, parent=result)
     return result

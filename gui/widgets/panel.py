@@ -6,17 +6,16 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QSizePolicy,
     QSpinBox,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
-from devexplorer.gui.widgets.plain_text import tip as plain_tip
+from devexplorer.gui.widgets import plain_text
+from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.theme import Role, font
 
 HEADER_PX = 30
@@ -93,7 +92,7 @@ class ElidedLabel(QLabel):
         shown = self.fontMetrics().elidedText(self._full, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
-        self.setToolTip(plain_tip(self._full) if shown != self._full else "")
+        self.setToolTip(plain_text.tip(self._full) if shown != self._full else "")
 
 
 class ShrinkingLabel(ElidedLabel):
@@ -128,13 +127,15 @@ class EmptyState(QWidget):
         self.sentence.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.button = QPushButton(action)
         self.button.clicked.connect(self.chosen)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, EDGE_PX)
-        layout.setSpacing(EDGE_PX)
-        layout.addStretch(2)
-        layout.addWidget(self.sentence)
-        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignHCenter)
-        layout.addStretch(3)
+        vbox(
+            (None, 2),
+            self.sentence,
+            (self.button, 0, Qt.AlignmentFlag.AlignHCenter),
+            (None, 3),
+            spacing=EDGE_PX,
+            margins=(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, EDGE_PX),
+            parent=self,
+        )
 
     def set_ready(self, ready: bool, *, live: bool = True) -> None:
         """Without an engine nothing can be asked for, and in a recording (not `live`) nothing can be changed."""
@@ -155,18 +156,10 @@ class Panel(QFrame):
         header = QWidget()
         header.setObjectName("panelHeader")
         header.setFixedHeight(HEADER_PX)
-        self._header = QHBoxLayout(header)
-        self._header.setContentsMargins(EDGE_PX, 0, 6, 0)
-        self._header.setSpacing(8)
-        self._header.addWidget(self._title)
-        self._header.addWidget(self._subtitle, 1)
+        self._header = hbox(self._title, (self._subtitle, 1), margins=(EDGE_PX, 0, 6, 0), parent=header)
         self._stack = QStackedLayout()
         self._empty: EmptyState | None = None
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 1, 1, 1)
-        layout.setSpacing(0)
-        layout.addWidget(header)
-        layout.addLayout(self._stack, 1)
+        vbox(header, (self._stack, 1), spacing=0, margins=(1, 1, 1, 1), parent=self)
 
     @property
     def subtitle(self) -> str:
