@@ -7,7 +7,7 @@ from datetime import datetime
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QPushButton, QStackedLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.base.times import elapsed_text
@@ -15,7 +15,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -55,17 +55,14 @@ class AlertsPanel(QWidget):
         self.count = 0
         """Alarms that are active, for the tab's title."""
         self.summary = label(words="dim")
-        self.dismiss_button = QPushButton("Dismiss")
-        self.dismiss_button.setProperty("look", "quiet")
+        self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS, self)
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
-        self.nothing = label(NOTHING, words="dim", wrap=True)
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules, notifications)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
-        self.dismiss_button.clicked.connect(self._dismiss)
         self.form.rules_changed.connect(self.rules_changed)
         self.form.notifications_changed.connect(self.notifications_changed)
         self.refresh()

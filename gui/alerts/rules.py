@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
-    QCheckBox,
     QComboBox,
     QGridLayout,
     QMenu,
@@ -32,7 +31,7 @@ from devexplorer.core.telemetry.alert_rules import (
     new_rule,
 )
 from devexplorer.core.telemetry.metrics import UNITS
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -101,10 +100,9 @@ class _Row(QObject):
         self.rule = rule
         quantity = QUANTITIES[rule.metric]
         self._quantity = quantity
-        self.check = QCheckBox()
+        self.check = check_box(tip=tip(quantity.meaning))
         self.check.setChecked(rule.enabled)
         self.check.setText(quantity.label)
-        self.check.setToolTip(tip(quantity.meaning))
         self.side = QComboBox()
         self.side.addItems(["too high", "too low"])
         self.side.setCurrentIndex(int(limits(rule).below))
@@ -122,10 +120,9 @@ class _Row(QObject):
         give_room(self.seconds)
         self.remove: QPushButton | None = None
         if rule.metric not in {default.metric for default in DEFAULT_RULES}:
-            self.remove = QPushButton("✕")
-            self.remove.setProperty("look", "quiet")
-            self.remove.setAccessibleName(f"Remove the rule for {quantity.label}")
-            self.remove.setToolTip(tip("Remove this rule"))
+            self.remove = push_button(
+                "✕", look="quiet", name=f"Remove the rule for {quantity.label}", tip=tip("Remove this rule")
+            )
         self.problem = label("", Role.LABEL, "error", wrap=True)
         for control, words in (
             (self.side, "when"),
@@ -272,11 +269,11 @@ class AlertRulesForm(QWidget):
         self.scroll_area = _RulesArea(inside)
         self.scroll_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.scroll_area.setAccessibleName("Rules of alerts")
-        self.desktop_check = QCheckBox("Show alarms on the desktop")
-        self.desktop_check.setChecked(notifications)
-        self.desktop_check.setToolTip(
-            tip("At most one message a minute for each rule and device; notices are never shown there.")
+        self.desktop_check = check_box(
+            "Show alarms on the desktop",
+            tip=tip("At most one message a minute for each rule and device; notices are never shown there."),
         )
+        self.desktop_check.setChecked(notifications)
         self.add_button = QToolButton()
         self.add_button.setText("Add rule")
         self.add_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
@@ -284,11 +281,10 @@ class AlertRulesForm(QWidget):
         self.add_button.setToolTip(tip("A rule for any other metric"))
         self._menu = QMenu(self.add_button)
         self.add_button.setMenu(self._menu)
-        self.defaults_button = QPushButton("Defaults")
+        self.defaults_button = push_button("Defaults", lambda: self._replace(DEFAULT_RULES))
         foot = hbox(self.desktop_check, None, self.add_button, self.defaults_button, margins=(EDGE_PX, 4, EDGE_PX, 4))
         vbox((self.scroll_area, 1), foot, spacing=0, parent=self)
         self.desktop_check.toggled.connect(self.notifications_changed)
-        self.defaults_button.clicked.connect(lambda: self._replace(DEFAULT_RULES))
         self.show_rules(rules)
 
     def set_whole(self, whole: bool) -> None:
@@ -309,8 +305,7 @@ class AlertRulesForm(QWidget):
                 widget.hide()
                 widget.deleteLater()
         for place, (words, meaning) in enumerate(_HEADERS):
-            header = label(words, Role.LABEL, "dim")
-            header.setToolTip(tip(meaning))
+            header = label(words, Role.LABEL, "dim", tip=tip(meaning))
             self._grid.addWidget(header, 0, place)
         self._grid.setColumnStretch(0, 1)
         self.rows = [_Row(rule, self) for rule in complete(rules)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from PySide6.QtWidgets import QCheckBox
-
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
@@ -18,6 +16,7 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
 from devexplorer.gui.widgets.device_choice import AllDevices
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit, free_bytes, mixed_clocks_of, took
+from devexplorer.gui.widgets.layouts import check_box
 from devexplorer.gui.widgets.theme import Theme
 
 MEMORY = (
@@ -50,8 +49,7 @@ class BandwidthPage(BenchPage):
             "Sizes, separated by commas: 64K, 1M; FROM:TO takes four times the one before, from one to the other"
         )
         self.memory = Choice("Host memory", MEMORY)
-        self.both_ways = QCheckBox("both ways too")
-        self.both_ways.setToolTip("Also copy there and back at the same time")
+        self.both_ways = check_box("both ways too", tip="Also copy there and back at the same time")
         self.seconds_edit = edit("0.2", "0.2", "Seconds per copy", 48)
         self.add_field("between", self.devices)
         self.add_field("sizes", self.sizes_edit)

@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QProgressBar,
-    QPushButton,
     QSizePolicy,
     QStackedLayout,
     QWidget,
@@ -31,7 +30,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import FormRow, labelled
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -65,12 +64,10 @@ class BenchPage(QWidget):
         self._touched = False
         """Whether the user has done something to the form: before that what is missing is no mistake, and is not said
         in red."""
-        self.start_button = QPushButton("Start")
-        self.start_button.setProperty("look", "primary")
-        self.stop_button = QPushButton("Stop")
+        self.start_button = push_button("Start", self.start, look="primary")
+        self.stop_button = push_button("Stop", self.stop)
         self.hint = ElidedLabel(Role.LABEL, "dim")
-        self.copy_button = QPushButton("Copy as JSON")
-        self.copy_button.setProperty("look", "quiet")
+        self.copy_button = push_button("Copy as JSON", self.copy_json, look="quiet")
         self.progress = QProgressBar()
         self.progress.setRange(0, 1000)
         self.progress.setTextVisible(False)
@@ -80,15 +77,11 @@ class BenchPage(QWidget):
         self.message.setAccessibleName("What is wrong")
         self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
         self.message.hide()
-        self.offer_button = QPushButton()
-        self.offer_button.clicked.connect(self._take_offer)
+        self.offer_button = push_button(clicked=self._take_offer)
         self.nothing_words = label(self.nothing, words="dim")
         self._fields = FormRow()
         self._results = QStackedLayout()
         self._lay_out()
-        self.start_button.clicked.connect(self.start)
-        self.stop_button.clicked.connect(self.stop)
-        self.copy_button.clicked.connect(self.copy_json)
 
     def _lay_out(self) -> None:
         for button in (self.start_button, self.stop_button, self.copy_button):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
+from PySide6.QtWidgets import QComboBox
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
@@ -20,6 +20,7 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, edit
+from devexplorer.gui.widgets.layouts import check_box, line_edit
 from devexplorer.gui.widgets.rows import RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme
@@ -51,16 +52,16 @@ class ModelPage(BenchPage):
         self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.target.setFixedWidth(124)
         self.target.setAccessibleName("Model")
-        self._typed = QLineEdit()
-        self._typed.setPlaceholderText("a model")
+        self._typed = line_edit(placeholder="a model")
         self.target.setLineEdit(self._typed)
         self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
         self.devices = DeviceChoice(state)
         self.batch_edit = edit("8", "8", "Samples per step", 44)
         self.step = Choice("Step", STEPS)
         self.autocast = Choice("Autocast", AUTOCAST)
-        self.compiled = QCheckBox("compile")
-        self.compiled.setToolTip("Through torch.compile, where it works; compiling is not part of the measured time")
+        self.compiled = check_box(
+            "compile", tip="Through torch.compile, where it works; compiling is not part of the measured time"
+        )
         self.seconds_edit = edit("5", "5", "Seconds", 44)
         for words, field in (("model", self.target), ("on", self.devices), ("batch", self.batch_edit), ("", self.step)):
             self.add_field(words, field)

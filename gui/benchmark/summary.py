@@ -7,7 +7,6 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
-    QPushButton,
     QScrollArea,
     QSizePolicy,
     QWidget,
@@ -15,7 +14,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell
 from devexplorer.gui.widgets.theme import Role
@@ -75,8 +74,7 @@ class Summary(QScrollArea):
         self.facts = label("", words="dim", wrap=True)
         self.words = label("", words="soft", wrap=True)
         self.warning = label("", words="error", wrap=True)
-        self.button = QPushButton()
-        self.button.clicked.connect(self.acted)
+        self.button = push_button(clicked=self.acted)
         inside = QWidget()
         inside.setObjectName("scrolled")
         vbox(

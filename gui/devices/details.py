@@ -6,8 +6,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
-    QLineEdit,
-    QPushButton,
     QScrollArea,
     QStackedLayout,
     QWidget,
@@ -16,7 +14,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -34,20 +32,22 @@ class DetailsPanel(QWidget):
         self._groups: tuple[Group, ...] = ()
         self.title = label("", Role.STRONG)
         self.name = ElidedLabel(Role.TEXT, "dim")
-        self.filter = QLineEdit()
-        self.filter.setPlaceholderText("filter: clock, ecc, …")
-        self.filter.setAccessibleName("filter details")
-        self.filter.setToolTip("Show rows that contain these words, for example: memory mhz")
-        self.filter.setClearButtonEnabled(True)
-        self.filter.setFixedWidth(200)
+        self.filter = line_edit(
+            placeholder="filter: clock, ecc, …",
+            name="filter details",
+            tip="Show rows that contain these words, for example: memory mhz",
+            clear=True,
+            width_px=200,
+        )
         self.filter.textChanged.connect(self._show)
-        self.copy_button = QPushButton("Copy all as text")
-        self.copy_button.setProperty("look", "quiet")
-        self.copy_button.setToolTip("All details of this device, with the reasons for missing values")
-        self.copy_button.clicked.connect(self.copy_text)
+        self.copy_button = push_button(
+            "Copy all as text",
+            self.copy_text,
+            look="quiet",
+            tip="All details of this device, with the reasons for missing values",
+        )
         self.sheet = FactsSheet(theme)
-        self.nothing = label("", words="dim")
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label("", words="dim", align=Qt.AlignmentFlag.AlignCenter)
         self.empty = EmptyState("", "")
         self.empty.chosen.connect(self._choose_offered)
         self._offered: str | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import sentence
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -45,10 +45,7 @@ class DevicesPanel(Panel):
         self._chosen: str | None = None
         self._full = 0
         self._dragged: tuple[str, ...] = ()
-        self.add_button = QPushButton("+ virtual GPU")
-        self.add_button.setProperty("look", "quiet")
-        self.add_button.setToolTip(ADD_TIP)
-        self.add_button.clicked.connect(self.add_virtual_requested)
+        self.add_button = push_button("+ virtual GPU", self.add_virtual_requested, look="quiet", tip=ADD_TIP)
         self.add_to_header(self.add_button)
         self.offer = self._make_offer()
         self._simulated = label("simulated", Role.LABEL, "dim")
@@ -58,7 +55,7 @@ class DevicesPanel(Panel):
         inner = QWidget()
         inner.setObjectName("scrolled")
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
-        vbox(self._cards, self._rows, self.offer, None, margins=(8, 8, 8, 8), parent=inner)
+        vbox(self._cards, self._rows, self.offer, None, margins=8, parent=inner)
         self._scroll = QScrollArea()
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setWidgetResizable(True)
@@ -74,9 +71,7 @@ class DevicesPanel(Panel):
         offer = QFrame()
         offer.setObjectName("offer")
         self.offer_words = label("", words="soft", wrap=True)
-        self.offer_button = QPushButton("Add two virtual GPUs")
-        self.offer_button.setProperty("look", "primary")
-        self.offer_button.clicked.connect(self.virtual_offered)
+        self.offer_button = push_button("Add two virtual GPUs", self.virtual_offered, look="primary")
         margins = (EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         vbox(self.offer_words, self.offer_button, spacing=10, margins=margins, parent=offer)
         return offer

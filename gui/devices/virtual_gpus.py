@@ -9,10 +9,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QLabel,
-    QLineEdit,
     QListWidget,
     QListWidgetItem,
-    QPushButton,
     QSpinBox,
     QWidget,
 )
@@ -23,7 +21,7 @@ from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profile
 from devexplorer.core.records.messages import Fact
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, theme_of
@@ -79,10 +77,7 @@ class VirtualGpusDialog(QDialog):
         self.setWindowTitle("Virtual GPUs")
         self.resize(680, 560)
         self._profiles = load_profiles()
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("search: T4, RTX, H100")
-        self.search.setAccessibleName("search profiles")
-        self.search.setClearButtonEnabled(True)
+        self.search = line_edit(placeholder="search: T4, RTX, H100", name="search profiles", clear=True)
         self.list = QListWidget()
         self.list.setObjectName("boxed")
         self.list.setAccessibleName("profiles")
@@ -98,25 +93,22 @@ class VirtualGpusDialog(QDialog):
         self.count.setValue(2)
         self.count.setAccessibleName("how many")
         give_room(self.count)
-        self.line = QLineEdit()
-        self.line.setAccessibleName("virtual GPUs to add")
-        self.more_button = QPushButton("Add to list")
-        self.more_button.setToolTip("Append these to the list, to combine different cards")
+        self.line = line_edit(name="virtual GPUs to add")
+        self.more_button = push_button(
+            "Add to list", self._on_more, tip="Append these to the list, to combine different cards"
+        )
         self.more_button.setAutoDefault(False)
         self.message = label(wrap=True)
         self._sign = QLabel()
         self._sign.setFixedSize(16, 16)
         self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
-        self.add_button = QPushButton("Add")
-        self.add_button.setProperty("look", "primary")
+        self.add_button = push_button("Add", self._on_add, look="primary")
         self.add_button.setDefault(True)
         self._lay_out()
         self.search.textChanged.connect(self._on_search)
         self.list.currentItemChanged.connect(lambda *_items: self._on_chosen())
         self.count.valueChanged.connect(self._on_chosen)
-        self.more_button.clicked.connect(self._on_more)
         self.line.textChanged.connect(self.refresh)
-        self.add_button.clicked.connect(self._on_add)
         self.list.setCurrentRow(list(self._profiles).index(FIRST) if FIRST in self._profiles else 0)
 
     def _lay_out(self) -> None:
@@ -131,9 +123,8 @@ class VirtualGpusDialog(QDialog):
         right = vbox(self.title, self.facts, None, how_many)
         note = hbox(self._sign, (self.message, 1))
         note.setAlignment(self._sign, Qt.AlignmentFlag.AlignTop)
-        cancel = QPushButton("Cancel")
+        cancel = push_button("Cancel", self.reject)
         cancel.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
         vbox(
             intro,
             (hbox((left, 1), (right, 1), spacing=16), 1),
@@ -141,7 +132,7 @@ class VirtualGpusDialog(QDialog):
             note,
             hbox(None, cancel, self.add_button),
             spacing=EDGE_PX,
-            margins=(16, 16, 16, 16),
+            margins=16,
             parent=self,
         )
 

@@ -18,8 +18,6 @@ from PySide6.QtWidgets import (
     QGridLayout,
     QHeaderView,
     QLabel,
-    QLineEdit,
-    QPushButton,
     QTreeWidget,
     QTreeWidgetItem,
     QWidget,
@@ -38,7 +36,7 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.table import Padded
@@ -76,37 +74,31 @@ class VisibleDevicesDialog(QDialog):
         self.now = ElidedLabel(Role.CODE)
         self.next = ElidedLabel(Role.CODE)
         self.tree = _CardsTree()
-        self.up_button = QPushButton("Up")
-        self.down_button = QPushButton("Down")
+        self.up_button = push_button("Up", lambda: self._shift(-1))
+        self.down_button = push_button("Down", lambda: self._shift(1))
         self.form = QComboBox()
         self.form.addItems([UUIDS, NUMBERS])
         self.form.setToolTip(ORDER)
         self.form.setAccessibleName("write the list as")
-        self.line = QLineEdit()
+        self.line = line_edit(name=VARIABLE, placeholder="empty: no card is visible")
         self.line.setFont(font(Role.CODE))
-        self.line.setAccessibleName(VARIABLE)
-        self.line.setPlaceholderText("empty: no card is visible")
         self.message = label(wrap=True)
         self._sign = QLabel()
         self._sign.setFixedSize(_SIGN_PX, _SIGN_PX)
-        self.inherit_button = QPushButton("As inherited")
-        self.inherit_button.setToolTip(
-            f"Start the engine with the {VARIABLE} that this window was started with, or without one"
+        self.inherit_button = push_button(
+            "As inherited",
+            lambda: self._choose(None),
+            tip=f"Start the engine with the {VARIABLE} that this window was started with, or without one",
         )
-        self.restart_button = QPushButton("Restart engine")
-        self.restart_button.setProperty("look", "primary")
+        self.restart_button = push_button("Restart engine", self._on_restart, look="primary")
         self.restart_button.setDefault(True)
         self._lay_out()
         self._fill()
         self.tree.itemChanged.connect(lambda *_what: self._write())
         self.tree.reordered.connect(self._write)
         self.tree.currentItemChanged.connect(lambda *_items: self._show_moves())
-        self.up_button.clicked.connect(lambda: self._shift(-1))
-        self.down_button.clicked.connect(lambda: self._shift(1))
         self.form.currentIndexChanged.connect(self._write)
         self.line.textChanged.connect(self._on_text)
-        self.inherit_button.clicked.connect(lambda: self._choose(None))
-        self.restart_button.clicked.connect(self._on_restart)
         self._begin()
 
     def _lay_out(self) -> None:
@@ -117,8 +109,7 @@ class VisibleDevicesDialog(QDialog):
             values.addWidget(label(words, words="dim"), row, 0)
             values.addWidget(value, row, 1)
         values.setColumnStretch(1, 1)
-        cancel = QPushButton("Cancel")
-        cancel.clicked.connect(self.reject)
+        cancel = push_button("Cancel", self.reject)
         for button in (self.up_button, self.down_button, self.inherit_button, cancel):
             button.setAutoDefault(False)
         name = label(f"{VARIABLE}=")
@@ -136,7 +127,7 @@ class VisibleDevicesDialog(QDialog):
             values,
             hbox(self.inherit_button, None, cancel, self.restart_button),
             spacing=EDGE_PX,
-            margins=(16, 16, 16, 16),
+            margins=16,
             parent=self,
         )
 

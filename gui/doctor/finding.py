@@ -6,7 +6,7 @@ import os
 
 from PySide6.QtCore import QSize, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES
@@ -14,7 +14,7 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
@@ -44,8 +44,8 @@ class FindingView(QScrollArea):
         self.cost = label("", words="dim", wrap=True)
         self.place = ElidedLabel(Role.LABEL, "dim")
         self.place.cut = Qt.TextElideMode.ElideMiddle
-        self.open_button = QPushButton("Open in editor")
-        self.path_button = QPushButton("Show in the tree")
+        self.open_button = push_button("Open in editor", self._open)
+        self.path_button = push_button("Show in the tree", self._show_path)
         for button in (self.open_button, self.path_button):
             button.setProperty("look", "quiet")
         self.source = SourceView(theme)
@@ -59,8 +59,6 @@ class FindingView(QScrollArea):
             text.setSizePolicy(
                 QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred
             )  # one long word would push all else out of view
-        self.open_button.clicked.connect(self._open)
-        self.path_button.clicked.connect(self._show_path)
         self._lay_out()
         self.show_nothing()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QWidget
 
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import AddVirtual, Cancel
@@ -12,7 +12,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.objects.command_page import NOT_READY
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -71,23 +71,20 @@ class DoctorForm(QWidget):
         """The model that would be checked."""
         self.model = ElidedLabel(Role.STRONG)
         self.device = CheckDevice(state)
-        self.inputs = QLineEdit()
-        self.inputs.setPlaceholderText("guessed; or 8x3x32x32")
-        self.inputs.setAccessibleName("Shapes of the inputs")
-        self.inputs.setToolTip(
-            "One shape for each input, commas between them. Empty: a guess is made from the model's first layers."
+        self.inputs = line_edit(
+            placeholder="guessed; or 8x3x32x32",
+            name="Shapes of the inputs",
+            tip="One shape for each input, commas between them. Empty: a guess is made from the model's first layers.",
         )
         self.train = QCheckBox("Train: backward and a step, too")
-        self.check_button = QPushButton("Check")
-        self.check_button.setProperty("look", "primary")
-        self.cancel_button = QPushButton("Cancel")
-        self.offer_button = QPushButton("Add two virtual GPUs")
+        self.check_button = push_button("Check", self.check, look="primary")
+        self.cancel_button = push_button("Cancel", self.cancel)
+        self.offer_button = push_button(
+            "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4))
+        )
         self.going = ElidedLabel(Role.LABEL, "dim")
         self.hint = label("", Role.LABEL, "dim", wrap=True)
-        self.check_button.clicked.connect(self.check)
-        self.cancel_button.clicked.connect(self.cancel)
         self.inputs.returnPressed.connect(self.check)
-        self.offer_button.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
         self._lay_out()
         self.refresh()
 

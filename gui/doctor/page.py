@@ -63,8 +63,7 @@ class DoctorPanel(QWidget):
         self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
         self.failure.command_requested.connect(self.command_requested)
-        self.nothing = label(NOTHING, words="dim", wrap=True)
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(theme)
         self._wide = False

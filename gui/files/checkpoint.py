@@ -4,13 +4,14 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.base.formats import count_text, shape_text
 from devexplorer.core.records.laboratory import CompareCheckpoint, Comparison, LoadCheckpoint
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.file_field import FileField, is_file
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import line_edit, push_button
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme
@@ -35,12 +36,11 @@ class CheckpointDialog(FormDialog):
         self._before = state.comparison
         """What was known before this one was asked for: the file or the model may have changed since."""
         self.file = FileField("File", KINDS)
-        self.strip = QLineEdit()
-        self.strip.setPlaceholderText("nothing")
-        self.strip.setToolTip("A prefix to take away from the file's keys: module. as DataParallel leaves it")
-        self.suggestion = QPushButton()
+        self.strip = line_edit(
+            placeholder="nothing", tip="A prefix to take away from the file's keys: module. as DataParallel leaves it"
+        )
+        self.suggestion = push_button(clicked=self._take_suggestion)
         self.suggestion.hide()
-        self.suggestion.clicked.connect(self._take_suggestion)
         self.partial = QCheckBox("load what fits and leave the rest")
         self.model = RowsModel(_COLUMNS, self)
         self.table = RowsTable(self.model, "Keys that do not match", [300, 100, 110])

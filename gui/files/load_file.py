@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QItemSelectionModel, Signal
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QLineEdit, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, shape_text
 from devexplorer.core.records.laboratory import FileContents, ListFile, Load
@@ -14,6 +14,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.objects.visible import natural
 from devexplorer.gui.widgets.file_field import FileField, is_file
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme
@@ -40,8 +41,7 @@ class LoadFileDialog(FormDialog):
         self.file = FileField("File", KINDS)
         self.device = QComboBox()
         self.device.addItems(state.usable_devices)
-        self.name = QLineEdit()
-        self.name.setPlaceholderText("as in the file")
+        self.name = line_edit(placeholder="as in the file")
         self.model = RowsModel(_COLUMNS, self)
         self.table = RowsTable(self.model, "What the file holds", [270, 110, 90])
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)

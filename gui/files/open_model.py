@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import sentence
@@ -16,6 +16,7 @@ from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.file_field import FileField, is_file
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.panel import give_room
 
 WIDTH_PX = 560
@@ -50,23 +51,17 @@ class OpenModelDialog(FormDialog):
         for kind, words in KINDS.items():
             self.kind.addItem(words, kind)
         self.file = FileField("Python file", "Python (*.py)")
-        self.module = QLineEdit()
-        self.module.setPlaceholderText("package.module")
+        self.module = line_edit(placeholder="package.module")
         self.folder = FileField("Folder", "", folder=True)
-        self.factory = QLineEdit()
-        self.factory.setPlaceholderText("MyModel, or make_model: called without arguments")
+        self.factory = line_edit(placeholder="MyModel, or make_model: called without arguments")
         self.type = QComboBox()
         self.type.setEditable(True)
         self.type.addItems(TYPES)
         self.type.setToolTip("A model type, or the path of a config.json")
-        self.vision = QLineEdit()
-        self.vision.setPlaceholderText("resnet50")
-        self.options = QLineEdit()
-        self.options.setPlaceholderText("n_layer=2 n_embd=64 n_head=4")
-        self.inputs = QLineEdit()
-        self.inputs.setPlaceholderText("found out when it runs; or 2x16:int64, 4x12")
-        self.name = QLineEdit()
-        self.name.setPlaceholderText("automatic")
+        self.vision = line_edit(placeholder="resnet50")
+        self.options = line_edit(placeholder="n_layer=2 n_embd=64 n_head=4")
+        self.inputs = line_edit(placeholder="found out when it runs; or 2x16:int64, 4x12")
+        self.name = line_edit(placeholder="automatic")
         self.device = QComboBox()
         self.device.addItems(state.usable_devices or ["cpu"])
         self.dtype = QComboBox()

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from PySide6.QtCore import QItemSelectionModel, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
-from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QSplitter, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QSplitter, QWidget
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.code_view import Colours
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -64,10 +64,8 @@ class SessionPanel(QWidget):
         )
         self._colours = Colours(self.text.document(), theme, self._colour_of)
         self.words = label(words="dim")
-        self.copy_button = QPushButton("Copy")
-        self.copy_button.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
-        self.save_button = QPushButton("Save as script or notebook…")
-        self.save_button.clicked.connect(self.save_requested)
+        self.copy_button = push_button("Copy", lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
+        self.save_button = push_button("Save as script or notebook…", self.save_requested)
         self._lay_out()
         self.refresh()
 

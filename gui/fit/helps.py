@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
 from devexplorer.core.records.planner import FitReport, Help
+from devexplorer.gui.widgets.layouts import push_button
 from devexplorer.gui.widgets.panel import ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -32,12 +33,8 @@ class HelpLine:
             f"{'✓' if found.fits else '✕'} {bytes_text(found.total_bytes)}", words="" if found.fits else "error"
         )
         self.batch = label(MISSING if found.largest_batch is None else f"{found.largest_batch:,}", words="soft")
-        self.button = QPushButton("Use")
-        self.button.setProperty("look", "quiet")
-        self.button.setToolTip(USE)
-        self.button.setAccessibleName(f"Use: {found.title}")
+        self.button = push_button("Use", lambda _checked: use(found), look="quiet", tip=USE, name=f"Use: {found.title}")
         self.button.setVisible(found.key in USABLE)
-        self.button.clicked.connect(lambda _checked: use(found))
         for number in (self.takes, self.batch):
             number.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for text in (self.title, self.takes, self.batch):
@@ -68,8 +65,7 @@ class HelpsView(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[HelpLine] = []
-        self.ask_button = QPushButton("What would help on this card?")
-        self.ask_button.clicked.connect(self.helps_requested)
+        self.ask_button = push_button("What would help on this card?", self.helps_requested)
         self.nothing = label(NOTHING_HELPS, words="dim", wrap=True)
         self._ready = True
         takes = _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit")
@@ -113,7 +109,6 @@ class HelpsView(QWidget):
 
 
 def _head(words: str, meaning: str) -> QLabel:
-    result = label(words, Role.LABEL, "dim")
-    result.setToolTip(meaning)
-    result.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-    return result
+    return label(
+        words, Role.LABEL, "dim", tip=meaning, align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+    )

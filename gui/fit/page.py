@@ -25,6 +25,7 @@ from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.fit.table import CardsTable
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
+from devexplorer.gui.widgets.layouts import check_box
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
@@ -78,8 +79,9 @@ class FitPanel(ExperimentPage):
         self.model_edit.textEdited.connect(self._on_typed)
         self.batch_edit = edit("8", "8", "Batch", 52)
         self.precision = Choice("dtype and autocast", PRECISIONS)
-        self.train = QCheckBox("Train")
-        self.train.setToolTip("Forward, backward and a step of the optimizer; otherwise a forward without gradients")
+        self.train = check_box(
+            "Train", tip="Forward, backward and a step of the optimizer; otherwise a forward without gradients"
+        )
         self.train.setChecked(True)
         self.optimizer = Choice("Optimizer", [(kind, known.title, "") for kind, known in OPTIMIZERS.items()])
         self.optimizer.choose("adamw")

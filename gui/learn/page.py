@@ -4,13 +4,13 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
-from PySide6.QtWidgets import QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -56,18 +56,12 @@ class LearnPanel(QWidget):
         self.title = label(role=Role.STRONG, wrap=True)
         self.why = label(words="soft", wrap=True)
         self.needs_words = label(NEEDS, words="warning", wrap=True)
-        self.needs = QPushButton("Add two virtual GPUs")
-        self.needs.clicked.connect(self.virtual_offered)
-        self.again = QPushButton("Begin again")
-        self.again.setToolTip("Do this exercise once more, from its first step")
-        self.again.clicked.connect(self._begin_again)
-        self.next = QPushButton("Next exercise")
-        self.next.setProperty("look", "primary")
-        self.next.clicked.connect(self._go_on)
-        self.answer = QLineEdit()
-        self.answer.setAccessibleName("Your answer")
-        self.answer.setPlaceholderText("your answer, then Enter")
-        self.answer.setFixedWidth(240)
+        self.needs = push_button("Add two virtual GPUs", self.virtual_offered)
+        self.again = push_button(
+            "Begin again", self._begin_again, tip="Do this exercise once more, from its first step"
+        )
+        self.next = push_button("Next exercise", self._go_on, look="primary")
+        self.answer = line_edit(name="Your answer", placeholder="your answer, then Enter", width_px=240)
         self.answer.returnPressed.connect(self._answer)
         self.answer.textEdited.connect(self._forgive)
         self.wrong = label(words="error")
@@ -286,9 +280,8 @@ class _StepRow(QWidget):
         self._number, self._theme = number, theme
         self.distance: int | None = None
         """From the present step; None: not shown yet."""
-        self.sign = label(words="dim")
+        self.sign = label(words="dim", align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self.sign.setFixedWidth(_SIGN_PX)
-        self.sign.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self.now = label(step.text, Role.STRONG, wrap=True)
         self.other = label(step.text, words="dim", wrap=True)
         self.how = label(step.how, words="soft", wrap=True)

@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.records.messages import Answer, Offer
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role
 
@@ -68,8 +68,7 @@ class AnswerView(QScrollArea):
             button.deleteLater()
         self.buttons = []
         for offer in offers:
-            button = QPushButton(offer.label)
-            button.clicked.connect(partial(self._take, offer))
+            button = push_button(offer.label, partial(self._take, offer))
             self._column.insertWidget(self._column.count() - 1, button, 0, Qt.AlignmentFlag.AlignLeft)
             self.buttons.append(button)
 

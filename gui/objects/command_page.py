@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLineEdit,
-    QPushButton,
     QScrollArea,
     QStackedLayout,
     QVBoxLayout,
@@ -28,7 +27,7 @@ from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -56,18 +55,15 @@ class ExperimentPage(QWidget):
         super().__init__()
         self._state, self._theme = state, theme
         self._targets: tuple[str, ...] = ()
-        self.run_button = QPushButton(self.action)
-        self.run_button.setProperty("look", "primary")
-        self.run_button.clicked.connect(self.run)
-        self.stop_button = QPushButton("Stop")
-        self.stop_button.clicked.connect(self.stop)
+        self.run_button = push_button(self.action, self.run, look="primary")
+        self.stop_button = push_button("Stop", self.stop)
         self.hint = ElidedLabel(Role.LABEL, "dim")
         self.answer = AnswerView(f"{self.title}: the latest answer")
         self.answer.command_requested.connect(self.command_requested)
-        self.nothing_words = label(self.nothing, words="dim", wrap=True)
-        self.nothing_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.offer_button = QPushButton("Add two virtual GPUs")
-        self.offer_button.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
+        self.nothing_words = label(self.nothing, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.offer_button = push_button(
+            "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4))
+        )
         self._fields = FormRow()
         self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
         self._device_fields: list[DeviceChoice | DeviceField] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QFormLayout, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QPushButton, QWidget
 
 from devexplorer.core.base.formats import shape_text
 from devexplorer.core.records.messages import EditElement
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.plain_text import tip
 
@@ -27,20 +27,17 @@ class EditElementDialog(QDialog):
         self.setWindowTitle(f"Set one element of {target}")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._target, self._shape = target, shape
-        self.index = QLineEdit(", ".join("0" for _ in shape))
-        self.index.setAccessibleName("Index")
-        self.value = QLineEdit("1.0")
-        self.value.setAccessibleName("Value")
+        self.index = line_edit(", ".join("0" for _ in shape), name="Index")
+        self.value = line_edit("1.0", name="Value")
         self.message = label("", words="error", wrap=True)
         self.message.hide()
         accept = self.set_button = QPushButton("Set")
-        cancel = QPushButton("Cancel")
+        cancel = push_button("Cancel", self.reject)
         for edit in (self.index, self.value):
             edit.textChanged.connect(self._check)
         accept.setProperty("look", "primary")
         accept.setDefault(True)
         accept.clicked.connect(self._accept)
-        cancel.clicked.connect(self.reject)
         self.setMinimumWidth(MIN_PX)
         buttons = hbox(None, cancel, accept)
         form = QFormLayout(self)

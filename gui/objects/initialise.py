@@ -7,12 +7,13 @@ import math
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.base.formats import shape_text
 from devexplorer.core.records.laboratory import Initialise
 from devexplorer.core.records.objects import Row
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import check_box
 from devexplorer.gui.widgets.panel import give_room, label
 
 WIDTH_PX = 440
@@ -61,8 +62,9 @@ class InitialiseDialog(FormDialog):
         self.seed = QSpinBox()
         self.seed.setRange(0, 2**31 - 1)
         give_room(self.seed)
-        self.biases = QCheckBox("biases too")
-        self.biases.setToolTip("Parameters of one dimension as well; they become 0 under the Xavier and Kaiming rules")
+        self.biases = check_box(
+            "biases too", tip="Parameters of one dimension as well; they become 0 under the Xavier and Kaiming rules"
+        )
         self.add_row(
             "what",
             label("every weight below this module" if is_module else f"{target}, {shape_text(row.shape)}", wrap=True),

@@ -89,7 +89,7 @@ class InspectorPanel(Panel):
             self.values,
             None,
             spacing=10,
-            margins=(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX),
+            margins=EDGE_PX,
             parent=inner,
         )
         scroll = QScrollArea()

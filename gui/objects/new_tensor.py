@@ -21,6 +21,7 @@ from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import check_box, line_edit
 from devexplorer.gui.widgets.plain_text import tip
 
 _Parsed = TypeVar("_Parsed")
@@ -82,14 +83,12 @@ class NewTensorDialog(FormDialog):
         super().__init__("New tensor", "Create", WIDTH_PX, parent)
         self._state = state
         self.create_button = self.accept_button
-        self.name = QLineEdit()
-        self.name.setPlaceholderText("automatic")
+        self.name = line_edit(placeholder="automatic")
         self.fill = QComboBox()
         for fill, words in FILLS.items():
             self.fill.addItem(words, fill)
         self.shape = QLineEdit("2x3")
-        self.values = QLineEdit()
-        self.values.setPlaceholderText("[[1, 2], [3, 4]]")
+        self.values = line_edit(placeholder="[[1, 2], [3, 4]]")
         self.file = FileField("Array", "NumPy arrays (*.npy)")
         self.file.edit.setPlaceholderText("path/to/array.npy")
         self.dtype = QComboBox()
@@ -98,8 +97,7 @@ class NewTensorDialog(FormDialog):
         self.device = QComboBox()
         self.device.setEditable(True)  # a device that is not there is a thing to try, with the fall-back
         self.requires_grad = QCheckBox("requires grad")
-        self.fall_back = QCheckBox("Fall back to CPU")
-        self.fall_back.setToolTip(tip("Create it on the CPU where there is no such device"))
+        self.fall_back = check_box("Fall back to CPU", tip=tip("Create it on the CPU where there is no such device"))
         for words, field in (
             ("Name", self.name), ("Fill", self.fill), ("Shape", self.shape), ("Values", self.values), ("File",
                                                                                                        self.file),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.session.state import State
@@ -21,7 +21,7 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -61,12 +61,10 @@ class ObjectsPanel(Panel):
         )
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)
-        self.filter = QLineEdit()
+        self.filter = line_edit(
+            placeholder="filter: name, type, dtype, device    /", name="filter objects", tip=HINT, clear=True
+        )
         self.filter.setProperty("look", "quiet")
-        self.filter.setPlaceholderText("filter: name, type, dtype, device    /")
-        self.filter.setAccessibleName("filter objects")
-        self.filter.setToolTip(HINT)
-        self.filter.setClearButtonEnabled(True)
         self.filter.setMinimumWidth(FILTER_PX[0])
         self.filter.setMaximumWidth(FILTER_PX[1])
         self._tools = (self.by_device, self.training_parts, self.filter)
@@ -324,8 +322,6 @@ def _line() -> QWidget:
 
 
 def _toggle(text: str, words: str) -> QPushButton:
-    result = QPushButton(text)
-    result.setProperty("look", "quiet")
+    result = push_button(text, look="quiet", tip=words)
     result.setCheckable(True)
-    result.setToolTip(words)
     return result

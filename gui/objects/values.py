@@ -10,7 +10,7 @@ import itertools
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text, shape_text
 from devexplorer.core.records.laboratory import Describe, Values
@@ -20,7 +20,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -46,19 +46,17 @@ class ValuesPanel(QWidget):
         self.title.cut = Qt.TextElideMode.ElideMiddle
         self.subtitle = ShrinkingLabel(words="dim", least_px=SUBTITLE_PX)
         self.sample = ElidedLabel(words="dim")
-        self.old = label("▲ may have changed since", words="warning")
-        self.old.setToolTip("Something was done with it after its values were looked at")
-        self.look = QPushButton("Look again")
-        self.look.clicked.connect(lambda: self._ask())
-        self.exact = QPushButton("Exactly")
-        self.exact.clicked.connect(lambda: self._ask(exact=True))
-        self.gradient = QCheckBox("gradient")
-        self.gradient.setToolTip("Show the gradient's values instead")
+        self.old = label(
+            "▲ may have changed since",
+            words="warning",
+            tip="Something was done with it after its values were looked at",
+        )
+        self.look = push_button("Look again", lambda: self._ask())
+        self.exact = push_button("Exactly", lambda: self._ask(exact=True))
+        self.gradient = check_box("gradient", tip="Show the gradient's values instead")
         self.gradient.toggled.connect(self.refresh)
-        self.initialise = QPushButton("Initialise…")
-        self.initialise.clicked.connect(self.initialise_requested)
-        self.edit = QPushButton("Edit an element…")
-        self.edit.clicked.connect(self.edit_requested)
+        self.initialise = push_button("Initialise…", self.initialise_requested)
+        self.edit = push_button("Edit an element…", self.edit_requested)
         self._tips = {
             self.exact: "Look at every element instead of a sample: takes longer",
             self.look: "Compute the statistics anew, on the tensor's device (V)",
@@ -67,11 +65,10 @@ class ValuesPanel(QWidget):
         }
         self.facts = FactsTable(numbers=True)
         self.histogram = Histogram(theme)
-        self.none = label(words="dim", wrap=True)
-        self.none.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.first = label(role=Role.CODE, words="soft")
-        self.first.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.first.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self.none = label(words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.first = label(
+            role=Role.CODE, words="soft", selectable=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
+        )
         self.empty = EmptyState("", "Look at its values")
         self.empty.chosen.connect(lambda: self._ask())
         self._content = QWidget()

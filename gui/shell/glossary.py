@@ -69,8 +69,7 @@ class WordsDialog(QDialog):
         form.setVerticalSpacing(8)
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         for word, meaning in WORDS:
-            name = label(word, Role.STRONG)
-            name.setAlignment(Qt.AlignmentFlag.AlignTop)
+            name = label(word, Role.STRONG, align=Qt.AlignmentFlag.AlignTop)
             form.addRow(name, label(meaning, words="soft", wrap=True))
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)

@@ -165,7 +165,7 @@ class MainWindow(QMainWindow):
         for splitter in self.splitters.values():
             splitter.setHandleWidth(GAP_PX)
         middle = QWidget()
-        vbox(self.splitters["rows"], margins=(GAP_PX, GAP_PX, GAP_PX, GAP_PX), parent=middle)
+        vbox(self.splitters["rows"], margins=GAP_PX, parent=middle)
         centre = QWidget()
         layout = vbox(self.toolbar, self.banner, spacing=0, parent=centre)
         self._column = layout

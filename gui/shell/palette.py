@@ -10,7 +10,6 @@ from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, 
 from PySide6.QtGui import QColor, QKeyEvent, QPainter
 from PySide6.QtWidgets import (
     QDialog,
-    QLineEdit,
     QListWidget,
     QListWidgetItem,
     QStyle,
@@ -19,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import line_edit, vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, font, theme_of
 
@@ -77,10 +76,8 @@ class CommandPalette(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)
         self._choices = choices
-        self.field = QLineEdit()
+        self.field = line_edit(placeholder="What do you want to do?", name="Search commands")
         self.field.setFont(font(Role.TEXT))
-        self.field.setPlaceholderText("What do you want to do?")
-        self.field.setAccessibleName("Search commands")
         self.field.textChanged.connect(self._filter)
         self.field.returnPressed.connect(self._run)
         self.field.installEventFilter(self)
@@ -90,11 +87,10 @@ class CommandPalette(QDialog):
         self.list.setAccessibleName("Commands")
         self.list.setItemDelegate(_TwoColumns(self.list))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.nothing = label("No matching actions. Try fewer letters.", words="dim")
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label("No matching actions. Try fewer letters.", words="dim", align=Qt.AlignmentFlag.AlignCenter)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())
-        vbox(self.field, self.list, (self.nothing, 1), margins=(12, 12, 12, 12), parent=self)
+        vbox(self.field, self.list, (self.nothing, 1), margins=12, parent=self)
         self._filter("")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

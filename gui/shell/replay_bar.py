@@ -59,8 +59,12 @@ class ReplayBar(QFrame):
         self._step_ms = STEP_MS
         self.title = ElidedLabel(Role.STRONG)
         self.title.setMinimumWidth(TITLE_PX)
-        self.simulated = label("simulated", Role.LABEL, "dim")
-        self.simulated.setToolTip("Devices in this recording are virtual GPUs: their numbers are simulated")
+        self.simulated = label(
+            "simulated",
+            Role.LABEL,
+            "dim",
+            tip="Devices in this recording are virtual GPUs: their numbers are simulated",
+        )
         self._warning = QLabel()
         self.incomplete = label("incomplete", Role.LABEL, "warning")
         self.play = _Button("")

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QProgressBar, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import ShrinkingLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -40,10 +40,8 @@ class StatusBar(QFrame):
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._clock = state, clock
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
-        self.start = QPushButton("Start engine")
-        self.start.setProperty("look", "quiet")
+        self.start = push_button("Start engine", self.start_engine_requested, look="quiet")
         self.start.setFont(self.engine.font())
-        self.start.clicked.connect(self.start_engine_requested)
         self.start.hide()
         self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
         self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
@@ -51,10 +49,8 @@ class StatusBar(QFrame):
         self.progress.setTextVisible(False)
         self.progress.setFixedWidth(120)
         self.progress.setRange(0, 1000)
-        self.cancel = QPushButton("Cancel")
-        self.cancel.setProperty("look", "quiet")
+        self.cancel = push_button("Cancel", self._cancel, look="quiet")
         self.cancel.setFont(self.engine.font())
-        self.cancel.clicked.connect(self._cancel)
         self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)

@@ -18,7 +18,7 @@ from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
@@ -52,6 +52,7 @@ class Toolbar(QFrame):
         self._icons: dict[QPushButton, str] = {}
         self._words: dict[QPushButton, str] = {}
         """What stands on a button where there is room for it."""
+        self._layout = hbox(margins=(12, 0, 12, 0), parent=self)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
@@ -73,7 +74,7 @@ class Toolbar(QFrame):
         fill_selection_menus(self.lab_button.menu(), specs, actions)
         fill_menu(self.lab_button.menu(), LAB, specs, actions)
         self.benchmark = self._action_button("benchmark", "Benchmark")
-        self._layout = hbox(None, margins=(12, 0, 12, 0), parent=self)
+        self._layout.addStretch(1)
         self.tour_button = self._action_button("tour", "")
         self.tour_button.setProperty("look", "quiet")
         self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
@@ -103,11 +104,10 @@ class Toolbar(QFrame):
     # -------------------------------------------------------------------------------------------------
 
     def _button(self, text: str, icon_name: str, tip: str) -> QPushButton:
-        button = QPushButton(text)
+        button = push_button(text, tip=tip)
         button.setFont(font(Role.TEXT))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.setIconSize(QSize(16, 16))
-        button.setToolTip(tip)
         self._words[button] = text
         if icon_name:
             self._icons[button] = icon_name

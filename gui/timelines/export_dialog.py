@@ -127,7 +127,7 @@ class ExportDialog(QDialog):
             (hbox(*lists, spacing=EDGE_PX), 1),
             self.note,
             hbox(None, cancel, self.save_button),
-            margins=(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX),
+            margins=EDGE_PX,
             parent=self,
         )
 

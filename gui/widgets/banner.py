@@ -4,10 +4,10 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QWidget
 
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -33,12 +33,8 @@ class Banner(QFrame):
         """What the present message is about, for who wants to change or hide it."""
         self._icon = QLabel()
         self.words = label("", Role.TEXT, wrap=True)
-        self.close_button = QPushButton("Dismiss")
-        self.close_button.setProperty("look", "quiet")
-        self.close_button.clicked.connect(self._dismiss)
-        self.action_button = QPushButton(self)
-        self.action_button.setProperty("look", "quiet")
-        self.action_button.clicked.connect(lambda: self.action_chosen.emit(self.about))
+        self.close_button = push_button("Dismiss", self._dismiss, look="quiet")
+        self.action_button = push_button(clicked=lambda: self.action_chosen.emit(self.about), parent=self, look="quiet")
         self.action_button.hide()
         hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
         self._kind = "warning"

@@ -15,8 +15,9 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextDocument,
 )
-from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QWidget
 
+from devexplorer.gui.widgets.layouts import push_button
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 _TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
@@ -60,12 +61,9 @@ class CodeView(QPlainTextEdit):
         self.setTabChangesFocus(True)
         self.document().setDocumentMargin(0)
         self._colours = Colours(self.document(), theme, colour_of)
-        self.copy_button = QPushButton("copy", self)
-        self.copy_button.setProperty("look", "copy")
+        self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
         self.copy_button.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.copy_button.setAccessibleName("copy the code")
-        self.copy_button.clicked.connect(self._copy)
         self._reset = QTimer(self)
         self._reset.setSingleShot(True)
         self._reset.setInterval(_COPIED_MS)

@@ -75,8 +75,6 @@ class FactsTable(QWidget):
 
 
 def _number() -> QLabel:
-    value = label(wrap=True)
-    value.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
-    value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    value = label(wrap=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight, selectable=True)
     value.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
     return value

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QFileDialog, QWidget
 
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 
@@ -34,14 +34,10 @@ class FileField(QWidget):
         self._title, self._kinds, self._save, self._folder = title, kinds, save, folder
         self.suggested = "untitled"
         """The name of a new file, without its extension."""
-        self.edit = QLineEdit()
-        self.edit.setAccessibleName(title)
-        self.edit.setPlaceholderText("path")
+        self.edit = line_edit(name=title, placeholder="path")
         self.edit.textChanged.connect(self.changed)
-        self.button = QPushButton("Choose…")
-        self.button.setAccessibleName(f"Choose: {title}")
+        self.button = push_button("Choose…", self._choose, name=f"Choose: {title}")
         self.button.setAutoDefault(False)
-        self.button.clicked.connect(self._choose)
         hbox((self.edit, 1), self.button, parent=self)
         self.setFocusProxy(self.edit)
 

@@ -8,7 +8,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.reading_order import reading_order
@@ -35,17 +35,14 @@ class FormDialog(QDialog):
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         self.words = label(wrap=True)
         self.words.hide()
-        self.message = label(wrap=True)
+        self.message = label(wrap=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
-        self.message.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self._sign = QLabel()
         self._sign.setFixedSize(QSize(_SIGN_PX, _SIGN_PX))
-        self.accept_button = QPushButton(accept)
-        self.accept_button.setProperty("look", "primary")
+        self.accept_button = push_button(accept, look="primary")
         self.accept_button.setDefault(True)
-        self.cancel_button = QPushButton("Cancel")
+        self.cancel_button = push_button("Cancel", self.reject)
         self.cancel_button.setAutoDefault(False)
-        self.cancel_button.clicked.connect(self.reject)
         note = hbox((self._sign, 0, Qt.AlignmentFlag.AlignTop), (self.message, 1))
         self._buttons = hbox(None, self.cancel_button, self.accept_button)
         self._parts = QVBoxLayout()
@@ -57,7 +54,7 @@ class FormDialog(QDialog):
             note,
             self._buttons,
             spacing=EDGE_PX,
-            margins=(MARGIN_PX, MARGIN_PX, MARGIN_PX, MARGIN_PX),
+            margins=MARGIN_PX,
             parent=self,
         )
 

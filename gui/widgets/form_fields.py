@@ -15,7 +15,7 @@ from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -43,11 +43,7 @@ def took(seconds: float) -> str:
 
 def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
     """A line to type in."""
-    result = QLineEdit(text)
-    result.setPlaceholderText(placeholder)
-    result.setAccessibleName(name)
-    result.setFixedWidth(width_px)
-    return result
+    return line_edit(text, placeholder=placeholder, name=name, width_px=width_px)
 
 
 class Choice(QComboBox):

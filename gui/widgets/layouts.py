@@ -1,20 +1,33 @@
-"""Rows and columns of widgets in one expression. Main thread."""
+"""Rows and columns of widgets, and the controls in them, each made in one expression. Main thread."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, SignalInstance
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QLayout,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
 
 Part = QWidget | QLayout | None
 Item = Part | int | tuple[Part, int] | tuple[Part, int, Qt.AlignmentFlag]
-Margins = tuple[int, int, int, int]
+Margins = int | tuple[int, int, int, int]
+"""All four alike, or left, top, right and bottom."""
 T = TypeVar("T", bound=QBoxLayout)
-NO_MARGINS = (0, 0, 0, 0)
 
 
-def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS, parent: QWidget | None = None) -> QHBoxLayout:
+def hbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget | None = None) -> QHBoxLayout:
     """Widgets and layouts side by side; `parent`: the widget that gets the layout.
 
     `(item, stretch)` gives an item its share, `(item, stretch, alignment)` its place in that. None is an empty stretch,
@@ -23,14 +36,14 @@ def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS, parent: 
     return _filled(QHBoxLayout() if parent is None else QHBoxLayout(parent), items, spacing, margins)
 
 
-def vbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS, parent: QWidget | None = None) -> QVBoxLayout:
+def vbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget | None = None) -> QVBoxLayout:
     """The same one below the other."""
     return _filled(QVBoxLayout() if parent is None else QVBoxLayout(parent), items, spacing, margins)
 
 
 def _filled(layout: T, items: tuple[Item, ...], spacing: int, margins: Margins) -> T:
     layout.setSpacing(spacing)
-    layout.setContentsMargins(*margins)
+    layout.setContentsMargins(*((margins,) * 4 if isinstance(margins, int) else margins))
     for entry in items:
         if isinstance(entry, int):
             layout.addSpacing(entry)
@@ -43,3 +56,92 @@ def _filled(layout: T, items: tuple[Item, ...], spacing: int, margins: Margins) 
         else:
             layout.addLayout(item, stretch)
     return layout
+
+
+def push_button(
+    text: str = "",
+    clicked: Callable[..., object] | SignalInstance | None = None,
+    *,
+    look: str = "",
+    tip: str = "",
+    name: str = "",
+    parent: QWidget | None = None,
+) -> QPushButton:
+    """`look` as in `gui.widgets.style`; `name` for screen readers where the text does not say it."""
+    result = QPushButton(text, parent)
+    if clicked is not None:
+        result.clicked.connect(clicked)
+    if look:
+        result.setProperty("look", look)
+    result.setToolTip(tip)
+    if name:
+        result.setAccessibleName(name)
+    return result
+
+
+def check_box(text: str = "", *, tip: str = "") -> QCheckBox:
+    """A check box with its tooltip."""
+    result = QCheckBox(text)
+    result.setToolTip(tip)
+    return result
+
+
+def line_edit(
+    text: str = "", placeholder: str = "", name: str = "", width_px: int = 0, *, tip: str = "", clear: bool = False
+) -> QLineEdit:
+    """A line to type in; `clear`: with a button that empties it."""
+    result = QLineEdit(text)
+    result.setPlaceholderText(placeholder)
+    result.setAccessibleName(name)
+    result.setToolTip(tip)
+    result.setClearButtonEnabled(clear)
+    if width_px:
+        result.setFixedWidth(width_px)
+    return result
+
+
+class ScrollArea(QScrollArea):
+    """A frameless area whose content takes its width; `sideways`: it may scroll to the side too."""
+
+    def __init__(self, content: QWidget | QLayout | None = None, name: str = "", *, sideways: bool = False) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        if not sideways:
+            self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        if content is not None:
+            self.set_content(content)
+
+    def set_content(self, content: QWidget | QLayout) -> QWidget:
+        """Scroll this widget, or a widget with this layout; returns it."""
+        widget = content if isinstance(content, QWidget) else holder(content)
+        widget.setObjectName("scrolled")
+        self.setWidget(widget)
+        return widget
+
+
+def holder(layout: QLayout) -> QWidget:
+    """A widget with this layout."""
+    result = QWidget()
+    result.setLayout(layout)
+    return result
+
+
+def splitter(
+    *parts: QWidget,
+    sizes: Sequence[int] = (),
+    stretches: Sequence[int] = (),
+    handle_px: int = 8,
+) -> QSplitter:
+    """Parts side by side whose borders can be dragged, but not so far that a part disappears."""
+    result = QSplitter(Qt.Orientation.Horizontal)
+    result.setChildrenCollapsible(False)
+    result.setHandleWidth(handle_px)
+    for part in parts:
+        result.addWidget(part)
+    for index, stretch in enumerate(stretches):
+        result.setStretchFactor(index, stretch)
+    if sizes:
+        result.setSizes(list(sizes))
+    return result

@@ -7,7 +7,6 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QLabel,
-    QPushButton,
     QSizePolicy,
     QSpinBox,
     QStackedLayout,
@@ -15,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.widgets import plain_text
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.theme import Role, font
 
 HEADER_PX = 30
@@ -123,10 +122,8 @@ class EmptyState(QWidget):
 
     def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.sentence = label(sentence, words="dim", wrap=True)
-        self.sentence.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.button = QPushButton(action)
-        self.button.clicked.connect(self.chosen)
+        self.sentence = label(sentence, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.button = push_button(action, self.chosen)
         vbox(
             (None, 2),
             self.sentence,
@@ -159,7 +156,7 @@ class Panel(QFrame):
         self._header = hbox(self._title, (self._subtitle, 1), margins=(EDGE_PX, 0, 6, 0), parent=header)
         self._stack = QStackedLayout()
         self._empty: EmptyState | None = None
-        vbox(header, (self._stack, 1), spacing=0, margins=(1, 1, 1, 1), parent=self)
+        vbox(header, (self._stack, 1), spacing=0, margins=1, parent=self)
 
     @property
     def subtitle(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
 
+from devexplorer.gui.widgets.layouts import push_button
 from devexplorer.gui.widgets.panel import EDGE_PX
 
 RAIL_PX, CHOICE_PX = 104, 22
@@ -28,13 +29,10 @@ class SideNav(QWidget):
         column.setContentsMargins(EDGE_PX - 4, 6, 0, 4)
         column.setSpacing(0)
         for key, (title, meaning) in pages.items():
-            choice = QPushButton(title)
-            choice.setProperty("look", "quiet")
+            choice = push_button(title, lambda _checked, key=key: self.chosen.emit(key), look="quiet", tip=meaning)
             choice.setStyleSheet("text-align: left; padding-left: 8px; padding-right: 2px;")
             choice.setCheckable(True)
             choice.setFixedSize(RAIL_PX, CHOICE_PX)
-            choice.setToolTip(meaning)
-            choice.clicked.connect(lambda _checked, key=key: self.chosen.emit(key))
             self._group.addButton(choice)
             self.choices[key] = choice
             column.addWidget(choice)
