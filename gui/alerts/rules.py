@@ -31,7 +31,7 @@ from devexplorer.core.telemetry.alert_rules import (
     new_rule,
 )
 from devexplorer.core.telemetry.metrics import UNITS
-from devexplorer.gui.widgets.layouts import check_box, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -221,14 +221,10 @@ def _whole(box: _Threshold, figure: float | None) -> float | None:
     return figure if figure is None else float(round(figure / box._scale) * box._scale)
 
 
-class _RulesArea(QScrollArea):
+class _RulesArea(ScrollArea):
     """Scrolls its rules, or is as high as they are."""
 
-    def __init__(self, inside: QWidget) -> None:
-        super().__init__()
-        self._inside, self._whole = inside, False
-        self.setWidgetResizable(True)
-        self.setWidget(inside)
+    _whole = False
 
     def set_whole(self, whole: bool) -> None:
         """Be as high as all rules; or as low as it must."""
@@ -239,7 +235,7 @@ class _RulesArea(QScrollArea):
     def minimumSizeHint(self) -> QSize:
         least = super().minimumSizeHint()
         return (
-            QSize(least.width(), self._inside.minimumSizeHint().height() + 2 * self.frameWidth())
+            QSize(least.width(), self.widget().minimumSizeHint().height() + 2 * self.frameWidth())
             if self._whole
             else least
         )

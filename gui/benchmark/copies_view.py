@@ -8,9 +8,6 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QFrame,
-    QScrollArea,
-    QSplitter,
     QStyleOptionViewItem,
     QWidget,
 )
@@ -24,7 +21,7 @@ from devexplorer.gui.benchmark.runs import is_simulated, rows_of, state_cell
 from devexplorer.gui.benchmark.summary import Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -95,22 +92,12 @@ class CopiesView(QWidget):
         bar = hbox(
             self.quantity, label("of", Role.LABEL, "dim"), self.bytes, self.how, None, margins=(EDGE_PX, 2, EDGE_PX, 2)
         )
-        matrix = QWidget()
         self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        vbox(bar, (self.table, 1), self.note, spacing=2, parent=matrix)
+        matrix = holder(vbox(bar, (self.table, 1), self.note, spacing=2))
         self.table.setMinimumHeight(LEAST_PX - 32)
-        self.splitter = QSplitter(Qt.Orientation.Horizontal)
-        self.splitter.setHandleWidth(8)
-        self.splitter.setChildrenCollapsible(False)
-        self.splitter.addWidget(matrix)
-        self.splitter.addWidget(self.curve)
-        self.splitter.setStretchFactor(1, 1)
+        self.splitter = splitter(matrix, self.curve, stretches=(0, 1))
         self.curve.setMinimumSize(220, LEAST_PX)
-        area = QScrollArea()  # in a low tab the matrix would be a header and no row
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setWidgetResizable(True)
-        self.splitter.setObjectName("scrolled")
-        area.setWidget(self.splitter)
+        area = ScrollArea(self.splitter, sideways=True)  # in a low tab the matrix would be a header and no row
         area.setMinimumHeight(56)
         matrix.setMinimumWidth(300)
         hbox(self.summary, (area, 1), spacing=0, parent=self)

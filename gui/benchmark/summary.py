@@ -6,16 +6,14 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
-    QFrame,
-    QScrollArea,
     QSizePolicy,
     QWidget,
 )
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look, show_text
 from devexplorer.gui.widgets.rows import Cell
 from devexplorer.gui.widgets.theme import Role
 
@@ -57,7 +55,7 @@ class RunChoice(QComboBox):
         return next((run for run in self._runs if run.run == number), None)
 
 
-class Summary(QScrollArea):
+class Summary(ScrollArea):
     """A narrow column: the choice, one strong line, words, one button. It scrolls where the tab is low."""
 
     changed = Signal()
@@ -75,9 +73,7 @@ class Summary(QScrollArea):
         self.words = label("", words="soft", wrap=True)
         self.warning = label("", words="error", wrap=True)
         self.button = push_button(clicked=self.acted)
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        vbox(
+        column = vbox(
             self.choice,
             self.headline,
             self.warning,
@@ -88,12 +84,8 @@ class Summary(QScrollArea):
             None,
             spacing=6,
             margins=(EDGE_PX, 2, 8, 4),
-            parent=inside,
         )
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setWidgetResizable(True)
-        self.setWidget(inside)
+        self.set_content(column)
         self.setFixedWidth(WIDTH_PX)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         self.say("", "", Cell(""))
@@ -116,27 +108,13 @@ class Summary(QScrollArea):
             (self.words, words),
             (self.state, state.text if told else ""),
         )
-        for target, text in (*texts, (self.facts, below)):
-            if target.text() != text:
-                target.setText(text)
-            target.setVisible(bool(text))
-        look = "warning" if sign == "▲" else "error"
-        if self.state.property("words") != look:
-            self.state.setProperty("words", look)
-            self.state.style().unpolish(self.state)
-            self.state.style().polish(self.state)
-        self.button.setText(action)
-        self.button.setVisible(bool(action))
+        for target, text in (*texts, (self.facts, below), (self.button, action)):
+            show_text(target, text)
+        set_look(self.state, "warning" if sign == "▲" else "error")
 
 
 def beside(summary: Summary, picture: QWidget) -> QWidget:
     """The column at the left, and the picture, which scrolls where it has no room."""
-    area = QScrollArea()
-    area.setFrameShape(QFrame.Shape.NoFrame)
-    area.setWidgetResizable(True)
-    picture.setObjectName("scrolled")
-    area.setWidget(picture)
+    area = ScrollArea(picture, sideways=True)
     area.setMinimumSize(200, 56)
-    result = QWidget()
-    hbox(summary, (area, 1), parent=result)
-    return result
+    return holder(hbox(summary, (area, 1)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
-    QFrame,
-    QScrollArea,
     QStackedLayout,
     QWidget,
 )
@@ -14,7 +12,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -56,13 +54,8 @@ class DetailsPanel(QWidget):
 
     def _lay_out(self) -> None:
         bar = hbox(self.title, (self.name, 1), self.filter, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
-        self.area = QScrollArea()
-        self.area.setFrameShape(QFrame.Shape.NoFrame)
-        self.area.setWidgetResizable(True)
-        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area = ScrollArea(self.sheet)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.area.setWidget(self.sheet)
-        self.sheet.setObjectName("scrolled")
         filled = QWidget()
         self._below = QStackedLayout()
         # before its widgets are added: one that has no parent yet would be shown as a window

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import sentence
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets.layouts import push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
+from devexplorer.gui.widgets.layouts import ScrollArea, holder, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label, show_text
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -52,19 +52,10 @@ class DevicesPanel(Panel):
         self.machine = ElidedLabel(Role.LABEL, "dim")
         """What is missing on this machine and why: one line below the cards, all of it in its tooltip."""
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
-        inner = QWidget()
-        inner.setObjectName("scrolled")
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
-        vbox(self._cards, self._rows, self.offer, None, margins=8, parent=inner)
-        self._scroll = QScrollArea()
-        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setWidget(inner)
-        content = QWidget()
-        vbox((self._scroll, 1), self.machine, spacing=0, parent=content)
-        self.set_content(content)
+        area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.set_content(holder(vbox((area, 1), self.machine, spacing=0)))
         self.refresh_devices()
 
     def _make_offer(self) -> QFrame:
@@ -72,8 +63,7 @@ class DevicesPanel(Panel):
         offer.setObjectName("offer")
         self.offer_words = label("", words="soft", wrap=True)
         self.offer_button = push_button("Add two virtual GPUs", self.virtual_offered, look="primary")
-        margins = (EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        vbox(self.offer_words, self.offer_button, spacing=10, margins=margins, parent=offer)
+        vbox(self.offer_words, self.offer_button, spacing=10, margins=EDGE_PX, parent=offer)
         return offer
 
     @property
@@ -202,7 +192,7 @@ class DevicesPanel(Panel):
         then = "Add two virtual GPUs to try everything, simulated."
         if unavailable is not None:
             then = sentence(f"Virtual GPUs are not available either: {unavailable}")
-        _set_text(self.offer_words, f"No GPU found. {why} {then}")
+        show_text(self.offer_words, f"No GPU found. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
         live = state.recording is None
         self.offer.setVisible(only_cpu and live)
@@ -240,9 +230,3 @@ def families(state: State) -> dict[str, list[str]]:
         if name not in result and device.info.parent is not None:
             result.setdefault(device.info.parent, []).append(name)
     return result
-
-
-def _set_text(target: QLabel, text: str) -> None:
-    """Set a label's text only when it changes: `setText` lays everything out anew."""
-    if target.text() != text:
-        target.setText(text)

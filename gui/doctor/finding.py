@@ -6,7 +6,7 @@ import os
 
 from PySide6.QtCore import QSize, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES
@@ -14,8 +14,8 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label, show_text
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
@@ -24,37 +24,31 @@ LEAST_PX = 320
 _SIGN_PX = 16
 
 
-class FindingView(QScrollArea):
+class FindingView(ScrollArea):
     """Everything is shown as plain text, whatever it looks like."""
 
     path_requested = Signal(str)
     """The button with the path was clicked: path in the model."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__()
+        super().__init__(name="The chosen finding")
         self._theme = theme
         self._shown: Finding | Unchecked | None = None
-        self.setAccessibleName("The chosen finding")
-        self._inside = QWidget()
         self.sign = QLabel()
         self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
-        self.title = label("", Role.STRONG, wrap=True)
-        self.message = label("", wrap=True)
-        self.fix = label("", words="soft", wrap=True)
-        self.cost = label("", words="dim", wrap=True)
+        self.title = label(role=Role.STRONG, wrap=True, selectable=True)
+        self.message = label(wrap=True, selectable=True)
+        self.fix = label(words="soft", wrap=True, selectable=True)
+        self.cost = label(words="dim", wrap=True, selectable=True)
         self.place = ElidedLabel(Role.LABEL, "dim")
         self.place.cut = Qt.TextElideMode.ElideMiddle
-        self.open_button = push_button("Open in editor", self._open)
-        self.path_button = push_button("Show in the tree", self._show_path)
-        for button in (self.open_button, self.path_button):
-            button.setProperty("look", "quiet")
+        self.open_button = push_button("Open in editor", self._open, look="quiet")
+        self.path_button = push_button("Show in the tree", self._show_path, look="quiet")
         self.source = SourceView(theme)
         self.no_source = label("", words="dim", wrap=True)
         self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
         self.patch = DiffView(theme)
         self.rule = label("", Role.LABEL, "dim", wrap=True)
-        for text in (self.title, self.message, self.fix, self.cost):
-            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         for text in (self.title, self.message, self.fix, self.cost, self.no_source, self.rule):
             text.setSizePolicy(
                 QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred
@@ -65,8 +59,7 @@ class FindingView(QScrollArea):
     def _lay_out(self) -> None:
         head = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
         where = hbox((self.place, 1), self.path_button, self.open_button, spacing=4)
-        self._inside.setObjectName("scrolled")
-        vbox(
+        column = vbox(
             head,
             self.message,
             self.fix,
@@ -80,12 +73,8 @@ class FindingView(QScrollArea):
             None,
             spacing=6,
             margins=(EDGE_PX, 6, EDGE_PX, 6),
-            parent=self._inside,
         )
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setWidgetResizable(True)
-        self.setWidget(self._inside)
+        self._inside = self.set_content(column)
         self.setMinimumWidth(LEAST_PX)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
 
@@ -119,7 +108,7 @@ class FindingView(QScrollArea):
         self.no_source.setVisible(False)
         self.path_button.setVisible(False)
         self._show_patch(None)
-        _say(self.rule, "What was not checked is neither right nor wrong.")
+        show_text(self.rule, "What was not checked is neither right nor wrong.")
 
     def show_finding(self, finding: Finding) -> None:
         """Something that was found."""
@@ -129,11 +118,11 @@ class FindingView(QScrollArea):
         no_code = (
             f"The lines of {finding.file} cannot be read here." if finding.file else "No line of Python is to blame."
         )
-        _say(self.no_source, no_code if finding.code is None else "")
+        show_text(self.no_source, no_code if finding.code is None else "")
         self.path_button.setVisible(True)
         self.path_button.setToolTip(f"Select {finding.path or 'the model'} in the list of objects")
         self._show_patch(finding.patch)
-        _say(self.rule, RULES[finding.rule].summary if finding.rule in RULES else "")
+        show_text(self.rule, RULES[finding.rule].summary if finding.rule in RULES else "")
 
     def show_line(self) -> None:
         """Scroll to the line that is to blame."""
@@ -151,9 +140,9 @@ class FindingView(QScrollArea):
         self._shown = thing
         self._inside.setVisible(True)
         self.title.setText(title)
-        _say(self.message, message)
-        _say(self.fix, fix)
-        _say(self.cost, cost)
+        show_text(self.message, message)
+        show_text(self.fix, fix)
+        show_text(self.cost, cost)
         self.place.set_full_text(where_text(thing))
         self.place.setToolTip(tip(full_place(thing)))
         self.open_button.setVisible(bool(thing.file))
@@ -203,8 +192,3 @@ def cost_text(finding: Finding) -> str:
         return f"Costs {each}." if each else ""
     times = f"{count_text(finding.count, 'time')} in one pass"
     return f"{times}; {each} each time." if each else f"{times}."
-
-
-def _say(target: QLabel, text: str) -> None:
-    target.setText(text)
-    target.setVisible(bool(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QWidget
 
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import AddVirtual, Cancel
@@ -13,7 +13,7 @@ from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.objects.command_page import NOT_READY
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label, show_text
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
 
@@ -157,7 +157,7 @@ class DoctorForm(QWidget):
             self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
         ready = self._state.engine is not None and self._state.recording is None
         lacks = ready and not self.device.has_gpu
-        self._say(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
+        show_text(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
         possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
         self.offer_button.setVisible(lacks and possible)
 
@@ -172,11 +172,6 @@ class DoctorForm(QWidget):
         job = self.running
         if job is not None:
             self.command_requested.emit(Cancel(job=job.request))
-
-    @staticmethod
-    def _say(target: QLabel, text: str) -> None:
-        target.setText(text)
-        target.setVisible(bool(text))
 
 
 def _model_of(job: Job) -> str:

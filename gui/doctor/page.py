@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QStackedLayout, QWidget
+from PySide6.QtWidgets import QLabel, QStackedLayout, QWidget
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.messages import Answer
@@ -25,7 +25,7 @@ from devexplorer.gui.doctor.table import FindingsTable
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
@@ -82,15 +82,8 @@ class DoctorPanel(QWidget):
         vbox(self._head, (self._stack, 1), spacing=0, parent=self._results)
         for part in (self.nothing, self.table, self.failure):
             self._stack.addWidget(part)
-        self._both = QSplitter(Qt.Orientation.Horizontal)
-        self._both.setHandleWidth(5)
+        self._both = splitter(self._results, self.finding, sizes=_SHARES, stretches=(3, 2), handle_px=5)
         self._both.setStyleSheet("QSplitter::handle:horizontal { background: palette(mid); margin: 0 2px; }")
-        self._both.setChildrenCollapsible(False)
-        self._both.addWidget(self._results)
-        self._both.addWidget(self.finding)
-        self._both.setStretchFactor(0, 3)
-        self._both.setStretchFactor(1, 2)
-        self._both.setSizes(_SHARES)
         hbox(self.form, _line(), (self._both, 1), spacing=0, parent=self)
 
     # --- what the window calls

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from PySide6.QtCore import QItemSelectionModel, Qt, Signal
+from PySide6.QtCore import QItemSelectionModel, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
-from PySide6.QtWidgets import QPlainTextEdit, QSplitter, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.code_view import Colours
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -71,12 +71,7 @@ class SessionPanel(QWidget):
 
     def _lay_out(self) -> None:
         top = hbox((self.words, 1), self.copy_button, self.save_button, margins=(EDGE_PX, 8, EDGE_PX, 0))
-        both = QSplitter(Qt.Orientation.Horizontal)
-        both.setChildrenCollapsible(False)
-        both.addWidget(self.table)
-        both.addWidget(self.text)
-        both.setSizes([420, 820])
-        vbox(top, (both, 1), parent=self)
+        vbox(top, (splitter(self.table, self.text, sizes=(420, 820)), 1), parent=self)
 
     def set_source(self, source: SessionSource | None) -> None:
         """Ask this one from now on."""

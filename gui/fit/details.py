@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.planner import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
 from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
+from devexplorer.gui.widgets.layouts import ScrollArea
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.reading_order import put_in_order
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -87,15 +88,14 @@ class _Parts(QWidget):
         return self.swatches[part.key], self.names[part.key], self.numbers[part.key]
 
 
-class FitDetails(QScrollArea):
+class FitDetails(ScrollArea):
     """`use_requested` carries a `Help` that shall be tried, `helps_requested` asks what would help on this card."""
 
     use_requested = Signal(object)
     helps_requested = Signal()
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self.setAccessibleName("The chosen card in detail, simulated")
+        super().__init__(name="The chosen card in detail, simulated")
         self.title = label(role=Role.STRONG, wrap=True)
         self.verdict = label(words="soft", wrap=True)
         self.parts = _Parts(theme)
@@ -119,17 +119,12 @@ class FitDetails(QScrollArea):
         right.addWidget(self.rests_title)
         right.addWidget(self.rests)
         right.addStretch(1)
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
+        self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._both.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
         self._both.setSpacing(4)
         self._both.addLayout(left, 2)
         self._both.addLayout(right, 3)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setWidgetResizable(True)
-        self.setWidget(inside)
+        self.set_content(self._both)
         self.setMinimumWidth(LEAST_PX)
 
     def set_theme(self, theme: Theme) -> None:

@@ -7,8 +7,7 @@ to.
 from __future__ import annotations
 
 from msgspec.structs import replace
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QVBoxLayout
 
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.optimizers import OPTIMIZERS
@@ -25,7 +24,7 @@ from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.fit.table import CardsTable
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
-from devexplorer.gui.widgets.layouts import check_box
+from devexplorer.gui.widgets.layouts import check_box, splitter
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
@@ -119,15 +118,7 @@ class FitPanel(ExperimentPage):
         self.details = FitDetails(theme)
         self.details.use_requested.connect(self.use)
         self.details.helps_requested.connect(self._ask_helps)
-        self._split = QSplitter(Qt.Orientation.Horizontal)
-        self._split.setHandleWidth(8)
-        self._split.setChildrenCollapsible(False)
-        self._split.addWidget(self.table)
-        self._split.addWidget(self.details)
-        for at, stretch in enumerate(_STRETCH):
-            self._split.setStretchFactor(at, stretch)
-        self._split.setSizes(_SHARES)
-        self._beside.addWidget(self._split)
+        self._beside.addWidget(splitter(self.table, self.details, sizes=_SHARES, stretches=_STRETCH))
         self.set_theme(theme)
 
     def _place_hint(self, form: QHBoxLayout) -> None:

@@ -4,13 +4,13 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
-from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -84,9 +84,7 @@ class LearnPanel(QWidget):
         hbox((self.needs_words, 1), self.needs, spacing=12, parent=self._needs_row)
         self._ask = QWidget()
         hbox(self.answer, (self.wrong, 1), spacing=12, margins=(_SIGN_PX + 8, 0, 0, 0), parent=self._ask)
-        inner = QWidget()
-        inner.setObjectName("scrolled")
-        vbox(
+        column = vbox(
             top,
             self.why,
             self._needs_row,
@@ -96,16 +94,10 @@ class LearnPanel(QWidget):
             None,
             spacing=10,
             margins=(EDGE_PX, 8, EDGE_PX, EDGE_PX),
-            parent=inner,
         )
-        inner.setMaximumWidth(TEXT_PX)
-        self.area = QScrollArea()
-        self.area.setFrameShape(QFrame.Shape.NoFrame)
-        self.area.setWidgetResizable(True)
-        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.area.setWidget(inner)
+        self.area = ScrollArea(column, "The exercise")
+        self.area.widget().setMaximumWidth(TEXT_PX)
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
-        self.area.setAccessibleName("The exercise")
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
         left = vbox((self.table, 1), self.progress, spacing=4)
         hbox(left, (self.area, 1), parent=self)

@@ -3,41 +3,31 @@ low. Main thread."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QPushButton, QSizePolicy
 
 from devexplorer.core.records.messages import Answer, Offer
-from devexplorer.gui.widgets.layouts import push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.layouts import ScrollArea, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.theme import Role
 
 WIDTH_PX = 340
 
 
-class AnswerView(QScrollArea):
+class AnswerView(ScrollArea):
     """Everything is shown as plain text, whatever it looks like."""
 
     command_requested = Signal(object)
     """The command of an offer whose button was clicked."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.setAccessibleName(name)
-        self.title = label("", Role.STRONG, wrap=True)
-        self.words = label("", words="soft", wrap=True)
-        for text in (self.title, self.words):
-            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        super().__init__(name=name)
+        self.title = label(role=Role.STRONG, wrap=True, selectable=True)
+        self.words = label(words="soft", wrap=True, selectable=True)
         self.buttons: list[QPushButton] = []
         self._answer: Answer | None = None
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        self._column = vbox(self.title, self.words, None, spacing=6, margins=(EDGE_PX, 4, 8, 4), parent=inside)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setWidgetResizable(True)
-        self.setWidget(inside)
+        self._column = vbox(self.title, self.words, None, spacing=6, margins=(EDGE_PX, 4, 8, 4))
+        self.set_content(self._column)
         self.setMinimumWidth(WIDTH_PX)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
 
@@ -52,10 +42,7 @@ class AnswerView(QScrollArea):
         if answer != self._answer:
             self._answer = answer
             self.title.setText(f"✕ {answer.title}" if answer.failed else answer.title)
-            look = "error" if answer.failed else ""
-            if self.title.property("words") != look:
-                self.title.setProperty("words", look)
-                self.title.style().polish(self.title)
+            set_look(self.title, "error" if answer.failed else "")
             self.words.setText(answer.words)
             self._offer(answer.offers)
             self.verticalScrollBar().setValue(0)
@@ -68,9 +55,6 @@ class AnswerView(QScrollArea):
             button.deleteLater()
         self.buttons = []
         for offer in offers:
-            button = push_button(offer.label, partial(self._take, offer))
+            button = push_button(offer.label, lambda _checked, offer=offer: self.command_requested.emit(offer.command))
             self._column.insertWidget(self._column.count() - 1, button, 0, Qt.AlignmentFlag.AlignLeft)
             self.buttons.append(button)
-
-    def _take(self, offer: Offer, _checked: bool = False) -> None:
-        self.command_requested.emit(offer.command)

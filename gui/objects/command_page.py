@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
-    QFrame,
     QHBoxLayout,
     QLineEdit,
-    QScrollArea,
     QStackedLayout,
     QVBoxLayout,
     QWidget,
@@ -27,7 +25,7 @@ from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -118,13 +116,8 @@ class ExperimentPage(QWidget):
     def set_picture(self, picture: QWidget, *, shares: tuple[int, int] = (2, 3)) -> None:
         """What stands beside the answer, and the shares of the room that answer and picture get; it scrolls where it
         has no room."""
-        area = QScrollArea()
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setWidgetResizable(True)
-        picture.setObjectName("scrolled")
-        area.setWidget(picture)
         self._beside.addWidget(self.answer, shares[0])
-        self._beside.addWidget(area, shares[1])
+        self._beside.addWidget(ScrollArea(picture, sideways=True), shares[1])
 
     # --- what a page has to say
 

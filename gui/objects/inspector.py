@@ -6,7 +6,7 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.records.messages import Answer, Offer
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -16,8 +16,8 @@ from devexplorer.gui.objects.totals import Preparing
 from devexplorer.gui.widgets.code_view import CodeView
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel, set_look, show_text
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -76,9 +76,7 @@ class InspectorPanel(Panel):
 
     def _build(self) -> QScrollArea:
         top = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
-        inner = QWidget()
-        inner.setObjectName("scrolled")
-        vbox(
+        column = vbox(
             top,
             self.words,
             self._offers,
@@ -90,15 +88,8 @@ class InspectorPanel(Panel):
             None,
             spacing=10,
             margins=EDGE_PX,
-            parent=inner,
         )
-        scroll = QScrollArea()
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(inner)
-        scroll.setAccessibleName("What happened, and the placement of the selection")
-        return scroll
+        return ScrollArea(column, "What happened, and the placement of the selection")
 
     @property
     def answer(self) -> Answer | None:
@@ -147,12 +138,9 @@ class InspectorPanel(Panel):
                 0
             )  # it is read from its beginning, wherever the one before was left
         self.sign.setVisible(answer is not None and answer.failed)
-        _show(self.title, answer.title if answer else "")
-        _show(self.words, answer.words if answer else "")
-        look = "error" if answer is not None and answer.failed else ""
-        if self.title.property("words") != look:
-            self.title.setProperty("words", look)
-            self.title.style().polish(self.title)
+        show_text(self.title, answer.title if answer else "")
+        show_text(self.words, answer.words if answer else "")
+        set_look(self.title, "error" if answer is not None and answer.failed else "")
         self.facts.set_facts(answer.facts if answer else ())
         self.facts.setVisible(bool(self.facts.facts))
         self.code.set_code(answer.code if answer else "")
@@ -189,8 +177,7 @@ class InspectorPanel(Panel):
             self._summed, self._summed_for = chosen, self._selection
             self.placement.set_facts(selection_facts(self._state, self._selection))
         self.placement.setVisible(bool(self.placement.facts))
-        heading = f"Placement of {_names(self._selection)}" if self.placement.facts else ""
-        _show(self.heading, heading)
+        show_text(self.heading, f"Placement of {_names(self._selection)}" if self.placement.facts else "")
         values = ""
         if len(self._selection) == 1 and self._selection[0] in self._state.objects:
             values = self._state.objects[self._selection[0]].values or ""
@@ -206,12 +193,6 @@ class InspectorPanel(Panel):
     def _colour_of(self, text: str) -> str | None:
         device = self._state.devices.get(text)
         return None if device is None else device_colour(device.colour, self._theme)
-
-
-def _show(target: TextBlock, text: str) -> None:
-    """Set a block's text, and hide the block when there is none."""
-    target.setText(text)
-    target.setVisible(bool(text))
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

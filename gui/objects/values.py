@@ -10,7 +10,7 @@ import itertools
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text, shape_text
 from devexplorer.core.records.laboratory import Describe, Values
@@ -20,7 +20,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.layouts import check_box, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -87,9 +87,9 @@ class ValuesPanel(QWidget):
             self.edit,
             self.initialise,
         )
-        facts = _scrolled(self.facts)
+        facts = ScrollArea(self.facts, sideways=True)
         facts.setFixedWidth(FACTS_PX)
-        rows = _scrolled(self.first)
+        rows = ScrollArea(self.first, sideways=True)
         rows.setMaximumWidth(FIRST_PX)
         first = vbox(label("first values", Role.LABEL, "dim"), (rows, 1), spacing=4)
         row = hbox(facts, (self.histogram, 1), (self.none, 1), (first, 1), spacing=2 * EDGE_PX)
@@ -199,12 +199,3 @@ def _facts(values: Values) -> tuple[Fact, ...]:
     clock = " (simulated)" if values.simulated else ""
     facts.append(Fact("computed in", f"{seconds_text(values.seconds)}{clock}"))
     return tuple(facts)
-
-
-def _scrolled(widget: QLabel | FactsTable) -> QScrollArea:
-    scroll = QScrollArea()
-    scroll.setFrameShape(QFrame.Shape.NoFrame)
-    scroll.setWidgetResizable(True)
-    widget.setObjectName("scrolled")
-    scroll.setWidget(widget)
-    return scroll

@@ -4,9 +4,9 @@ only."""
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QFrame, QScrollArea, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, vbox
 
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""
@@ -20,19 +20,14 @@ class _Column(QVBoxLayout):
         return False
 
 
-class PageArea(QScrollArea):
+class PageArea(ScrollArea):
     """A page that fills the tab, and scrolls where the tab is smaller than the page can be."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its page has what Tab goes to
-        self.setWidgetResizable(True)
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        self._column = _Column(inside)
+        self._column = _Column()
         self._column.setContentsMargins(0, 0, 0, 0)
-        self.setWidget(inside)
+        super().__init__(self._column, sideways=True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its page has what Tab goes to
 
     def set_page(self, page: QWidget) -> None:
         """Show `page`, from now on."""

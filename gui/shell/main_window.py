@@ -59,7 +59,7 @@ from devexplorer.gui.shell.toolbar import Toolbar
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.banner import Banner
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import holder, splitter, vbox
 from devexplorer.gui.widgets.on_screen import OnScreen, first_size
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
 from devexplorer.gui.widgets.reading_order import chain, reading_order
@@ -154,18 +154,14 @@ class MainWindow(QMainWindow):
             self.objects,
             self.inspector,
         )
-        plots = QSplitter(Qt.Orientation.Horizontal)
-        plots.setChildrenCollapsible(False)
-        for slot in self.slots:
-            plots.addWidget(slot)
+        plots = splitter(*self.slots, handle_px=GAP_PX)
         rows = KeptSplitter(
             Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.bottom_dock
         )
         self.splitters: dict[str, QSplitter] = {"panels": panels, "plots": plots, "rows": rows}
-        for splitter in self.splitters.values():
-            splitter.setHandleWidth(GAP_PX)
-        middle = QWidget()
-        vbox(self.splitters["rows"], margins=GAP_PX, parent=middle)
+        for kept in (panels, rows):
+            kept.setHandleWidth(GAP_PX)
+        middle = holder(vbox(rows, margins=GAP_PX))
         centre = QWidget()
         layout = vbox(self.toolbar, self.banner, spacing=0, parent=centre)
         self._column = layout

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QPushButton, QSizePo
 
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.reading_order import reading_order
 from devexplorer.gui.widgets.theme import theme_of
@@ -87,10 +87,7 @@ class FormDialog(QDialog):
         if wrong:
             self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, _SIGN_PX, 2.0))
         self.message.setText(words)
-        look = "error" if wrong else "dim"
-        if self.message.property("words") != look:
-            self.message.setProperty("words", look)
-            self.message.style().polish(self.message)
+        set_look(self.message, "error" if wrong else "dim")
         acceptable = ready and not wrong
         self.accept_button.setEnabled(acceptable)
         self.accept_button.setToolTip("" if acceptable else tip(words))

@@ -8,14 +8,14 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QIcon, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QSizePolicy, QWidget
 
 from devexplorer.core.base.dtypes import parse_dtype
 from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import hbox, line_edit
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, line_edit
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -137,25 +137,18 @@ class DtypeEdit(MenuEdit):
         return check_product(parse_dtype(self.text(), tf32=True))
 
 
-class FormRow(QScrollArea):
+class FormRow(ScrollArea):
     """The fields of a form, from left to right. Where there is no room for all of them the row scrolls, and the window
     stays narrow."""
 
     def __init__(self) -> None:
-        super().__init__()
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        self.row = QHBoxLayout(inside)
-        self.row.setContentsMargins(EDGE_PX, 0, 0, 0)
-        self.row.setSpacing(8)
-        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.row = hbox(margins=(EDGE_PX, 0, 0, 0))
+        super().__init__(self.row, sideways=True)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the fields take it, and are scrolled to
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setWidgetResizable(True)
-        self.setWidget(inside)
         self.setMinimumWidth(LEAST_PX)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        inside.installEventFilter(self)
+        self.widget().installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.LayoutRequest:  # a field was shown, or became wider
@@ -185,9 +178,7 @@ class FormRow(QScrollArea):
 
 def labelled(words: str, field: QWidget) -> QWidget:
     """A field behind its name; hidden and shown together."""
-    result = QWidget()
     name = label(words, Role.LABEL, "dim")
     name.setObjectName("name")
     name.setBuddy(field)
-    hbox(name, field, spacing=6, parent=result)
-    return result
+    return holder(hbox(name, field, spacing=6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
+    QAbstractButton,
     QFrame,
     QLabel,
     QSizePolicy,
@@ -15,6 +16,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.gui.widgets import plain_text
 from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
 HEADER_PX = 30
@@ -50,6 +52,20 @@ def label(
     if words:
         result.setProperty("words", words)
     return result
+
+
+def show_text(target: QLabel | QAbstractButton | TextBlock, text: str) -> None:
+    """Show `text` there, and hide what it is on when there is none. Nothing is laid out again for the same text."""
+    if target.text() != text:
+        target.setText(text)
+    target.setVisible(bool(text))
+
+
+def set_look(target: QWidget, words: str) -> None:
+    """Give text another of the looks in `gui.widgets.style`."""
+    if target.property("words") != words:
+        target.setProperty("words", words)
+        target.style().polish(target)
 
 
 def give_room(number: QSpinBox | None) -> None:
