@@ -41,7 +41,7 @@ def add_virtual_gpus(context: WindowContext) -> None:
 def _choose_visible_devices(context: WindowContext) -> None:
     from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
 
-    dialog = VisibleDevicesDialog(context.state, context.theme, context.window)
+    dialog = VisibleDevicesDialog(context.state, context.window)
     dialog.chosen.connect(context.visible_devices_chosen)
     context.open_dialog(dialog)
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
-    QDialog,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QSpinBox,
@@ -20,14 +18,18 @@ from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
 from devexplorer.core.records.messages import Fact
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
-from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.theme import Role, theme_of
+from devexplorer.gui.widgets.panel import give_room, label
+from devexplorer.gui.widgets.theme import Role
 
 FIRST = "Tesla T4"
 """The card that is chosen at first: two of them are what the tutorials use."""
+INTRO = (
+    "A virtual GPU has the memory, speed and behaviour of a real card: values are real, memory is counted, time is "
+    "modelled. Everything it shows is marked as simulated."
+)
+WIDTH_PX, HEIGHT_PX = 680, 560
 _RATE_COLUMNS = {
     "float32": "fp32",
     "tf32": "tf32",
@@ -66,16 +68,16 @@ def profile_facts(profile: Profile) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-class VirtualGpusDialog(QDialog):
+class VirtualGpusDialog(FormDialog):
     """Search, choose, add. `requested` carries the line."""
 
     requested = Signal(str)
     """`[Nx ]PROFILE[, ...]`"""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Virtual GPUs")
-        self.resize(680, 560)
+        super().__init__("Virtual GPUs", "Add", WIDTH_PX, parent)
+        self.resize(WIDTH_PX, HEIGHT_PX)
+        self.set_words(INTRO)
         self._profiles = load_profiles()
         self.search = line_edit(placeholder="search: T4, RTX, H100", name="search profiles", clear=True)
         self.list = QListWidget()
@@ -84,7 +86,7 @@ class VirtualGpusDialog(QDialog):
         for name, profile in self._profiles.items():
             item = QListWidgetItem(f"{name}  ·  {profile.memory_bytes / (1 << 30):.0f} GiB")
             item.setData(Qt.ItemDataRole.UserRole, name)
-            item.setSizeHint(QSize(0, 24))  # asked before the stylesheet is known, so it is said
+            item.setSizeHint(QSize(0, 24))  # Qt asks before the stylesheet is known
             self.list.addItem(item)
         self.title = label(role=Role.STRONG)
         self.facts = FactsTable()
@@ -98,43 +100,17 @@ class VirtualGpusDialog(QDialog):
             "Add to list", self._on_more, tip="Append these to the list, to combine different cards"
         )
         self.more_button.setAutoDefault(False)
-        self.message = label(wrap=True)
-        self._sign = QLabel()
-        self._sign.setFixedSize(16, 16)
-        self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
-        self.add_button = push_button("Add", self._on_add, look="primary")
-        self.add_button.setDefault(True)
-        self._lay_out()
+        left = vbox(self.search, (self.list, 1))
+        how_many = hbox(label("how many", words="dim"), self.count, self.more_button, None)
+        right = vbox(self.title, self.facts, None, how_many)
+        self.add_part(hbox((left, 1), (right, 1), spacing=16), 1)
+        self.add_part(self.line)
         self.search.textChanged.connect(self._on_search)
         self.list.currentItemChanged.connect(lambda *_items: self._on_chosen())
         self.count.valueChanged.connect(self._on_chosen)
         self.line.textChanged.connect(self.refresh)
+        self.accept_button.clicked.connect(self._on_add)
         self.list.setCurrentRow(list(self._profiles).index(FIRST) if FIRST in self._profiles else 0)
-
-    def _lay_out(self) -> None:
-        intro = label(
-            "A virtual GPU has the memory, speed and behaviour of a real card: values are real, memory is counted, "
-            "time is modelled. Everything it shows is marked as simulated.",
-            words="soft",
-            wrap=True,
-        )
-        left = vbox(self.search, (self.list, 1))
-        how_many = hbox(label("how many", words="dim"), self.count, self.more_button, None)
-        right = vbox(self.title, self.facts, None, how_many)
-        note = hbox(self._sign, (self.message, 1))
-        note.setAlignment(self._sign, Qt.AlignmentFlag.AlignTop)
-        cancel = push_button("Cancel", self.reject)
-        cancel.setAutoDefault(False)
-        vbox(
-            intro,
-            (hbox((left, 1), (right, 1), spacing=16), 1),
-            self.line,
-            note,
-            hbox(None, cancel, self.add_button),
-            spacing=EDGE_PX,
-            margins=16,
-            parent=self,
-        )
 
     @property
     def profile(self) -> Profile | None:
@@ -146,16 +122,11 @@ class VirtualGpusDialog(QDialog):
         """Say what the line comes to, or what is wrong with it."""
         try:
             chosen = parse_virtual(self.line.text())
-            words, look = f"{count_text(len(chosen), 'virtual GPU')}, {_memory_words(chosen)}", "dim"
         except BadInput as problem:
-            words, look = ". ".join(finding[:1].upper() + finding[1:] for finding in problem.findings), "error"
-        self.message.setText(words)
-        self._sign.setVisible(look == "error")
-        self.add_button.setEnabled(look != "error")
-        self.add_button.setToolTip(tip(words) if look == "error" else "")
-        if self.message.property("words") != look:
-            self.message.setProperty("words", look)
-            self.message.style().polish(self.message)
+            self.say(". ".join(finding[:1].upper() + finding[1:] for finding in problem.findings), wrong=True)
+        else:
+            memory = bytes_text(sum(profile.memory_bytes for profile in chosen), 1)
+            self.say(f"{count_text(len(chosen), 'virtual GPU')}, {memory} of counted memory")
 
     def _on_search(self, text: str) -> None:
         """Show the profiles that hold every word; the first of them is chosen when the chosen one is gone."""
@@ -188,7 +159,3 @@ class VirtualGpusDialog(QDialog):
     def _on_add(self) -> None:
         self.requested.emit(self.line.text().strip())
         self.accept()
-
-
-def _memory_words(profiles: list[Profile]) -> str:
-    return f"{bytes_text(sum(profile.memory_bytes for profile in profiles), 1)} of counted memory"

@@ -14,10 +14,8 @@ from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
-    QDialog,
     QGridLayout,
     QHeaderView,
-    QLabel,
     QTreeWidget,
     QTreeWidgetItem,
     QWidget,
@@ -35,12 +33,12 @@ from devexplorer.core.devices.visibility_messages import (
 )
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
+from devexplorer.gui.widgets.panel import ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.table import Padded
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, font
 
 INTRO = (
     "The engine sees only the checked cards and numbers them from 0 in this order. CUDA reads "
@@ -55,20 +53,21 @@ ORDER = (
 UUIDS, NUMBERS = "UUIDs (recommended)", "numbers"
 _COLUMNS = ("card", "in the engine", "nvidia-smi", "memory", "UUID")
 _WIDTHS = (300, 104, 84, 92)
-_ROW_PX, _SIGN_PX = 26, 16
+_ROW_PX = 26
+WIDTH_PX, HEIGHT_PX = 980, 540
 
 
-class VisibleDevicesDialog(QDialog):
+class VisibleDevicesDialog(FormDialog):
     """Check, order, restart. `chosen` carries the line."""
 
     chosen = Signal(object)
     """The list as it goes into the environment (str; empty: no card), or None: as the engine inherits it."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Visible devices")
-        self.resize(980, 540)
-        self._state, self._theme = state, theme
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__("Visible devices", "Restart engine", WIDTH_PX, parent)
+        self.resize(WIDTH_PX, HEIGHT_PX)
+        self.set_words(INTRO)
+        self._state = state
         self._cards = cards_to_choose([device.info for device in state.devices.values()])
         self._writing = False
         self.now = ElidedLabel(Role.CODE)
@@ -76,60 +75,46 @@ class VisibleDevicesDialog(QDialog):
         self.tree = _CardsTree()
         self.up_button = push_button("Up", lambda: self._shift(-1))
         self.down_button = push_button("Down", lambda: self._shift(1))
-        self.form = QComboBox()
-        self.form.addItems([UUIDS, NUMBERS])
-        self.form.setToolTip(ORDER)
-        self.form.setAccessibleName("write the list as")
+        for button in (self.up_button, self.down_button):
+            button.setAutoDefault(False)
+        self.notation = QComboBox()
+        self.notation.addItems([UUIDS, NUMBERS])
+        self.notation.setToolTip(ORDER)
+        self.notation.setAccessibleName("write the list as")
         self.line = line_edit(name=VARIABLE, placeholder="empty: no card is visible")
-        self.line.setFont(font(Role.CODE))
-        self.message = label(wrap=True)
-        self._sign = QLabel()
-        self._sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self.inherit_button = push_button(
             "As inherited",
             lambda: self._choose(None),
             tip=f"Start the engine with the {VARIABLE} that this window was started with, or without one",
         )
-        self.restart_button = push_button("Restart engine", self._on_restart, look="primary")
-        self.restart_button.setDefault(True)
         self._lay_out()
         self._fill()
         self.tree.itemChanged.connect(lambda *_what: self._write())
         self.tree.reordered.connect(self._write)
         self.tree.currentItemChanged.connect(lambda *_items: self._show_moves())
-        self.form.currentIndexChanged.connect(self._write)
+        self.notation.currentIndexChanged.connect(self._write)
         self.line.textChanged.connect(self._on_text)
+        self.accept_button.clicked.connect(lambda: self._choose(self.value))
         self._begin()
 
     def _lay_out(self) -> None:
         values = QGridLayout()
+        values.setContentsMargins(0, 0, 0, 0)
         values.setHorizontalSpacing(16)
         values.setVerticalSpacing(4)
         for row, (words, value) in enumerate((("the running engine has", self.now), ("the next one gets", self.next))):
             values.addWidget(label(words, words="dim"), row, 0)
             values.addWidget(value, row, 1)
         values.setColumnStretch(1, 1)
-        cancel = push_button("Cancel", self.reject)
-        for button in (self.up_button, self.down_button, self.inherit_button, cancel):
-            button.setAutoDefault(False)
-        name = label(f"{VARIABLE}=")
-        name.setFont(font(Role.CODE))
-        note = hbox(self._sign, (self.message, 1))
-        for widget in (self._sign, self.message):
-            note.setAlignment(widget, Qt.AlignmentFlag.AlignTop)
-        vbox(
-            label(INTRO, words="soft", wrap=True),
-            (self.tree, 1),
-            hbox(self.up_button, self.down_button, None, label("write the list as", words="dim"), self.form),
-            label(ORDER, Role.LABEL, "dim", wrap=True),
-            hbox(name, (self.line, 1)),
-            note,
-            values,
-            hbox(self.inherit_button, None, cancel, self.restart_button),
-            spacing=EDGE_PX,
-            margins=16,
-            parent=self,
-        )
+        name = label(f"{VARIABLE}=", Role.CODE)
+        self.line.setFont(font(Role.CODE))
+        self.add_part(self.tree, 1)
+        written_as = label("write the list as", words="dim")
+        self.add_part(hbox(self.up_button, self.down_button, None, written_as, self.notation))
+        self.add_part(label(ORDER, Role.LABEL, "dim", wrap=True))
+        self.add_part(hbox(name, (self.line, 1)))
+        self.add_part(values)
+        self.add_button(self.inherit_button)
 
     def _fill(self) -> None:
         """The cards: those that the engine sees first, in its order."""
@@ -145,7 +130,7 @@ class VisibleDevicesDialog(QDialog):
         self.now.set_full_text(value_text(running) if engine is not None else "the engine is not ready yet")
         if running is not None:
             self._writing = True
-            self.form.setCurrentText(NUMBERS if running and is_number_list(running) else UUIDS)
+            self.notation.setCurrentText(NUMBERS if running and is_number_list(running) else UUIDS)
             self._writing = False
             self.line.setText(running)
         else:
@@ -160,25 +145,15 @@ class VisibleDevicesDialog(QDialog):
 
     def refresh(self) -> None:
         """Say what the line comes to, or what is wrong with it."""
-        look, sign = "dim", ""
         try:
             value = self.value
-            words = self._preview(value)
-            if (note := visibility_note(value, self._cards)) is not None:
-                words, look, sign = f"{note} {words}", "warning", "warning"
-            self.next.set_full_text(value_text(value))
         except BadInput as problem:
-            words, look, sign = sentence(str(problem)), "error", "error"
+            self.say(sentence(str(problem)), wrong=True)
             self.next.set_full_text(MISSING)
-        self.message.setText(words)
-        self._sign.setVisible(bool(sign))
-        if sign:
-            self._sign.setPixmap(pixmap(sign, getattr(self._theme, sign), _SIGN_PX, 2.0))
-        self.restart_button.setEnabled(look != "error")
-        self.restart_button.setToolTip(tip(words) if look == "error" else "")
-        if self.message.property("words") != look:
-            self.message.setProperty("words", look)
-            self.message.style().polish(self.message)
+            return
+        note = visibility_note(value, self._cards)
+        self.say(" ".join(filter(None, (note, self._preview(value)))), warning=note is not None)
+        self.next.set_full_text(value_text(value))
 
     def _preview(self, value: str) -> str:
         """Which card will have which number."""
@@ -213,7 +188,7 @@ class VisibleDevicesDialog(QDialog):
         if self._writing:
             return
         self._writing = True
-        by_number = self.form.currentText() == NUMBERS
+        by_number = self.notation.currentText() == NUMBERS
         numbers = {info.id: str(at) for at, info in enumerate(cards_in_order(self._cards))} if by_number else {}
         entries = [numbers.get(info.id) or info.uuid or str(card_number(info)) for info in self.tree.checked_cards()]
         self.line.setText(",".join(entries))
@@ -230,9 +205,6 @@ class VisibleDevicesDialog(QDialog):
         at, count = self.tree.current_row, self.tree.topLevelItemCount()
         self.up_button.setEnabled(at > 0)
         self.down_button.setEnabled(0 <= at < count - 1)
-
-    def _on_restart(self) -> None:
-        self._choose(self.value)
 
     def _choose(self, value: str | None) -> None:
         self.chosen.emit(value)

@@ -53,7 +53,7 @@ def load_tensors(context: WindowContext, path: Path | None = None) -> QDialog:
     """Choose tensors of a file; `path`: of this file."""
     from devexplorer.gui.files.load_file import LoadFileDialog
 
-    dialog = LoadFileDialog(context.state, context.theme, None, context.window)
+    dialog = LoadFileDialog(context.state, context.window)
     dialog.command_requested.connect(context.controller.send)
     if path is not None:
         dialog.file.set_path(str(path))
@@ -66,7 +66,7 @@ def _load_checkpoint(context: WindowContext) -> None:
     model = context.selection.model()
     if model is None:
         return
-    dialog = CheckpointDialog(context.state, context.theme, model, context.window)
+    dialog = CheckpointDialog(context.state, model, context.window)
     dialog.command_requested.connect(context.controller.send)
     context.open_dialog(dialog, ANSWERS)
 

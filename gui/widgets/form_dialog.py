@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.reading_order import reading_order
-from devexplorer.gui.widgets.theme import theme_of
+from devexplorer.gui.widgets.theme import severity_colour, theme_of
 
 MARGIN_PX = 16
 TORCH_WORDS = ("dtype",)
@@ -72,22 +72,24 @@ class FormDialog(QDialog):
         self.form.addRow(name, field)
         return name
 
-    def add_part(self, widget: QWidget, stretch: int = 0) -> None:
+    def add_part(self, part: QWidget | QLayout, stretch: int = 0) -> None:
         """Something below the rows."""
-        self._parts.addWidget(widget, stretch)
+        self._parts.addWidget(part if isinstance(part, QWidget) else holder(part), stretch)
 
     def add_button(self, button: QPushButton) -> None:
         """Another button, left of the two."""
         button.setAutoDefault(False)
         self._buttons.insertWidget(0, button)
 
-    def say(self, words: str, *, wrong: bool = False, ready: bool = True) -> None:
-        """What the fields come to; `wrong`: why it cannot be accepted; not `ready`: what is still needed."""
-        self._sign.setVisible(wrong)
-        if wrong:
-            self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, _SIGN_PX, 2.0))
+    def say(self, words: str, *, wrong: bool = False, ready: bool = True, warning: bool = False) -> None:
+        """What the fields come to; `wrong`: why it cannot be accepted; not `ready`: what is still needed; `warning`:
+        what to think of before accepting."""
+        sign = "error" if wrong else "warning" if warning else ""
+        self._sign.setVisible(bool(sign))
+        if sign:
+            self._sign.setPixmap(pixmap(sign, severity_colour(sign, theme_of(self.palette())), _SIGN_PX, 2.0))
         self.message.setText(words)
-        set_look(self.message, "error" if wrong else "dim")
+        set_look(self.message, sign or "dim")
         acceptable = ready and not wrong
         self.accept_button.setEnabled(acceptable)
         self.accept_button.setToolTip("" if acceptable else tip(words))

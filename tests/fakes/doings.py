@@ -46,7 +46,7 @@ def visible_devices(me: Learner) -> None:
     assert item is not None
     dialog.tree.setCurrentItem(item)
     QTest.keyClick(dialog.tree, Key.Key_Space)
-    me.click(dialog.restart_button)
+    me.click(dialog.accept_button)
     me.done(1)
     me.palette("CUDA_VISIBLE")
     me.click(me.dialog(VisibleDevicesDialog).inherit_button)

@@ -57,15 +57,15 @@ def test_a_line_that_cannot_be_is_refused_with_the_reason(
     dialog.line.setText(line)
     assert said.lower() in dialog.message.text().lower()
     assert dialog.message.property("words") == "error"
-    assert not dialog.add_button.isEnabled()
+    assert not dialog.accept_button.isEnabled()
     with qtbot.assertNotEmitted(dialog.requested):
-        qtbot.mouseClick(dialog.add_button, LEFT)
+        qtbot.mouseClick(dialog.accept_button, LEFT)
 
 
 def test_add_asks_for_what_the_line_says(qtbot: QtBot, dialog: VirtualGpusDialog):
     dialog.line.setText("4x NVIDIA A10, Tesla T4")
     with qtbot.waitSignal(dialog.requested) as requested:
-        qtbot.mouseClick(dialog.add_button, LEFT)
+        qtbot.mouseClick(dialog.accept_button, LEFT)
     assert requested.args == ["4x NVIDIA A10, Tesla T4"]
     assert dialog.result() == VirtualGpusDialog.DialogCode.Accepted
 

@@ -16,7 +16,6 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.gui.devices.visible_devices import NUMBERS, VisibleDevicesDialog
-from devexplorer.gui.widgets.theme import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 Open = Callable[..., VisibleDevicesDialog]
@@ -45,7 +44,7 @@ def opened(qtbot: QtBot) -> Open:
     ) -> VisibleDevicesDialog:
         state = state_with(CPU, *infos, problems=problems)
         state.engine = msgspec.structs.replace(ENGINE, cuda_visible_devices=running)
-        dialog = VisibleDevicesDialog(state, DARK)
+        dialog = VisibleDevicesDialog(state)
         qtbot.addWidget(dialog)
         return dialog
 
@@ -117,7 +116,7 @@ def test_a_row_can_be_dragged_to_another_place(
 def test_numbers_are_cudas_own_where_they_are_known(opened: Open) -> None:
     dialog = opened(card(1, 0), card(0, 1))
     check(dialog, 1, on=False)
-    dialog.form.setCurrentText(NUMBERS)
+    dialog.notation.setCurrentText(NUMBERS)
     assert dialog.value == "0"
     assert "cuda:0 is NVIDIA A10 (nvidia-smi 1)" in dialog.message.text()
 
@@ -138,7 +137,7 @@ def test_what_a_list_really_does_is_said_before_it_is_done(qtbot: QtBot, opened:
     dialog.line.setText(text)
     assert said in dialog.message.text()
     with qtbot.waitSignal(dialog.chosen) as chosen:
-        qtbot.mouseClick(dialog.restart_button, LEFT)
+        qtbot.mouseClick(dialog.accept_button, LEFT)
     assert chosen.args == [text]
 
 
@@ -148,7 +147,7 @@ def test_what_is_no_list_does_not_go_out(qtbot: QtBot, opened: Open) -> None:
     assert "'all' is neither a number nor a UUID" in dialog.message.text()
     assert dialog.message.property("words") == "error"
     with qtbot.assertNotEmitted(dialog.chosen):
-        qtbot.mouseClick(dialog.restart_button, LEFT)
+        qtbot.mouseClick(dialog.accept_button, LEFT)
     assert checks(dialog) == ["cuda:0"]
 
 
@@ -167,7 +166,7 @@ def test_virtual_gpus_are_chosen_in_the_same_way(qtbot: QtBot, opened: Open) -> 
         ("NVIDIA A10  simulated", "vgpu:0", "1"),
         ("Tesla T4  simulated", "not visible", "0"),
     ]
-    assert dialog.form.currentText() == NUMBERS, "as the running engine has it"
+    assert dialog.notation.currentText() == NUMBERS, "as the running engine has it"
     check(dialog, 1, on=True)
     assert dialog.value == "1,0"
     assert dialog.message.text() == "vgpu:0 is NVIDIA A10 (card 1), vgpu:1 is Tesla T4 (card 0)."
@@ -178,7 +177,7 @@ def test_a_mig_instance_is_chosen_by_its_uuid_and_one_of_them(opened: Open) -> N
         card(0, None, id=f"nvml:0/{at}", name=f"A100 MIG {at}", uuid=f"MIG-{at}", parent="nvml:0") for at in (0, 1)
     ]
     dialog = opened(card(0, None), *parts)
-    dialog.form.setCurrentText(NUMBERS)
+    dialog.notation.setCurrentText(NUMBERS)
     for row in (1, 2):
         check(dialog, row, on=True)
     assert dialog.value == "MIG-0,MIG-1"

@@ -36,7 +36,6 @@ from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
-from devexplorer.gui.widgets.theme import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -192,7 +191,7 @@ def listed(path: Path) -> FileListed:
 def test_a_file_is_looked_into_and_some_of_it_is_loaded(qtbot: QtBot, state: State, tmp_path: Path):
     path = tmp_path / "two.safetensors"
     path.write_bytes(b"?")
-    dialog = LoadFileDialog(state, DARK)
+    dialog = LoadFileDialog(state)
     qtbot.addWidget(dialog)
     dialog.show()
     with qtbot.waitSignal(dialog.command_requested) as sent:
@@ -215,7 +214,7 @@ def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbo
     path = tmp_path / "two.safetensors"
     path.write_bytes(b"?")
     state.apply(listed(path))
-    dialog = LoadFileDialog(state, DARK)
+    dialog = LoadFileDialog(state)
     qtbot.addWidget(dialog)
     dialog.file.set_path(str(path))
     dialog.refresh()
@@ -228,8 +227,9 @@ def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbo
 def test_a_refusal_of_the_engine_stands_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
     path = tmp_path / "hostile.pt"
     path.write_bytes(b"?")
-    dialog = LoadFileDialog(state, DARK, path)
+    dialog = LoadFileDialog(state)
     qtbot.addWidget(dialog)
+    dialog.file.set_path(str(path))
     assert not dialog.accept_button.isEnabled()
     state.apply(Answer(title="The file could not be read", words="It wants to run os.system.", failed=True))
     dialog.refresh()
@@ -251,7 +251,7 @@ def compared(path: Path, strip: str = "", **differences: object) -> CheckpointCo
 @pytest.fixture
 def checkpoint(qtbot: QtBot, state: State, tmp_path: Path) -> CheckpointDialog:
     (tmp_path / "net.pt").write_bytes(b"?")
-    dialog = CheckpointDialog(state, DARK, "net")
+    dialog = CheckpointDialog(state, "net")
     qtbot.addWidget(dialog)
     dialog.show()
     dialog.file.set_path(str(tmp_path / "net.pt"))
@@ -279,7 +279,7 @@ def test_keys_that_do_not_match_are_listed_and_need_a_tick(
 def test_a_comparison_of_before_is_not_taken_for_one_of_now(qtbot: QtBot, state: State, tmp_path: Path):
     (tmp_path / "net.pt").write_bytes(b"?")
     state.apply(compared(tmp_path / "net.pt"))
-    dialog = CheckpointDialog(state, DARK, "net")
+    dialog = CheckpointDialog(state, "net")
     qtbot.addWidget(dialog)
     dialog.file.set_path(str(tmp_path / "net.pt"))
     dialog.refresh()

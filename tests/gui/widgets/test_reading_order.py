@@ -21,7 +21,6 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.reading_order import chain, reading_order
-from devexplorer.gui.widgets.theme import DARK
 
 
 def buttons(*names: str) -> list[QPushButton]:
@@ -104,8 +103,8 @@ def dialogs() -> dict[str, FormDialog]:
     return {
         "open": OpenModelDialog(State()),
         "trust": TrustDialog(describe("nets.py:make", "/")),
-        "load": LoadFileDialog(State(), DARK),
-        "checkpoint": CheckpointDialog(State(), DARK, "mlp"),
+        "load": LoadFileDialog(State()),
+        "checkpoint": CheckpointDialog(State(), "mlp"),
         "save": SaveFileDialog(State(), ()),
         "initialise": InitialiseDialog("mlp:0.weight", weight),
     }

@@ -1,0 +1,113 @@
+"""What the dialogs that load a file share: they ask the engine about it and show the answer. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.records.laboratory import Comparison, FileContents
+from devexplorer.core.records.messages import Command
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.file_field import FileField, is_file
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+
+TABLE_PX = 220
+Result = TypeVar("Result", FileContents, Comparison)
+
+
+class FileQuestionDialog(FormDialog, Generic[Result]):
+    """Choose a file, see what the engine says about it, load. `refresh` when the engine has answered."""
+
+    command_requested = Signal(object)
+    """The question about the file, then the command that loads it."""
+    waiting: str
+    """Shown until the answer is there."""
+
+    def __init__(
+        self, state: State, title: str, width_px: int, kinds: str, table: str, columns: Sequence[Column],
+        widths: Sequence[int], parent: QWidget | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(title, "Load", width_px, parent)
+        self._state = state
+        self._asked: Command | None = None
+        self._answer = state.answer
+        self._result: Result | None = None
+        self._before = self._latest()
+        """What was known before this file was asked about; the file may have changed since."""
+        self.file = FileField("File", kinds)
+        self.model = RowsModel(columns, self)
+        self.table = RowsTable(self.model, table, widths)
+        self.table.setMinimumHeight(TABLE_PX)
+        self.add_row("file", self.file)
+        self.add_part(self.table, 1)
+        self.file.changed.connect(self._ask)
+        self.accept_button.clicked.connect(self._accept)
+
+    # --- what a dialog has to say
+
+    def _latest(self) -> Result | None:
+        """The newest answer in the state, whatever it is about."""
+        raise NotImplementedError
+
+    def _question(self, path: str) -> Command:
+        raise NotImplementedError
+
+    def _answers(self, result: Result) -> bool:
+        """Whether a result is about what is asked for now."""
+        raise NotImplementedError
+
+    def _rows(self, result: Result) -> list[TableRow]:
+        raise NotImplementedError
+
+    def _say_result(self, result: Result) -> None:
+        raise NotImplementedError
+
+    def _command(self, result: Result) -> Command:
+        """What loads the file."""
+        raise NotImplementedError
+
+    # --- asking and showing
+
+    def _ask(self) -> None:
+        """Ask the engine about the file, if it exists and the question is new."""
+        path = self.file.path
+        question = self._question(str(path)) if path is not None and is_file(path) else None
+        if question != self._asked:
+            self._asked, self._result = question, None
+            self._answer, self._before = self._state.answer, self._latest()
+            self.model.set_rows([])
+            if question is not None:
+                self.command_requested.emit(question)
+        self._check()
+
+    def refresh(self) -> None:
+        """The engine has answered something."""
+        result = self._latest()
+        is_new = result is not self._result and result is not self._before
+        if result is not None and is_new and self._asked is not None and self._answers(result):
+            self._result = result
+            self.model.set_rows(self._rows(result))
+        self._check()
+
+    def _check(self) -> None:
+        path, answer = self.file.path, self._state.answer
+        if path is None:
+            self.say("Choose a file.", ready=False)
+        elif not is_file(path):
+            self.say(f"There is no file {path}.", wrong=True)
+        elif self._result is not None:
+            self._say_result(self._result)
+        elif answer is not None and answer is not self._answer and answer.failed:
+            self.say(answer.words, wrong=True)
+        else:
+            self.say(self.waiting, ready=False)
+
+    def _accept(self) -> None:
+        if self._result is not None:
+            self.command_requested.emit(self._command(self._result))
+            self.accept()
