@@ -235,7 +235,7 @@ class _RulesArea(ScrollArea):
     def minimumSizeHint(self) -> QSize:
         least = super().minimumSizeHint()
         return (
-            QSize(least.width(), self.widget().minimumSizeHint().height() + 2 * self.frameWidth())
+            QSize(least.width(), self.content.minimumSizeHint().height() + 2 * self.frameWidth())
             if self._whole
             else least
         )

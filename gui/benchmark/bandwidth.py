@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.benchmark.spec import parse_seconds
-from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec
+from devexplorer.core.records.benchmark import BandwidthSpec
 from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
 from devexplorer.gui.widgets.device_choice import AllDevices
@@ -35,15 +32,14 @@ CHOICES = (
 MOST_COPIES = 5000
 
 
-class BandwidthPage(BenchPage):
+class BandwidthPage(BenchPage[BandwidthSpec]):
     """One specification: every pair of the chosen devices."""
 
     kind, title = "bandwidth", "Bandwidth"
     nothing = "No copy was measured in this session."
+    device_choice = AllDevices
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme, clock)
-        self.devices = AllDevices(state)
+    def build(self) -> None:
         self.sizes_edit = MenuEdit(SIZES, "bytes per copy", CHOICES, 196)
         self.sizes_edit.setToolTip(
             "Sizes, separated by commas: 64K, 1M; FROM:TO takes four times the one before, from one to the other"
@@ -51,38 +47,28 @@ class BandwidthPage(BenchPage):
         self.memory = Choice("Host memory", MEMORY)
         self.both_ways = check_box("both ways too", tip="Also copy there and back at the same time")
         self.seconds_edit = edit("0.2", "0.2", "Seconds per copy", 48)
-        self.add_field("between", self.devices)
-        self.add_field("sizes", self.sizes_edit)
-        self.add_field("host", self.memory)
-        self.add_field("", self.both_ways)
-        self.add_field("seconds each", self.seconds_edit)
-        self.view = CopiesView(state, theme)
+        for words, field in (
+            ("between", self.devices),
+            ("sizes", self.sizes_edit),
+            ("host", self.memory),
+            ("", self.both_ways),
+            ("seconds each", self.seconds_edit),
+        ):
+            self.add_field(words, field)
+        self.view = CopiesView(self._state, self._theme)
         self.set_results(self.view)
-        self.memory.currentIndexChanged.connect(self.check)
-        self.both_ways.toggled.connect(self.check)
         self.view.summary.changed.connect(self.refresh)
-        self.check()
-        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
-        self.sizes_edit.set_theme(theme)
         self.view.set_theme(theme)
         super().set_theme(theme)
-
-    def refresh(self) -> None:
-        """Show devices and runs as they are now."""
-        self.devices.refresh()
-        super().refresh()
 
     # the form
 
     def specs(self) -> tuple[BandwidthSpec, ...]:
         """One for all pairs. Raises one `BadInput` with everything that is wrong."""
-        found = Findings()
-        chosen = self.devices.chosen
-        if not chosen:
-            found.add("no device is chosen; choose at least one")
+        found, chosen = self.checked(), self.devices.chosen
         found.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
         sizes = found.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
         seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
@@ -113,17 +99,15 @@ class BandwidthPage(BenchPage):
         found.demand_none()
         return (spec,)
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[BandwidthSpec]) -> str:
         """How many pairs and sizes, and how long they take."""
         spec = specs[0]
-        assert isinstance(spec, BandwidthSpec)
         pairs = count_text(len(spec.sources) * len(spec.destinations), "pair")
         return f"{pairs} in {count_text(len(spec.sizes), 'size')}, {took(copies(spec) * spec.seconds)} of measuring"
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[BandwidthSpec]) -> str:
         """`Measure 9 pairs`."""
         spec = specs[0]
-        assert isinstance(spec, BandwidthSpec)
         return f"Measure {count_text(len(spec.sources) * len(spec.destinations), 'pair')}"
 
     # the runs

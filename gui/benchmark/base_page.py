@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import (
-    QLabel,
-    QLineEdit,
-    QProgressBar,
-    QSizePolicy,
-    QStackedLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QLabel, QLineEdit, QProgressBar, QSizePolicy, QStackedLayout, QWidget
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
 from devexplorer.core.records.benchmark import BenchSpec
@@ -29,24 +23,33 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_fields import FormRow, labelled
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, labelled
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme
 
 PROGRESS_PX, BUTTON_PX = (120, 4), 26
+NOT_READY = "The engine is not ready yet."
+NOTHING_RUNS = "No benchmark is running."
+NONE_ENDED = "No run has ended yet."
 
 
-class BenchPage(QWidget):
-    """A subclass fills `form` and `set_results` in its `__init__`, then calls `check`; see the methods that raise
-    here."""
+Spec = TypeVar("Spec", bound=BenchSpec)
+
+
+class BenchPage(QWidget, Generic[Spec]):
+    """A subclass adds fields and results in `build`; see the methods that raise here."""
 
     kind: ClassVar[str] = ""
     """`matmul`, `sweep`, …: the tag of its specifications."""
     title: ClassVar[str] = ""
     nothing: ClassVar[str] = ""
     """The sentence of the empty state."""
+    device_choice: ClassVar[type[DeviceChoice]] = DeviceChoice
+    """What is chosen until the user picks."""
 
     start_requested = Signal(object)
     """A `tuple[BenchSpec, ...]`."""
@@ -71,7 +74,7 @@ class BenchPage(QWidget):
         self.progress = QProgressBar()
         self.progress.setRange(0, 1000)
         self.progress.setTextVisible(False)
-        self.progress.setFixedHeight(PROGRESS_PX[1])
+        self.progress.setFixedSize(*PROGRESS_PX)
         self.progress.setAccessibleName("Progress")
         self.message = label(words="error", wrap=True)
         self.message.setAccessibleName("What is wrong")
@@ -80,8 +83,13 @@ class BenchPage(QWidget):
         self.offer_button = push_button(clicked=self._take_offer)
         self.nothing_words = label(self.nothing, words="dim")
         self._fields = FormRow()
+        self._menus: list[MenuEdit] = []
         self._results = QStackedLayout()
         self._lay_out()
+        self.devices = self.device_choice(state)
+        self.build()
+        self.check()
+        self.set_theme(theme)
 
     def _lay_out(self) -> None:
         for button in (self.start_button, self.stop_button, self.copy_button):
@@ -95,23 +103,14 @@ class BenchPage(QWidget):
             (self.copy_button, 0, top),
             margins=(0, 6, EDGE_PX, 4),
         )
-        self.progress.setFixedWidth(PROGRESS_PX[0])
         line = hbox(self.progress, (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 3))
         # before its widgets: one that has no parent yet would be shown as a window
         vbox(form, line, self.message, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
-        empty = QWidget()
-        empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
-        hbox(
-            None,
-            self.nothing_words,
-            self.offer_button,
-            None,
-            spacing=EDGE_PX,
-            margins=(EDGE_PX, 0, EDGE_PX, 0),
-            parent=empty,
+        self._empty = holder(
+            hbox(None, self.nothing_words, self.offer_button, None, spacing=EDGE_PX, margins=(EDGE_PX, 0, EDGE_PX, 0))
         )
-        self._empty = empty
-        self._results.addWidget(empty)
+        self._empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
+        self._results.addWidget(self._empty)
 
     def add_field(self, words: str, field: QWidget) -> QWidget:
         """Put a field behind its name into the form; returns both, to be hidden together."""
@@ -120,9 +119,15 @@ class BenchPage(QWidget):
         if isinstance(field, QLineEdit):
             field.textChanged.connect(self._edited)
             field.returnPressed.connect(self.start)
-        if isinstance(field, DeviceChoice):
+        elif isinstance(field, DeviceChoice):
             field.changed.connect(self.check)
             field.picked.connect(self._edited)
+        elif isinstance(field, Choice):
+            field.currentIndexChanged.connect(self._edited)
+        elif isinstance(field, QCheckBox):
+            field.toggled.connect(self._edited)
+        if isinstance(field, MenuEdit):
+            self._menus.append(field)
         return both
 
     def _edited(self) -> None:
@@ -143,15 +148,19 @@ class BenchPage(QWidget):
 
     # what a page has to say
 
-    def specs(self) -> tuple[BenchSpec, ...]:
+    def build(self) -> None:
+        """Add the fields and what is shown once there is a run."""
+        raise NotImplementedError
+
+    def specs(self) -> tuple[Spec, ...]:
         """What the form asks for. Raises one `BadInput` with everything that is wrong."""
         raise NotImplementedError
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[Spec]) -> str:
         """What these would cost or take, in a few words."""
         raise NotImplementedError
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[Spec]) -> str:
         """What the button of the empty state says."""
         raise NotImplementedError
 
@@ -169,10 +178,13 @@ class BenchPage(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
+        for field in self._menus:
+            field.set_theme(theme)
         self.refresh()
 
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
+        self.devices.refresh()
         runs = self.runs
         if self._refused or self._problem:  # a run that ended, or memory that was freed, may have put it right
             self.check()
@@ -209,7 +221,7 @@ class BenchPage(QWidget):
             return
         self.request(specs)
 
-    def request(self, specs: tuple[BenchSpec, ...]) -> None:
+    def request(self, specs: tuple[Spec, ...]) -> None:
         """Ask for these, or say which device is measured already."""
         taken = {name for run in self._state.active_runs for name in devices_of(run.spec)}
         busy = [name for spec in specs for name in devices_of(spec) if name in taken]
@@ -262,6 +274,13 @@ class BenchPage(QWidget):
         self.show_offer(self.offer(specs))
 
     # inside
+
+    def checked(self) -> Findings:
+        """Findings to begin the checks of a form with: whether a device is chosen."""
+        found = Findings()
+        if not self.devices.chosen:
+            found.add("no device is chosen; choose at least one")
+        return found
 
     def say(self, text: str, *, refused: bool = False) -> None:
         """One line: what the form comes to, or what is wrong with it."""
@@ -320,6 +339,42 @@ class BenchPage(QWidget):
         self.refresh()
 
 
-NOT_READY = "The engine is not ready yet."
-NOTHING_RUNS = "No benchmark is running."
-NONE_ENDED = "No run has ended yet."
+class TablePage(BenchPage[Spec]):
+    """A page whose runs are the rows of a table."""
+
+    table_name: ClassVar[str]
+    columns: ClassVar[Sequence[Column]]
+    widths_px: ClassVar[Sequence[int]]
+    stretched: ClassVar[int]
+    """Number of the column that takes what is left."""
+
+    def add_table(self) -> None:
+        """Show the table once there is a run."""
+        self.model = RowsModel(self.columns, self)
+        self.table = RowsTable(self.model, self.table_name, self.widths_px, stretched=self.stretched)
+        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self._ended: dict[int, TableRow] = {}
+        """Rows of runs that have ended, made once."""
+        self.set_results(self.table)
+
+    def row(self, run: Run) -> TableRow:
+        """A run in the table."""
+        raise NotImplementedError
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._ended.clear()
+        super().set_theme(theme)
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """A row for each."""
+        for run in runs:
+            if run.ended and run.run not in self._ended:
+                self._ended[run.run] = self.row(run)
+        self.model.set_rows([self._ended.get(run.run) or self.row(run) for run in runs])
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The selected row, if its run has not ended."""
+        key = self.table.selected_key
+        return next((run for run in self.active if run.run == key), None)

@@ -131,9 +131,7 @@ class CopiesView(QWidget):
 
     def set_runs(self, runs: list[Run]) -> None:
         """Offer these (at least one), the newest first, and show the chosen one as far as it has come."""
-        self.summary.choice.set_runs(runs)
-        run = self.summary.choice.run
-        assert run is not None
+        run = self.summary.offer(runs)
         assert isinstance(run.spec, BandwidthSpec)
         rows = rows_of(run)
         shown = (run.run, len(rows), run.ended, self._theme.name)

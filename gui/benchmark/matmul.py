@@ -4,13 +4,11 @@ thread."""
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
-from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, number_text, shape_text
 from devexplorer.core.benchmark.spec import (
     check_fits,
@@ -20,17 +18,13 @@ from devexplorer.core.benchmark.spec import (
     parse_seconds,
     parse_shape,
 )
-from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
-from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, edit, free_bytes
-from devexplorer.gui.widgets.rows import RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets.rows import TableRow
 
 MODES = (
     ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),
@@ -52,15 +46,14 @@ COLUMN_PX = [142, 110, 156, 72, 70, 68, 68, 98, 90, 56, 48, 44, 120, 80, 76]
 STATE = 12
 
 
-class MatmulPage(BenchPage):
+class MatmulPage(TablePage[MatmulSpec]):
     """One specification per chosen device."""
 
     kind, title = "matmul", "Matmul"
     nothing = "No matrix product was measured in this session."
+    table_name, columns, widths_px, stretched = "Benchmark runs of this session", RUN_COLUMNS, COLUMN_PX, STATE
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme, clock)
-        self.devices = DeviceChoice(state)
+    def build(self) -> None:
         self.dtype_edit = DtypeEdit()
         self.size_edit = edit("1024", "N or M×N×K", "Size", 120)
         self.batch_edit = edit("1", "1", "Products at once", 44)
@@ -84,32 +77,16 @@ class MatmulPage(BenchPage):
             ("dtype", self.dtype_edit),
             ("size", self.size_edit),
             ("batch", self.batch_edit),
+            ("mode", self.mode),
+            ("seconds", self.seconds_edit),
+            ("", self.options),
         ):
             self.add_field(words, field)
-        self.add_field("mode", self.mode)
-        self.add_field("seconds", self.seconds_edit)
-        self.add_field("", self.options)
-        self.model = RowsModel(RUN_COLUMNS, self)
-        self.table = RowsTable(self.model, "Benchmark runs of this session", COLUMN_PX, stretched=STATE)
-        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self.add_table()
         self._seen: Seen = {}
-        self._ended: dict[int, TableRow] = {}
         self._mode_before = "live"
-        self.set_results(self.table)
         self.mode.currentIndexChanged.connect(self._new_mode)
         self._show_options()
-        self.set_theme(theme)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.dtype_edit.set_theme(theme)
-        self._ended.clear()
-        super().set_theme(theme)
-
-    def refresh(self) -> None:
-        """Show devices and runs as they are now."""
-        self.devices.refresh()
-        super().refresh()
 
     def watch(self) -> None:
         """Remember what holds clocks down; called also while the page is not on show."""
@@ -119,9 +96,7 @@ class MatmulPage(BenchPage):
 
     def specs(self) -> tuple[MatmulSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = Findings()
-        if not self.devices.chosen:
-            found.add("no device is chosen; choose at least one")
+        found = self.checked()
         dtype = found.checked(self.dtype_edit.parse)
         shape = found.checked(lambda: parse_shape(self.size_edit.text()))
         batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
@@ -149,19 +124,17 @@ class MatmulPage(BenchPage):
         found.demand_none()
         return specs
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[MatmulSpec]) -> str:
         """The memory that the operands take, and the operations of one product."""
         spec = specs[0]
-        assert isinstance(spec, MatmulSpec)
         needed = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
         each = " on each device" if len(specs) > 1 else ""
         what = "product" if spec.batch == 1 else f"{spec.batch} products"
         return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[MatmulSpec]) -> str:
         """`Measure 1024×1024×1024 on vgpu:0`."""
         spec = specs[0]
-        assert isinstance(spec, MatmulSpec)
         return f"Measure {shape_text((spec.m, spec.n, spec.k))} on {', '.join(spec.device for spec in specs)}"
 
     def _new_mode(self) -> None:
@@ -173,34 +146,21 @@ class MatmulPage(BenchPage):
 
     def _show_options(self) -> None:
         chosen = [
-            short
-            for action, (_, _, short, _) in zip(self.options.menu().actions(), OPTIONS, strict=True)
-            if action.isChecked()
+            option for action, option in zip(self.options.menu().actions(), OPTIONS, strict=True) if action.isChecked()
         ]
-        self.options.setText(f"{' '.join(chosen) or 'options'} ▾")
-        words = [
-            words
-            for action, (_, words, _, _) in zip(self.options.menu().actions(), OPTIONS, strict=True)
-            if action.isChecked()
-        ]
-        self.options.setAccessibleName(f"Options: {', '.join(words) or 'none'}")
-        self.options.setToolTip(", ".join(words) or "Operands that are read transposed, a cache that is flushed")
+        names = ", ".join(words for _, words, _, _ in chosen)
+        self.options.setText(f"{' '.join(short for _, _, short, _ in chosen) or 'options'} ▾")
+        self.options.setAccessibleName(f"Options: {names or 'none'}")
+        self.options.setToolTip(names or "Operands that are read transposed, a cache that is flushed")
         self.check()
 
     # the runs
 
     def show_runs(self, runs: list[Run]) -> None:
-        """A row for each; that of a run that has ended is made once."""
+        """A row for each."""
         self.watch()
-        for run in runs:
-            if run.ended and run.run not in self._ended:
-                self._ended[run.run] = run_row(run, self._state, self._theme, self._seen)
-        self.model.set_rows(
-            [self._ended.get(run.run) or run_row(run, self._state, self._theme, self._seen) for run in runs]
-        )
+        super().show_runs(runs)
 
-    @property
-    def selected_active(self) -> Run | None:
-        """The selected row, where its run still runs."""
-        key = self.table.selected_key
-        return next((run for run in self.active if run.run == key), None)
+    def row(self, run: Run) -> TableRow:
+        """A run in the table."""
+        return run_row(run, self._state, self._theme, self._seen)

@@ -3,27 +3,21 @@ Main thread."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
 from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
-from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+from devexplorer.core.records.benchmark import ModelSpec
 from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
-from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.layouts import check_box, line_edit
-from devexplorer.gui.widgets.rows import RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets.rows import TableRow
 
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),
@@ -40,14 +34,14 @@ COLUMN_PX = [112, 142, 250, 84, 70, 70, 90, 72, 84, 170, 70, 76]
 STATE = 9
 
 
-class ModelPage(BenchPage):
+class ModelPage(TablePage[ModelSpec]):
     """One specification per chosen device."""
 
     kind, title = "model", "Model"
     nothing = "No model was measured in this session."
+    table_name, columns, widths_px, stretched = "Runs of models in this session", MODEL_COLUMNS, COLUMN_PX, STATE
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme, clock)
+    def build(self) -> None:
         self.target = QComboBox()
         self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.target.setFixedWidth(124)
@@ -55,7 +49,6 @@ class ModelPage(BenchPage):
         self._typed = line_edit(placeholder="a model")
         self.target.setLineEdit(self._typed)
         self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
-        self.devices = DeviceChoice(state)
         self.batch_edit = edit("8", "8", "Samples per step", 44)
         self.step = Choice("Step", STEPS)
         self.autocast = Choice("Autocast", AUTOCAST)
@@ -63,33 +56,23 @@ class ModelPage(BenchPage):
             "compile", tip="Through torch.compile, where it works; compiling is not part of the measured time"
         )
         self.seconds_edit = edit("5", "5", "Seconds", 44)
-        for words, field in (("model", self.target), ("on", self.devices), ("batch", self.batch_edit), ("", self.step)):
+        for words, field in (
+            ("model", self.target),
+            ("on", self.devices),
+            ("batch", self.batch_edit),
+            ("", self.step),
+            ("", self.autocast),
+            ("", self.compiled),
+            ("seconds", self.seconds_edit),
+        ):
             self.add_field(words, field)
-        self.add_field("", self.autocast)
-        self.add_field("", self.compiled)
-        self.add_field("seconds", self.seconds_edit)
-        self.model = RowsModel(MODEL_COLUMNS, self)
-        self.table = RowsTable(self.model, "Runs of models in this session", COLUMN_PX, stretched=STATE)
-        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
-        self.set_results(self.table)
+        self.add_table()
         self._offered: list[str] = []
-        self._ended: dict[int, TableRow] = {}
-        for choice in (self.step, self.autocast):
-            choice.currentIndexChanged.connect(self._edited)
         self.target.currentTextChanged.connect(self._edited)
         self._typed.returnPressed.connect(self.start)
-        self.compiled.toggled.connect(self._edited)
-        self.set_theme(theme)
-        self.check()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._ended.clear()
-        super().set_theme(theme)
 
     def refresh(self) -> None:
         """Show devices, models and runs as they are now."""
-        self.devices.refresh()
         self._offer_models()
         super().refresh()
 
@@ -124,10 +107,8 @@ class ModelPage(BenchPage):
 
     def specs(self) -> tuple[ModelSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = Findings()
+        found = self.checked()
         target = found.checked(lambda: self._known_target(self.target.currentText()))
-        if not self.devices.chosen:
-            found.add("no device is chosen; choose at least one")
         batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
         for name in self.devices.chosen if self.compiled.isChecked() else ():
@@ -161,29 +142,18 @@ class ModelPage(BenchPage):
             raise BadInput(f"there is no model '{name}'; there are {some}, or package.module:factory")
         return name
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[ModelSpec]) -> str:
         """What is measured."""
         spec = specs[0]
-        assert isinstance(spec, ModelSpec)
         return f"{spec.target}, {step_text(spec)}"
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[ModelSpec]) -> str:
         """`Measure mlp on vgpu:0`."""
         spec = specs[0]
-        assert isinstance(spec, ModelSpec)
         return f"Measure {spec.target} on {', '.join(spec.device for spec in specs)}"
 
     # the runs
 
-    def show_runs(self, runs: list[Run]) -> None:
-        """A row for each; that of a run that has ended is made once."""
-        for run in runs:
-            if run.ended and run.run not in self._ended:
-                self._ended[run.run] = model_row(run, self._state, self._theme)
-        self.model.set_rows([self._ended.get(run.run) or model_row(run, self._state, self._theme) for run in runs])
-
-    @property
-    def selected_active(self) -> Run | None:
-        """The selected row, where its run still runs."""
-        key = self.table.selected_key
-        return next((run for run in self.active if run.run == key), None)
+    def row(self, run: Run) -> TableRow:
+        """A run in the table."""
+        return model_row(run, self._state, self._theme)

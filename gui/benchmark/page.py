@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
@@ -25,7 +25,7 @@ from devexplorer.gui.widgets.layouts import hbox
 from devexplorer.gui.widgets.side_nav import SideNav
 from devexplorer.gui.widgets.theme import Theme
 
-PAGES: list[type[BenchPage]] = [
+PAGES: list[type[BenchPage[Any]]] = [
     MatmulPage,
     SweepPage,
     BandwidthPage,
@@ -34,7 +34,7 @@ PAGES: list[type[BenchPage]] = [
 ]
 """The page of every kind, in the order in which they are offered."""
 
-P = TypeVar("P", bound=BenchPage)
+P = TypeVar("P", bound=BenchPage[Any])
 
 
 class BenchmarkPanel(QWidget):
@@ -103,7 +103,7 @@ class BenchmarkPanel(QWidget):
         self._mark()
 
     @property
-    def page(self) -> BenchPage:
+    def page(self) -> BenchPage[Any]:
         """The page on show."""
         page = self._stack.currentWidget()
         assert isinstance(page, BenchPage)

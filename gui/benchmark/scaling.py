@@ -4,15 +4,13 @@ thread."""
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
-from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.records.benchmark import MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
@@ -25,39 +23,37 @@ ALONE = "Scaling compares two real or two virtual devices, and there are no two 
 AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"
 
 
-class ScalingPage(BenchPage):
+class ScalingPage(BenchPage[ScalingSpec]):
     """One specification: one job per chosen device."""
 
     kind, title = "scaling", "Scaling"
     nothing = "No scaling was measured in this session."
+    device_choice = AlikeDevices
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme, clock)
-        self.devices = AlikeDevices(state)
+    def build(self) -> None:
         self.dtype_edit = DtypeEdit()
         self.size_edit = edit("1000", "1000", "Size", 64)
         self.size_edit.setToolTip("Side of the square matrices")
         self.iterations_edit = edit("1000", "1000", "Products per job", 64)
-        self.add_field("devices", self.devices)
-        self.add_field("dtype", self.dtype_edit)
-        self.add_field("size", self.size_edit)
-        self.add_field("products per job", self.iterations_edit)
+        for words, field in (
+            ("devices", self.devices),
+            ("dtype", self.dtype_edit),
+            ("size", self.size_edit),
+            ("products per job", self.iterations_edit),
+        ):
+            self.add_field(words, field)
         self.summary = Summary("The run on show")
-        self.bars = WallBars(theme)
+        self.bars = WallBars(self._theme)
         self.set_results(beside(self.summary, self.bars))
         self.summary.changed.connect(self.refresh)
-        self.check()
-        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
-        self.dtype_edit.set_theme(theme)
         self.bars.set_theme(theme)
         super().set_theme(theme)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
-        self.devices.refresh()
         super().refresh()
         self.nothing_words.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
 
@@ -97,17 +93,15 @@ class ScalingPage(BenchPage):
         simulated = sum(self._state.devices[name].info.simulated for name in usable)
         return max(simulated, len(usable) - simulated) < 2
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[ScalingSpec]) -> str:
         """How many operations a job has."""
         spec = specs[0]
-        assert isinstance(spec, ScalingSpec)
         work = 2 * spec.size**3 * spec.iterations / 1e12
         return f"{len(spec.devices)} jobs of {number_text(work)} TFLOP, at once and in turn"
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[ScalingSpec]) -> str:
         """`Compare vgpu:0 and vgpu:1`."""
         spec = specs[0]
-        assert isinstance(spec, ScalingSpec)
         return (
             f"Compare {' and '.join(spec.devices)}"
             if len(spec.devices) == 2
@@ -135,9 +129,7 @@ class ScalingPage(BenchPage):
 
     def show_runs(self, runs: list[Run]) -> None:
         """The chosen one, as far as it has come."""
-        self.summary.choice.set_runs(runs)
-        run = self.summary.choice.run
-        assert run is not None
+        run = self.summary.offer(runs)
         assert isinstance(run.spec, ScalingSpec)
         result = run.result if isinstance(run.result, ScalingResult) else None
         bars = self._bars(run, run.spec, result)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
+from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look, show_text
 from devexplorer.gui.widgets.rows import Cell
@@ -20,39 +21,28 @@ from devexplorer.gui.widgets.theme import Role
 WIDTH_PX = 296
 
 
-class RunChoice(QComboBox):
+class RunChoice(Choice):
     """The runs of one kind, the newest first. A run that begins is chosen; after that the choice is the user's."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.setAccessibleName(name)
+        super().__init__(name)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.setMinimumContentsLength(12)
-        self._runs: list[Run] = []
+        self._runs: dict[int, Run] = {}
 
     def set_runs(self, runs: list[Run]) -> None:
         """Offer these."""
-        shown = [(run.run, title(run)) for run in runs]
-        known = {run.run for run in self._runs}
-        self._runs = runs
-        if shown == [(self.itemData(at), self.itemText(at)) for at in range(self.count())]:
-            return
-        kept = self.currentData()
-        new = [run.run for run in runs if run.run not in known]
+        new = next((run.run for run in runs if run.run not in self._runs), self.value)
+        self._runs = {run.run: run for run in runs}
+        self.offer((run.run, title(run), "") for run in runs)
         self.blockSignals(True)
-        self.clear()
-        for number, words in shown:
-            self.addItem(words, number)
-        wanted = new[0] if new else kept
-        at = next((at for at, (number, _) in enumerate(shown) if number == wanted), 0)
-        self.setCurrentIndex(at)
+        self.choose(new)
         self.blockSignals(False)
 
     @property
     def run(self) -> Run | None:
         """The one that is chosen."""
-        number = self.currentData()
-        return next((run for run in self._runs if run.run == number), None)
+        return self._runs.get(self.value)
 
 
 class Summary(ScrollArea):
@@ -95,6 +85,13 @@ class Summary(ScrollArea):
 
     def minimumSizeHint(self) -> QSize:
         return QSize(WIDTH_PX, 40)
+
+    def offer(self, runs: list[Run]) -> Run:
+        """Offer these runs (at least one), the newest first; returns the chosen one."""
+        self.choice.set_runs(runs)
+        run = self.choice.run
+        assert run is not None
+        return run
 
     def say(self, headline: str, words: str, state: Cell, *facts: str, warning: str = "", action: str = "") -> None:
         """What came out, how the run stands, and facts about it; a state with a sign has a line and a colour of its

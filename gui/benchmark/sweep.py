@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_shapes
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
-from devexplorer.core.records.benchmark import BenchSpec, SweepSpec
+from devexplorer.core.records.benchmark import SweepSpec
 from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
-from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, edit, free_bytes, took
 from devexplorer.gui.widgets.theme import Theme
 
@@ -47,15 +43,13 @@ MOST_SHAPES = 2500
 """On show in the window; the command line takes more."""
 
 
-class SweepPage(BenchPage):
+class SweepPage(BenchPage[SweepSpec]):
     """One specification per chosen device."""
 
     kind, title = "sweep", "Sweep"
     nothing = "No sweep has run in this session."
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme, clock)
-        self.devices = DeviceChoice(state)
+    def build(self) -> None:
         self.dtype_edit = DtypeEdit()
         self.way = Choice("What to do with the shapes", WAYS)
         self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
@@ -69,25 +63,16 @@ class SweepPage(BenchPage):
         ):
             self.add_field(words, field)
         self._each = self.add_field("seconds each", self.seconds_edit)
-        self.view = SweepView(state, theme)
+        self.view = SweepView(self._state, self._theme)
         self.set_results(self.view)
         self.way.currentIndexChanged.connect(self._new_way)
         self.view.summary.changed.connect(self.refresh)
         self.view.summary.acted.connect(self.resume)
-        self.check()
-        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
-        self.dtype_edit.set_theme(theme)
-        self.shapes_edit.set_theme(theme)
         self.view.set_theme(theme)
         super().set_theme(theme)
-
-    def refresh(self) -> None:
-        """Show devices and runs as they are now."""
-        self.devices.refresh()
-        super().refresh()
 
     # the form
 
@@ -104,10 +89,8 @@ class SweepPage(BenchPage):
 
     def specs(self) -> tuple[SweepSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = Findings()
+        found = self.checked()
         search = self.way.value == SEARCH
-        if not self.devices.chosen:
-            found.add("no device is chosen; choose at least one")
         dtype = found.checked(self.dtype_edit.parse)
         shapes: tuple[Shape, ...] = ()
         if self.shapes_edit.text().strip() or not search:
@@ -144,31 +127,25 @@ class SweepPage(BenchPage):
             for name in self.devices.chosen
         )
 
-    def describe(self, specs: Sequence[BenchSpec]) -> str:
+    def describe(self, specs: Sequence[SweepSpec]) -> str:
         """How many shapes, how long they take to measure, and how many of them will be left out."""
         spec = specs[0]
-        assert isinstance(spec, SweepSpec)
         if spec.search_seconds is not None:
             return f"searches for {took(spec.search_seconds)}, each shape for {spec.shape_seconds:g} s"
         words = (
             f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring and"
             " the warm-up"
         )
-        large = max(
-            sum(self._does_not_fit(each, shape) for shape in spec.shapes)
-            for each in specs
-            if isinstance(each, SweepSpec)
-        )
+        large = max(sum(self._does_not_fit(each, shape) for shape in spec.shapes) for each in specs)
         return f"{words}; {large} of them do not fit and are left out" if large else words
 
     def _does_not_fit(self, spec: SweepSpec, shape: Shape) -> bool:
         free = free_bytes(self._state.devices[spec.device])
         return free is not None and _bytes(shape, spec.dtype) > free
 
-    def offer(self, specs: Sequence[BenchSpec]) -> str:
+    def offer(self, specs: Sequence[SweepSpec]) -> str:
         """`Sweep 16 shapes on vgpu:0`."""
         spec = specs[0]
-        assert isinstance(spec, SweepSpec)
         names = ", ".join(spec.device for spec in specs)
         return (
             f"Search on {names}"

@@ -61,9 +61,7 @@ class SweepView(QWidget):
 
     def set_runs(self, runs: list[Run]) -> None:
         """Offer these (at least one), the newest first, and show the chosen one as far as it has come."""
-        self.summary.choice.set_runs(runs)
-        run = self.summary.choice.run
-        assert run is not None
+        run = self.summary.offer(runs)
         assert isinstance(run.spec, SweepSpec)
         cells = cells_of(run)
         if (run.run, self._theme.name) != self._shown:

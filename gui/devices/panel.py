@@ -53,9 +53,9 @@ class DevicesPanel(Panel):
         """What is missing on this machine and why: one line below the cards, all of it in its tooltip."""
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
-        area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.set_content(holder(vbox((area, 1), self.machine, spacing=0)))
+        self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.set_content(holder(vbox((self.area, 1), self.machine, spacing=0)))
         self.refresh_devices()
 
     def _make_offer(self) -> QFrame:

@@ -74,7 +74,7 @@ class FindingView(ScrollArea):
             spacing=6,
             margins=(EDGE_PX, 6, EDGE_PX, 6),
         )
-        self._inside = self.set_content(column)
+        self.set_content(column)
         self.setMinimumWidth(LEAST_PX)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
 
@@ -99,7 +99,7 @@ class FindingView(ScrollArea):
     def show_nothing(self) -> None:
         """No row is chosen."""
         self._shown = None
-        self._inside.setVisible(False)
+        self.content.setVisible(False)
 
     def show_unchecked(self, unchecked: Unchecked) -> None:
         """Something that was not checked."""
@@ -128,17 +128,17 @@ class FindingView(ScrollArea):
         """Scroll to the line that is to blame."""
         if not self.source.isVisibleTo(self):
             return
-        self._inside.adjustSize()
+        self.content.adjustSize()
         self.source.show_line()
         line = self.source.line_rect()
-        middle = self.source.mapTo(self._inside, line.center())
+        middle = self.source.mapTo(self.content, line.center())
         self.ensureVisible(0, middle.y(), 0, self.viewport().height() // 2)
 
     def _show(self, thing: Finding | Unchecked, title: str, message: str, fix: str, cost: str) -> None:
         if thing is not self._shown:
             self.verticalScrollBar().setValue(0)
         self._shown = thing
-        self._inside.setVisible(True)
+        self.content.setVisible(True)
         self.title.setText(title)
         show_text(self.message, message)
         show_text(self.fix, fix)

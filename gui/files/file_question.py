@@ -37,7 +37,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         self._asked: Command | None = None
         self._answer = state.answer
         self._result: Result | None = None
-        self._before = self._latest()
+        self._before: Result | None = self._latest()
         """What was known before this file was asked about; the file may have changed since."""
         self.file = FileField("File", kinds)
         self.model = RowsModel(columns, self)

@@ -96,7 +96,7 @@ class LearnPanel(QWidget):
             margins=(EDGE_PX, 8, EDGE_PX, EDGE_PX),
         )
         self.area = ScrollArea(column, "The exercise")
-        self.area.widget().setMaximumWidth(TEXT_PX)
+        self.area.content.setMaximumWidth(TEXT_PX)
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
         left = vbox((self.table, 1), self.progress, spacing=4)

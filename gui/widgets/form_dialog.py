@@ -11,7 +11,7 @@ from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.reading_order import reading_order
+from devexplorer.gui.widgets.reading_order import put_in_order, reading_order
 from devexplorer.gui.widgets.theme import severity_colour, theme_of
 
 MARGIN_PX = 16
@@ -111,6 +111,7 @@ class FormDialog(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        put_in_order(self)
         first = next(
             (widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled()), None
         )

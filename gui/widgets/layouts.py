@@ -113,12 +113,11 @@ class ScrollArea(QScrollArea):
         if content is not None:
             self.set_content(content)
 
-    def set_content(self, content: QWidget | QLayout) -> QWidget:
-        """Scroll this widget, or a widget with this layout; returns it."""
-        widget = content if isinstance(content, QWidget) else holder(content)
-        widget.setObjectName("scrolled")
-        self.setWidget(widget)
-        return widget
+    def set_content(self, content: QWidget | QLayout) -> None:
+        """Scroll this widget, or a widget with this layout."""
+        self.content = content if isinstance(content, QWidget) else holder(content)
+        self.content.setObjectName("scrolled")
+        self.setWidget(self.content)
 
 
 def holder(layout: QLayout) -> QWidget:

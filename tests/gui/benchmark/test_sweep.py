@@ -229,7 +229,7 @@ def test_a_stopped_sweep_is_resumed_with_what_it_has(qtbot: QtBot, panel: Benchm
     measure(state, 2, [cell(64, 256, 64, 20.0)], total=4)
     refreshed(panel)
     assert panel.sweep.view.map.best == (2, 0)
-    assert summary.choice.currentData() == 2  # the run that began last is on show
+    assert summary.choice.value == 2  # the run that began last is on show
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
     assert not summary.button.isVisible()
 
@@ -263,7 +263,7 @@ def test_an_earlier_run_is_chosen_from_the_list(qtbot: QtBot, panel: BenchmarkPa
     qtbot.keyClick(summary.choice, Qt.Key.Key_Down)
     assert summary.headline.text() == "3.00 TFLOP/s at 64×64×64"
     refreshed(panel)
-    assert summary.choice.currentData() == 1  # it stays the user's choice
+    assert summary.choice.value == 1  # it stays the user's choice
 
 
 def test_sweeps_are_copied_as_the_command_line_prints_them(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:

@@ -250,7 +250,7 @@ def test_the_line_below_the_cards_takes_its_room_from_them_and_makes_no_scroll_b
     panel.refresh_texts()
     assert panel.machine.isVisible()
     assert [type(item) for item in panel.items.values()].count(DeviceCard) < 3
-    qtbot.waitUntil(lambda: not panel._scroll.verticalScrollBar().isVisible())
+    qtbot.waitUntil(lambda: not panel.area.verticalScrollBar().isVisible())
 
 
 def test_sixteen_devices_stay_reachable_in_a_small_panel(qtbot: QtBot):
