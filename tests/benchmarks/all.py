@@ -1,11 +1,10 @@
-"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is. One
-command:
+"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is.
 
-    python tests/benchmarks/all.py           # the quick set: about four minutes, to see how the machine does python
-    tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about a quarter of an hour
+    python tests/benchmarks/all.py           # the quick set: about two minutes on two quiet cores
+    python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken
 
-The times are for two quiet cores; with other work beside they are many times as long. The figures of a machine go to
-docs/measurements.md, with the machine.
+The figures of a machine go to docs/measurements.md, with the machine and how long the full set took. It takes longer
+beside other work: `matmul_fidelity.py` waits for quiet seconds.
 """
 
 from __future__ import annotations
