@@ -10,25 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QFontMetrics,
-    QHelpEvent,
-    QImage,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-)
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
-from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.picture import CENTRE, RIGHT, Picture, draw_text, text_width
+from devexplorer.gui.widgets.theme import Theme
 
 Place = tuple[int, int]
 """Column and row, counted from 0 at the left and at the top."""
@@ -40,43 +29,43 @@ MOST_TEXTS = 600
 MOST_PX = 96
 TEXT_PX = (34, 16)
 """A patch from this size on has its figure written on it."""
-SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX = 12, 18, 12, 20
+SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX, LABEL_PX = 12, 18, 12, 20, 16
 
 
-class HeatMap(QWidget):
-    """Feed it with `set_grid`, `set_words` and `add`. The patch under the pointer, or under the keyboard's frame, is
-    told by `pointed`."""
+class HeatMap(Picture):
+    """Feed it with `set_grid`, `set_words` and `add`. `pointed` carries the patch under the pointer, or under the
+    keyboard's frame."""
 
     pointed = Signal(object)
     """A `Place`, or None."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self._columns: tuple[str, ...] = ()
-        self._rows: tuple[str, ...] = ()
+        super().__init__(theme, "Throughput by shape", parent)
+        self.columns: tuple[str, ...] = ()
+        """Labels below the columns."""
+        self.rows: tuple[str, ...] = ()
+        """Labels beside the rows."""
         self._axes = ("", "")
         self._values: dict[Place, float | None] = {}
         self._words: Callable[[Place], str] = lambda _place: ""
         self._image: QImage | None = None
         self._left = self._right = EDGE_PX
         """Room beside the patches, in pixels."""
-        self._best: Place | None = None
-        self._at: Place | None = None
+        self.best: Place | None = None
+        """The patch that is framed."""
+        self._pointed: Place | None = None
         self._now: Place | None = None
         self._simulated = False
         self._ramp = ramp(theme, theme.cpu)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName("Throughput by shape")
 
     # what is shown
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours; the device's is set by `set_device`."""
-        self._theme, self._image = theme, None
-        self.update()
+        self._image = None
+        super().set_theme(theme)
 
     def set_device(self, colour: str, *, simulated: bool) -> None:
         """`colour`: `#RRGGBB` of the device that was measured."""
@@ -86,52 +75,33 @@ class HeatMap(QWidget):
 
     def set_grid(self, columns: Sequence[int], rows: Sequence[int], x_name: str, y_name: str) -> None:
         """What the columns (left to right) and rows (top to bottom) are."""
-        self._columns, self._rows = tuple(map(str, columns)), tuple(map(str, rows))
+        self.columns, self.rows = tuple(map(str, columns)), tuple(map(str, rows))
         self._axes = (x_name, y_name)
-        self._values, self._best, self._at, self._now, self._image = {}, None, None, None, None
-        metrics = QFontMetrics(font(Role.LABEL))
-        self._left = EDGE_PX + max((metrics.horizontalAdvance(text) for text in (*self._rows, y_name)), default=0) + 8
-        self._right = 2 * EDGE_PX + SCALE_PX + 6 + metrics.horizontalAdvance("0.000")
-        least = QSize(
-            self._left + LEAST_PX[0] * len(columns) + self._right, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX
-        )
-        self.setMinimumSize(least)
+        self._values, self.best, self._pointed, self._now, self._image = {}, None, None, None, None
+        self._left = EDGE_PX + max(map(text_width, (*self.rows, y_name)), default=0) + 8
+        self._right = 2 * EDGE_PX + SCALE_PX + 6 + text_width("0.000")
+        width = self._left + LEAST_PX[0] * len(columns) + self._right
+        self.setMinimumSize(width, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX)
         self.update()
 
     def set_words(self, words: Callable[[Place], str]) -> None:
-        """What is said of a patch under the pointer; asked only then."""
+        """What the tooltip of a patch says; asked only then."""
         self._words = words
 
     def add(self, values: Mapping[Place, float | None], now: Place | None = None) -> None:
-        """TFLOP/s of what is finished since the last time, None where it could not be measured; `now`: what is measured
-        at present."""
+        """TFLOP/s of what is finished since the last time, None where it could not be measured; `now`: what is being
+        measured."""
         self._values.update(values)
-        self._now = now
+        self._now, self._image = now, None
         for place, value in values.items():
-            best = None if self._best is None else self._values[self._best]
+            best = None if self.best is None else self._values[self.best]
             if value is not None and (best is None or value > best):
-                self._best = place
-        self._image = None
-        if self._best is not None:
+                self.best = place
+        if self.best is not None:
             self.setAccessibleDescription(
-                f"{len(self._values)} shapes are finished; the best is {self._words(self._best)}"
+                f"{len(self._values)} shapes are finished; the best is {self._words(self.best)}"
             )
         self.update()
-
-    @property
-    def best(self) -> Place | None:
-        """The patch that is framed."""
-        return self._best
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Labels below the columns."""
-        return self._columns
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Labels beside the rows."""
-        return self._rows
 
     def scale(self) -> tuple[float, float]:
         """The lowest and the highest value, the ends of the scale; 0 and 0 where nothing is known."""
@@ -152,13 +122,11 @@ class HeatMap(QWidget):
     def _side(self) -> tuple[float, float]:
         """Width and height of a patch, gap included: four times as wide as it is high at most, and never wider than
         `MOST_PX`."""
-        width = (self.width() - self._left - self._right) / max(len(self._columns), 1)
-        height = (self.height() - TOP_PX - TICKS_PX) / max(len(self._rows), 1)
+        width = (self.width() - self._left - self._right) / max(len(self.columns), 1)
+        height = (self.height() - TOP_PX - TICKS_PX) / max(len(self.rows), 1)
         height = min(height, MOST_PX / 2, width)
         width = min(width, MOST_PX, max(4 * height, TEXT_PX[0] + 8))
-        return max(float(math.floor(width)), 1.0), max(
-            float(math.floor(height)), 1.0
-        )  # whole pixels: all gaps are alike
+        return max(width // 1, 1.0), max(height // 1, 1.0)  # whole pixels: all gaps are alike
 
     def box(self, place: Place) -> QRectF:
         """Where a patch is."""
@@ -170,19 +138,19 @@ class HeatMap(QWidget):
         """The patch at a point."""
         width, height = self._side()
         column, row = math.floor((point.x() - self._left) / width), math.floor((point.y() - TOP_PX) / height)
-        return (column, row) if 0 <= column < len(self._columns) and 0 <= row < len(self._rows) else None
+        return (column, row) if 0 <= column < len(self.columns) and 0 <= row < len(self.rows) else None
 
     # painting
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
-        if self._columns and self._rows:
+        if self.columns and self.rows:
             self._paint_patches(painter)
         if self._now is not None and self._now not in self._values:
             self._frame(painter, self._now, self._theme.dim, 1)
-        self._frame(painter, self._best, self._theme.text, 2)
-        if self._at is not None and self._at != self._best:
-            self._frame(painter, self._at, self._theme.text, 1)
+        self._frame(painter, self.best, self._theme.text, 2)
+        if self._pointed is not None and self._pointed != self.best:
+            self._frame(painter, self._pointed, self._theme.text, 1)
         self._paint_ticks(painter)
         self._paint_scale(painter)
 
@@ -192,29 +160,23 @@ class HeatMap(QWidget):
         theme, (width, height) = self._theme, self._side()
         if self._image is None:
             self._image = self._drawn()
-        left, right = self._left, self._left + len(self._columns) * width
-        top, bottom = TOP_PX, TOP_PX + len(self._rows) * height
+        left, right = self._left, self._left + len(self.columns) * width
+        top, bottom = TOP_PX, TOP_PX + len(self.rows) * height
         painter.drawImage(QRectF(left, top, right - left, bottom - top), self._image)
         gap = self._gap()
-        wrong = [
-            QRectF(left + column * width, top + row * height, width - gap, height - gap)
-            for (column, row), value in self._values.items()
-            if value is None
-        ]
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
-        painter.drawRects(wrong)
+        painter.drawRects([self.box(place) for place, value in self._values.items() if value is None])
         painter.setPen(QPen(QColor(theme.panel), gap))
-        columns = [
-            QLineF(x, top, x, bottom) for x in (left + (at + 1) * width - gap / 2 for at in range(len(self._columns)))
-        ]
-        rows = [QLineF(left, y, right, y) for y in (top + (at + 1) * height - gap / 2 for at in range(len(self._rows)))]
-        painter.drawLines([*columns, *rows])
+        xs = [left + (column + 1) * width - gap / 2 for column in range(len(self.columns))]
+        ys = [top + (row + 1) * height - gap / 2 for row in range(len(self.rows))]
+        painter.drawLines([QLineF(x, top, x, bottom) for x in xs])
+        painter.drawLines([QLineF(left, y, right, y) for y in ys])
         if width - gap >= TEXT_PX[0] and height - gap >= TEXT_PX[1] and len(self._values) <= MOST_TEXTS:
             self._paint_figures(painter)
 
     def _drawn(self) -> QImage:
-        values = np.full((len(self._rows), len(self._columns)), np.nan)
+        values = np.full((len(self.rows), len(self.columns)), np.nan)
         for (column, row), value in self._values.items():
             values[row, column] = np.nan if value is None else value
         low, high = self.scale()
@@ -229,12 +191,11 @@ class HeatMap(QWidget):
 
     def _paint_figures(self, painter: QPainter) -> None:
         dark, light = QColor("#14161A"), QColor("#FFFFFF")
-        painter.setFont(font(Role.LABEL))
         for place, value in self._values.items():
             fill = self.colour_at(place)
             if value is not None and fill is not None:
-                painter.setPen(dark if contrast(dark, fill) > contrast(light, fill) else light)
-                painter.drawText(self.box(place), Qt.AlignmentFlag.AlignCenter, number_text(value))
+                colour = dark if contrast(dark, fill) > contrast(light, fill) else light
+                draw_text(painter, self.box(place), number_text(value), colour, align=CENTRE)
 
     def _gap(self) -> int:
         return 1 if min(self._side()) < 20 else 2
@@ -248,73 +209,55 @@ class HeatMap(QWidget):
             painter.setPen(QPen(QColor(self._theme.panel), 1))
             painter.drawRect(box.adjusted(1.5, 1.5, -1.5, -1.5))
         painter.setPen(QPen(QColor(colour), width))
-        painter.drawRect(box.adjusted(0, 0, 0, 0) if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
+        painter.drawRect(box if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
 
     def _paint_ticks(self, painter: QPainter) -> None:
-        which = font(Role.LABEL)
-        metrics = QFontMetrics(which)
-        painter.setFont(which)
-        painter.setPen(QColor(self._theme.dim))
-        left, (width, height) = self._left, self._side()
-        below = TOP_PX + len(self._rows) * height
-        widest = max((metrics.horizontalAdvance(text) for text in self._columns), default=0) + 8
-        for column in self._shown(len(self._columns), width, widest):
-            where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, TICKS_PX - 4)
-            painter.drawText(where, Qt.AlignmentFlag.AlignCenter, self._columns[column])
-        for row in self._shown(len(self._rows), height, metrics.height()):
-            where = QRectF(0, TOP_PX + row * height + height / 2 - 8, left - 6, 16)
-            painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._rows[row])
-        painter.setPen(QColor(self._theme.text))
-        painter.drawText(
-            QRectF(0, 0, left - 6, TOP_PX), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._axes[1]
-        )
-        after = QRectF(left + len(self._columns) * width + 4, below + 2, 40, TICKS_PX - 4)
-        painter.drawText(after, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self._axes[0])
+        theme, left, (width, height) = self._theme, self._left, self._side()
+        below = TOP_PX + len(self.rows) * height
+        widest = max(map(text_width, self.columns), default=0) + 8
+        for column in self._shown(len(self.columns), width, widest):
+            where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, LABEL_PX)
+            draw_text(painter, where, self.columns[column], theme.dim, align=CENTRE)
+        for row in self._shown(len(self.rows), height, LABEL_PX):
+            where = QRectF(0, TOP_PX + (row + 0.5) * height - LABEL_PX / 2, left - 6, LABEL_PX)
+            draw_text(painter, where, self.rows[row], theme.dim, align=RIGHT)
+        draw_text(painter, QRectF(0, 0, left - 6, TOP_PX), self._axes[1], theme.text, align=RIGHT)
+        after = QRectF(left + len(self.columns) * width + 4, below + 2, 40, LABEL_PX)
+        draw_text(painter, after, self._axes[0], theme.text)
         head = "TFLOP/s" + ("  simulated" if self._simulated else "")
-        painter.setPen(QColor(self._theme.dim))
-        painter.drawText(
-            QRectF(left, 0, self.width() - left, TOP_PX),
-            Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
-            head,
-        )
+        draw_text(painter, QRectF(left, 0, self.width() - left, TOP_PX), head, theme.dim)
 
     @staticmethod
     def _shown(count: int, step_px: float, needed_px: float) -> range:
         """Which of the labels have room."""
-        return range(0, count, max(math.ceil(needed_px / max(step_px, 1)), 1))
-
-    def _scale_box(self) -> QRectF:
-        width, height = self._side()
-        x = self._left + len(self._columns) * width + 28
-        return QRectF(x, TOP_PX, SCALE_PX, max(len(self._rows) * height - 1, 24))
+        return range(0, count, max(math.ceil(needed_px / step_px), 1))
 
     def _paint_scale(self, painter: QPainter) -> None:
-        if self._best is None:
+        if self.best is None:
             return
-        box, (low, high) = self._scale_box(), self.scale()
-        lines = round(box.height())
-        for line in range(lines):
-            painter.fillRect(
-                QRectF(box.left(), box.bottom() - line - 1, box.width(), 1), self._ramp[line * STEPS // lines]
-            )
+        (width, height), (low, high) = self._side(), self.scale()
+        x = self._left + len(self.columns) * width + 28
+        box = QRectF(x, TOP_PX, SCALE_PX, max(len(self.rows) * height - 1, 24))
+        shades = QLinearGradient(box.bottomLeft(), box.topLeft())
+        for step, colour in enumerate(self._ramp):
+            shades.setColorAt(step / (STEPS - 1), colour)
+        painter.fillRect(box, shades)
         if self._simulated:
             pen = QPen(QColor(self._theme.simulated), 1)
             pen.setDashPattern([3, 2])
             painter.setPen(pen)
             painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(self._theme.dim))
         words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
-        painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(high))
+        draw_text(painter, words, number_text(high), self._theme.dim)
         if high > low:
             words.moveTop(box.bottom() - 7)
-            painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(low))
+            draw_text(painter, words, number_text(low), self._theme.dim)
 
     # pointing
 
     def _point(self, place: Place | None) -> None:
-        if place != self._at:
-            self._at = place
+        if place != self._pointed:
+            self._pointed = place
             self.pointed.emit(place)
             self.update()
 
@@ -329,28 +272,18 @@ class HeatMap(QWidget):
         """Arrows go from patch to patch, from the best one at first; Escape leaves."""
         moves = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
         move = moves.get(Qt.Key(event.key()))
-        if move is not None and self._columns and self._rows:
-            if self._at is None:
-                self._point(self._best or (0, 0))
+        if move is not None and self.columns and self.rows:
+            if self._pointed is None:
+                self._point(self.best or (0, 0))
             else:
-                column, row = self._at[0] + move[0], self._at[1] + move[1]
-                self._point((min(max(column, 0), len(self._columns) - 1), min(max(row, 0), len(self._rows) - 1)))
-        elif event.key() == Qt.Key.Key_Escape and self._at is not None:
+                column, row = self._pointed[0] + move[0], self._pointed[1] + move[1]
+                self._point((min(max(column, 0), len(self.columns) - 1), min(max(row, 0), len(self.rows) - 1)))
+        elif event.key() == Qt.Key.Key_Escape and self._pointed is not None:
             self._point(None)
         else:
             super().keyPressEvent(event)
 
-    def words_at(self, point: QPoint) -> str:
-        """What stands at a point, in words."""
-        place = self.place_at(QPointF(point))
+    def tip_at(self, point: QPointF) -> str:
+        """The shape there, once something is known of it."""
+        place = self.place_at(point)
         return "" if place is None or place not in self._values else self._words(place)
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            words = self.words_at(event.pos())
-            if words:
-                QToolTip.showText(event.globalPos(), tip(words), self, QRect(event.pos(), QSize(1, 1)))
-            else:
-                QToolTip.hideText()
-            return True
-        return super().event(event)

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QSize, Qt
-from PySide6.QtGui import QColor, QHelpEvent
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records.laboratory import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.picture import Picture
 from devexplorer.gui.widgets.theme import Role, Theme
 
 TICK_EVERY_PX = 110
@@ -52,11 +52,11 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     return list(zip(places, texts, strict=True)) if len(set(texts)) == len(texts) else ends
 
 
-class Histogram(QWidget):
+class Histogram(Picture):
     """Feed it with `show_values`; the tooltip of a bar says its edges and its count."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(theme, "Histogram", parent)
         self._colour = theme.cpu
         self._values: Values | None = None
         self._before: Values | None = None
@@ -74,13 +74,11 @@ class Histogram(QWidget):
         )
         self.canvas.view.sigResized.connect(self._draw)
         self.setMinimumSize(MIN_PX)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName("Histogram")
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Use other colours."""
-        self._theme = theme
+        super().set_theme(theme)
         self.canvas.set_theme(theme)
         self.canvas.bottom.setPen(QColor(theme.border))
         self._draw()
@@ -123,19 +121,13 @@ class Histogram(QWidget):
         self.canvas.setYRange(0, highest or 1.0, padding=0)
         self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
 
-    def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), tip(self.words_at(event.pos().x())), self)
-            return True
-        return super().event(event)
-
-    def words_at(self, x: float) -> str:
-        """What the bar below a horizontal position says; empty where there is none."""
+    def tip_at(self, point: QPointF) -> str:
+        """What the bar at or above a point counts; empty where there is none."""
         values = self._values
         if values is None or not values.counts:
             return ""
         edges, _ = _bins(values)
-        value = self.canvas.view.mapSceneToView(QPointF(x, 0)).x()
+        value = self.canvas.view.mapSceneToView(point).x()
         bar = int(np.searchsorted(edges, value, side="right")) - 1
         if not 0 <= bar < len(values.counts):
             return ""

@@ -14,13 +14,14 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
 from devexplorer.gui.plots.markers import Line
 from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.picture import Picture, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 KEY_PX, LINE_PX, MARK_PX, GAP_PX, SPACE_PX = 20, 20, 6, 6, 16
@@ -113,7 +114,7 @@ class Key(QWidget):
             x += metrics.horizontalAdvance(text) + SPACE_PX
 
 
-class SizeCurve(QWidget):
+class SizeCurve(Picture):
     """Feed it with `set_axis` and `set_curves`."""
 
     pointed = Signal(object)
@@ -122,8 +123,7 @@ class SizeCurve(QWidget):
     def __init__(
         self, theme: Theme, name: str, units: tuple[Unit, ...] = THROUGHPUT_UNITS, parent: QWidget | None = None
     ) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        super().__init__(theme, name, parent)
         self.series: tuple[Series, ...] = ()
         self.xs: list[float] = []
         """Every measured size."""
@@ -146,13 +146,11 @@ class SizeCurve(QWidget):
         self.canvas.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(220, 96)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName(name)
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Use other colours; those of the curves come with `set_curves`."""
-        self._theme = theme
+        super().set_theme(theme)
         self.canvas.set_theme(theme)
         self.readout.set_theme(theme)
         self._draw()
@@ -271,12 +269,12 @@ class SizeCurve(QWidget):
 
     def _x_ticks(self) -> Ticks:
         """Sizes whose texts have room: of thousands only those are written."""
-        metrics, ticks, end = QFontMetrics(font(Role.LABEL)), [], float("-inf")
+        ticks, end = [], float("-inf")
         for size in self.xs:
             middle = self._x_px(size)
             if middle > end:
                 text = self._x_text(size)
-                half = metrics.horizontalAdvance(text) / 2
+                half = text_width(text) / 2
                 if middle - half > end:
                     ticks.append((self._x(size), text))
                     end = middle + half + GAP_PX

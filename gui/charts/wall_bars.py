@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import seconds_text
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash, font
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen
 
 EDGE_PX, HEAD_PX, BAR_PX, GAP_PX, LONGEST_PX = 12, 20, 16, 4, 900
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; bars of a group stand together under the group's name."""
+    """One bar; bars of a group are listed together under the group's name."""
 
     group: str
     name: str
@@ -29,48 +30,36 @@ class Bar:
     jobs: int = 1
     """How many jobs, one after the other."""
     missing: str = "not measured"
-    """What stands there while there are no seconds."""
+    """Shown while there are no seconds."""
 
 
-class WallBars(QWidget):
+class WallBars(Picture):
     """Feed it with `set_bars`."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self._bars: tuple[Bar, ...] = ()
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName("Wall times")
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
+        super().__init__(theme, "Wall times", parent)
+        self.bars: tuple[Bar, ...] = ()
 
     def set_bars(self, bars: Sequence[Bar]) -> None:
         """Show these bars, from the top, in groups."""
-        self._bars = tuple(bars)
+        self.bars = tuple(bars)
         groups = len({bar.group for bar in bars})
         self.setMinimumSize(260, EDGE_PX + groups * (HEAD_PX + 4) + len(bars) * (BAR_PX + GAP_PX))
-        words = (
+        texts = (
             f"{bar.group}, {bar.name}: {seconds_text(bar.seconds)}{', simulated' if bar.simulated else ''}"
             for bar in bars
         )
-        self.setAccessibleDescription("; ".join(words))
+        self.setAccessibleDescription("; ".join(texts))
         self.update()
-
-    @property
-    def bars(self) -> tuple[Bar, ...]:
-        """What is shown."""
-        return self._bars
 
     def boxes(self) -> list[QRectF]:
         """Where each bar is, as long as its time."""
         left = self._left_px()
-        room = min(max(self.width() - left - self._right_px(), 20), LONGEST_PX)
-        longest = max((bar.seconds or 0.0 for bar in self._bars), default=0.0)
+        right = text_width("9,999 ms", Role.TEXT) + text_width("simulated", Role.TEXT) + 28
+        room = min(max(self.width() - left - right, 20), LONGEST_PX)
+        longest = max((bar.seconds or 0.0 for bar in self.bars), default=0.0)
         boxes, y, group = [], 4.0, ""
-        for bar in self._bars:
+        for bar in self.bars:
             if bar.group != group:
                 y += HEAD_PX + (4 if group else 0)
                 group = bar.group
@@ -80,56 +69,37 @@ class WallBars(QWidget):
         return boxes
 
     def _left_px(self) -> int:
-        metrics = QFontMetrics(font(Role.TEXT))
-        return EDGE_PX + max((metrics.horizontalAdvance(bar.name) for bar in self._bars), default=0) + 10
-
-    def _right_px(self) -> int:
-        metrics = QFontMetrics(font(Role.TEXT))
-        return metrics.horizontalAdvance("9,999 ms") + metrics.horizontalAdvance("simulated") + 28
+        return EDGE_PX + max((text_width(bar.name, Role.TEXT) for bar in self.bars), default=0) + 10
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter, theme, group = QPainter(self), self._theme, ""
         left = self._left_px()
-        for bar, box in zip(self._bars, self.boxes(), strict=True):
+        for bar, box in zip(self.bars, self.boxes(), strict=True):
             if bar.group != group:
                 group = bar.group
-                painter.setFont(font(Role.LABEL))
-                painter.setPen(QColor(theme.dim))
                 head = QRectF(EDGE_PX, box.top() - HEAD_PX, self.width() - EDGE_PX, HEAD_PX)
-                painter.drawText(head, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, group)
-            painter.setFont(font(Role.TEXT))
-            painter.setPen(QColor(device_colour(bar.colour, theme)))
+                draw_text(painter, head, group, theme.dim)
             name = QRectF(EDGE_PX, box.top(), left - EDGE_PX, box.height())
-            painter.drawText(name, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, bar.name)
-            self._paint_bar(painter, bar, box)
+            draw_text(painter, name, bar.name, device_colour(bar.colour, theme), Role.TEXT)
+            if bar.seconds is not None:
+                self._paint_bar(painter, bar, box)
+            text = bar.missing if bar.seconds is None else seconds_text(bar.seconds)
+            where = QRectF(box.right() + 8, box.top(), self.width() - box.right() - 8, box.height())
+            draw_text(painter, where, text, theme.dim if bar.seconds is None else theme.text, Role.TEXT)
+            if bar.simulated:
+                where.setLeft(where.left() + text_width(text, Role.TEXT) + 8)
+                draw_text(painter, where, "simulated", theme.dim)
 
     def _paint_bar(self, painter: QPainter, bar: Bar, box: QRectF) -> None:
-        theme = self._theme
-        colour = QColor(device_colour(bar.colour, theme))
-        if bar.seconds is not None:
-            fill = QColor(colour)
-            if bar.simulated:
-                fill.setAlphaF(0.45)
-            painter.fillRect(box, fill)
-            dash = device_dash(bar.colour, theme) or ([4.0, 3.0] if bar.simulated else [])
-            if dash:
-                pen = QPen(colour, 1)
-                pen.setDashPattern(dash)
-                painter.setPen(pen)
-                painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
-            painter.setPen(QPen(QColor(theme.panel), 2))
-            for job in range(
-                1, bar.jobs
-            ):  # the same job again: where one ends is not measured, only that there are so many
-                x = box.left() + box.width() * job / bar.jobs
-                painter.drawLine(QPointF(x, box.top()), QPointF(x, box.bottom()))
-        painter.setPen(QColor(theme.text if bar.seconds is not None else theme.dim))
-        text = seconds_text(bar.seconds) if bar.seconds is not None else bar.missing
-        where = QRectF(box.right() + 8, box.top(), self.width() - box.right() - 8, box.height())
-        painter.drawText(where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
-        if bar.simulated:
-            where.adjust(QFontMetrics(font(Role.TEXT)).horizontalAdvance(text) + 8, 0, 0, 0)
-            painter.setFont(font(Role.LABEL))
-            painter.setPen(QColor(theme.dim))
-            painter.drawText(where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, "simulated")
+        pen = device_pen(bar.colour, self._theme, simulated=bar.simulated)
+        fill = pen.color()
+        fill.setAlphaF(0.45 if bar.simulated else 1.0)
+        painter.fillRect(box, fill)
+        if pen.style() != Qt.PenStyle.SolidLine:
+            painter.setPen(pen)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
+        painter.setPen(QPen(QColor(self._theme.panel), 2))
+        for job in range(1, bar.jobs):  # the end of one is not measured: the marks only count the jobs
+            x = box.left() + box.width() * job / bar.jobs
+            painter.drawLine(QPointF(x, box.top()), QPointF(x, box.bottom()))

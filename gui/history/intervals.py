@@ -1,7 +1,7 @@
 """Medians of several runs with their middle 60 % as intervals on one axis, and what the difference is worth. Main
 thread.
 
-One quantity stands on an axis in its unit; several (copies of many sizes) on one of ratios to the first run. The axis
+One quantity has an axis in its unit; several (copies of many sizes) share one of ratios to the first run. The axis
 does not begin at 0: intervals show differences, not amounts, and it is never narrower than 4 %, so that noise does not
 look like a difference.
 """
@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import number_text
 from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
@@ -22,7 +22,7 @@ from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.picture import CENTRE, Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20
@@ -31,7 +31,7 @@ NAME_PX, WORDS_PX, PLOT_PX = (170, 300), (250, 400), 160
 BAR_PX, TICK_PX = 8, 18
 LEAST_SPAN = 0.04
 LOG_FROM = 8.0
-"""Ratios further apart than this stand on a logarithmic axis."""
+"""Ratios further apart than this are on a logarithmic axis."""
 NAMES = {"speedup": "speed-up"}
 """Of quantities that their unit does not name."""
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     cell: Cell
     is_first: bool
     scale: float
-    """What its figures are divided by to stand on the axis."""
+    """What its figures are divided by for the axis."""
     box: QRectF
 
 
@@ -65,9 +65,9 @@ class Axis(NamedTuple):
     unit: str
 
     def x(self, value: float) -> float:
-        """Where a value stands."""
-        low, high, at = (self._shown(number) for number in (self.low, self.high, value))
-        return self.left + (at - low) / (high - low) * (self.right - self.left)
+        """Where a value is."""
+        low, high, shown = (self._shown(number) for number in (self.low, self.high, value))
+        return self.left + (shown - low) / (high - low) * (self.right - self.left)
 
     def _shown(self, value: float) -> float:
         return math.log10(max(value, 1e-300)) if self.is_log else value
@@ -78,15 +78,11 @@ class Axis(NamedTuple):
         if self.is_log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for steps in ((1, 2, 5), (1,)):
-                found = [
-                    step * 10.0**decade
-                    for decade in decades
-                    for step in steps
-                    if self.low <= step * 10.0**decade <= self.high
-                ]
-                if 2 <= len(found) <= most:
-                    return found
-            return found[:: math.ceil(len(found) / most)] if found else []
+                values = [step * 10.0**decade for decade in decades for step in steps]
+                values = [value for value in values if self.low <= value <= self.high]
+                if 2 <= len(values) <= most:
+                    return values
+            return values[:: math.ceil(len(values) / most)] if values else []
         step = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
         step = next(
             (step * factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= most), step * 20
@@ -95,32 +91,26 @@ class Axis(NamedTuple):
         return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-class Intervals(QWidget):
+class Intervals(Picture):
     """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
     rest."""
 
     def __init__(self, theme: Theme, colour: Callable[[StoredRun], str], parent: QWidget | None = None) -> None:
         """`colour` of a run's device."""
-        super().__init__(parent)
-        self._theme, self._colour = theme, colour
+        super().__init__(theme, "Medians with intervals", parent)
+        self._colour = colour
         self._comparison: Comparison | None = None
         self.entries: list[Entry] = []
         self.heads: list[Head] = []
         self.axis = Axis(0.0, 1.0, False, 0.0, 1.0, "")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Medians with intervals")
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
 
     def set_comparison(self, comparison: Comparison | None) -> None:
         """Show this one."""
         self._comparison = comparison
         self._arrange()
-        words = [f"#{entry.run.id}: {self._value(entry)} {entry.cell.words}" for entry in self.entries]
-        self.setAccessibleDescription(". ".join(words))
+        texts = [f"#{entry.run.id}: {_value(entry)} {entry.cell.words}" for entry in self.entries]
+        self.setAccessibleDescription(". ".join(texts))
         self.update()
 
     # --- where everything is
@@ -151,16 +141,9 @@ class Intervals(QWidget):
 
     def _columns(self) -> tuple[float, float]:
         """Left and right end of the plot."""
-        wide, words = QFontMetrics(font(Role.TEXT)), self._comparison
-        wanted = (
-            max((wide.horizontalAdvance(self._name(run)) for run in words.runs), default=0) if words is not None else 0
-        )
-        detail = (
-            max((self._metrics.horizontalAdvance(self._detail(run)) for run in words.runs), default=0)
-            if words is not None
-            else 0
-        )
-        name = min(max(wanted + 4, detail + 4, NAME_PX[0]), NAME_PX[1], 0.3 * self.width())
+        runs = () if self._comparison is None else self._comparison.runs
+        names = (max(text_width(_name(run), Role.TEXT), text_width(title(run.result.spec))) for run in runs)
+        name = min(max([NAME_PX[0], *(width + 4 for width in names)]), NAME_PX[1], 0.3 * self.width())
         side = min(max(0.36 * self.width(), WORDS_PX[0]), WORDS_PX[1])
         left = EDGE_PX + name + GAP_PX
         return left, max(self.width() - EDGE_PX - side - GAP_PX, left + PLOT_PX)
@@ -175,39 +158,13 @@ class Intervals(QWidget):
         room = max(0.08 * (high - low), (LEAST_SPAN * high - (high - low)) / 2, 1e-12)
         return Axis(max(low - room, 0.0), high + room, False, left, right, unit)
 
-    @property
-    def _metrics(self) -> QFontMetrics:
-        return QFontMetrics(font(Role.LABEL))
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         if event.size().width() != event.oldSize().width():
             self._arrange()
 
-    # --- words
-
-    @staticmethod
-    def _name(run: StoredRun) -> str:
-        return f"#{run.id}  {device_text(run)}"
-
-    @staticmethod
-    def _detail(run: StoredRun) -> str:
-        return title(run.result.spec)
-
-    @staticmethod
-    def _value(entry: Entry) -> str:
-        return f"{number_text(entry.cell.figure.spread.median)} {entry.cell.figure.unit}"
-
-    @staticmethod
-    def _ratio(entry: Entry) -> str:
-        found = entry.cell.difference
-        if found is None:
-            return ""
-        times = f"× {found.ratio:.3f}"
-        return f"{times} ({entry.cell.interval})" if entry.cell.interval else times
-
-    def tip_at(self, position: QPoint) -> str:
+    def tip_at(self, point: QPointF) -> str:
         """Everything about the run at a point."""
-        entry = next((entry for entry in self.entries if entry.box.contains(QPointF(position))), None)
+        entry = next((entry for entry in self.entries if entry.box.contains(point)), None)
         if entry is None:
             return ""
         spread, run = entry.cell.figure.spread, entry.run
@@ -215,17 +172,11 @@ class Intervals(QWidget):
             f"#{run.id}  {title(run.result.spec)}",
             f"{device_text(run)}  {run.conditions.device_name}".strip(),
             when_text(run.conditions.started_unix_s),
-            f"{self._value(entry)}, middle 60 % from {number_text(spread.p20)} to {number_text(spread.p80)}",
-            self._ratio(entry),
+            f"{_value(entry)}, middle 60 % from {number_text(spread.p20)} to {number_text(spread.p80)}",
+            _ratio(entry),
             entry.cell.words,
         ]
         return "\n".join(filter(None, lines))
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            QToolTip.showText(event.globalPos(), tip(self.tip_at(event.pos())), self)
-            return True
-        return super().event(event)
 
     # --- painting
 
@@ -233,13 +184,9 @@ class Intervals(QWidget):
         painter = QPainter(self)
         self._paint_axis(painter)
         for head in self.heads:
-            painter.setFont(font(Role.STRONG))
-            width = painter.fontMetrics().horizontalAdvance(head.text) + 6
-            painter.fillRect(
-                QRectF(head.box.left(), head.box.bottom() - 18, width, 18), QColor(self._theme.panel)
-            )  # over the grid
-            painter.setPen(QColor(self._theme.text))
-            painter.drawText(head.box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, head.text)
+            below = QRectF(head.box.left(), head.box.bottom() - 18, text_width(head.text, Role.STRONG) + 6, 18)
+            painter.fillRect(below, QColor(self._theme.panel))  # over the grid
+            draw_text(painter, below, head.text, self._theme.text, Role.STRONG)
         for entry in self.entries:
             self._paint_entry(painter, entry)
         painter.end()
@@ -249,10 +196,9 @@ class Intervals(QWidget):
         if not self.entries:
             return
         bottom = self.entries[-1].box.bottom()
-        painter.setFont(font(Role.LABEL))
         grid = QColor(theme.text)
         grid.setAlphaF(0.15)
-        widest = self._metrics.horizontalAdvance("0,000.0") + 16
+        widest = text_width("0,000.0") + 16
         ticks = axis.ticks(int((axis.right - axis.left) / widest))
         digits = (
             max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 and not axis.is_log else 0
@@ -261,15 +207,11 @@ class Intervals(QWidget):
             x = round(axis.x(value)) + 0.5
             painter.setPen(QPen(grid, 1))
             painter.drawLine(QPointF(x, AXIS_PX - 4), QPointF(x, bottom))
-            painter.setPen(QColor(theme.dim))
             text = (f"{value:,.0f}" if value >= 1 else f"{value:g}") if axis.is_log else f"{value:,.{digits}f}"
-            painter.drawText(QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), Qt.AlignmentFlag.AlignCenter, text)
-        painter.setPen(QColor(theme.dim))
-        painter.drawText(
-            QRectF(axis.right + GAP_PX, 0, self.width() - axis.right - GAP_PX, AXIS_PX - 4),
-            Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
-            f"{axis.unit}: median and the middle 60 %" if axis.unit else "",
-        )
+            draw_text(painter, QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), text, theme.dim, align=CENTRE)
+        if axis.unit:
+            where = QRectF(axis.right + GAP_PX, 0, self.width() - axis.right - GAP_PX, AXIS_PX - 4)
+            draw_text(painter, where, f"{axis.unit}: median and the middle 60 %", theme.dim)
 
     def _paint_entry(self, painter: QPainter, entry: Entry) -> None:
         theme, axis, box = self._theme, self.axis, entry.box
@@ -279,31 +221,19 @@ class Intervals(QWidget):
         else:
             painter.setPen(QPen(QColor(theme.border), 1))
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
-        name_width = axis.left - GAP_PX - EDGE_PX
-        self._line(painter, QRectF(EDGE_PX, box.top() + 9, name_width, 18), self._name(entry.run), Role.STRONG, colour)
-        self._line(
-            painter,
-            QRectF(EDGE_PX, box.top() + 28, name_width, 16),
-            self._detail(entry.run),
-            Role.LABEL,
-            QColor(theme.dim),
-        )
+        top, left, width = box.top() + 9, EDGE_PX, axis.left - GAP_PX - EDGE_PX
+        draw_text(painter, QRectF(left, top, width, 18), _name(entry.run), colour, Role.STRONG)
+        draw_text(painter, QRectF(left, box.top() + 28, width, 16), title(entry.run.result.spec), theme.dim)
         self._paint_interval(painter, entry, colour)
         left, width = axis.right + GAP_PX, self.width() - axis.right - GAP_PX - EDGE_PX
-        value, ratio = self._value(entry), self._ratio(entry)
-        self._line(painter, QRectF(left, box.top() + 9, width, 18), value, Role.STRONG, QColor(theme.text))
-        behind = QFontMetrics(font(Role.STRONG)).horizontalAdvance(value) + 12
-        self._line(
-            painter, QRectF(left + behind, box.top() + 9, width - behind, 18), ratio, Role.TEXT, QColor(theme.soft)
-        )
+        draw_text(painter, QRectF(left, top, width, 18), _value(entry), theme.text, Role.STRONG)
+        behind = text_width(_value(entry), Role.STRONG) + 12
+        draw_text(painter, QRectF(left + behind, top, width - behind, 18), _ratio(entry), theme.soft, Role.TEXT)
         words = entry.cell.words or ("the others are compared with this" if entry.is_first else "")
         is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
         painter.setFont(font(Role.LABEL))
         painter.setPen(QColor(theme.text if is_clear else theme.dim))
-        where = QRectF(left, box.top() + 28, width, 30)
-        painter.drawText(
-            where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop | Qt.TextFlag.TextWordWrap, words
-        )
+        painter.drawText(QRectF(left, box.top() + 28, width, 30), Qt.TextFlag.TextWordWrap, words)
 
     def _paint_reference(self, painter: QPainter, first: Entry) -> None:
         """What the others are compared with, behind all of its group."""
@@ -345,12 +275,17 @@ class Intervals(QWidget):
         painter.drawLine(QPointF(middle, y - TICK_PX / 2), QPointF(middle, y + TICK_PX / 2))
         painter.restore()
 
-    @staticmethod
-    def _line(painter: QPainter, where: QRectF, text: str, role: Role, colour: QColor) -> None:
-        which = font(role)
-        painter.setFont(which)
-        painter.setPen(colour)
-        shown = QFontMetrics(which).elidedText(text, Qt.TextElideMode.ElideRight, max(int(where.width()), 0))
-        painter.drawText(
-            where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, shown
-        )
+
+def _name(run: StoredRun) -> str:
+    return f"#{run.id}  {device_text(run)}"
+
+
+def _value(entry: Entry) -> str:
+    return f"{number_text(entry.cell.figure.spread.median)} {entry.cell.figure.unit}"
+
+
+def _ratio(entry: Entry) -> str:
+    difference, interval = entry.cell.difference, entry.cell.interval
+    if difference is None:
+        return ""
+    return f"× {difference.ratio:.3f}" + (f" ({interval})" if interval else "")

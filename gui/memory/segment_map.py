@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QToolTip, QWidget
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.allocator import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.picture import Picture
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Theme
 
@@ -19,14 +19,13 @@ LEAST_PX = 6
 
 
 def spans(segment: SegmentRow, width: float) -> list[tuple[float, float]]:
-    """Left edge and width in pixels of each block; blocks that lie outside of what the segment says of itself are left
-    out at its end."""
+    """Left edge and width in pixels of each block; what lies outside of the segment is cut off."""
     scale = width / max(segment.bytes, 1)
-    found = []
+    result = []
     for block in segment.blocks:
         left = min(max((block.address - segment.address) * scale, 0.0), width)
-        found.append((left, min(block.bytes * scale, width - left)))
-    return found
+        result.append((left, min(block.bytes * scale, width - left)))
+    return result
 
 
 def paint_segment(
@@ -75,23 +74,19 @@ class MapDelegate(QStyledItemDelegate):
         paint_segment(painter, segment, box, self.theme, self.colour)
 
 
-class SegmentMap(QWidget):
-    """One segment, large. Hover names a block, a click chooses it."""
+class SegmentMap(Picture):
+    """One segment, large. The tooltip names a block, a click chooses it."""
 
     block_clicked = Signal(int)
     """Number of the block in its segment."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.theme, self.colour = theme, QColor(theme.cpu)
+        super().__init__(theme, "Blocks of the segment", parent)
+        self.colour = QColor(theme.cpu)
         self._snapshot: AllocatorSnapshot | None = None
         self._segment: SegmentRow | None = None
         self._marked = -1
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Blocks of the segment")
-
-    def sizeHint(self) -> QSize:
-        return QSize(300, MAP_PX)
+        self.setFixedHeight(MAP_PX)
 
     def show_segment(self, snapshot: AllocatorSnapshot | None, segment: SegmentRow | None) -> None:
         """Draw this one."""
@@ -109,28 +104,22 @@ class SegmentMap(QWidget):
         """Number of the block below `x` pixels from the left; -1 where none is."""
         if self._segment is None:
             return -1
-        found = spans(self._segment, self.width())
-        return next((at for at, (left, width) in enumerate(found) if left <= x < left + max(width, 1.0)), -1)
+        blocks = enumerate(spans(self._segment, self.width()))
+        return next((number for number, (left, width) in blocks if left <= x < left + max(width, 1.0)), -1)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        at = self.block_at(event.position().x())
-        if at >= 0:
-            self.block_clicked.emit(at)
+        block = self.block_at(event.position().x())
+        if block >= 0:
+            self.block_clicked.emit(block)
 
-    def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), tip(self.words_at(event.pos().x())), self)
-            return True
-        return super().event(event)
-
-    def words_at(self, x: float) -> str:
+    def tip_at(self, point: QPointF) -> str:
         """What is known about the block there."""
-        at = self.block_at(x)
+        number = self.block_at(point.x())
         if self._segment is None or self._snapshot is None:
             return ""
-        if at < 0:
+        if number < 0:
             return "A block that was left out, because there were too many."
-        block = self._segment.blocks[at]
+        block = self._segment.blocks[number]
         lines = [f"{bytes_text(block.bytes)} {STATES.get(block.state, block.state)} at {block.address:#x}"]
         if 0 <= block.frame < len(self._snapshot.stacks):
             lines += self._snapshot.stacks[block.frame].frames[:12]
@@ -139,5 +128,5 @@ class SegmentMap(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         if self._segment is not None:
-            paint_segment(painter, self._segment, QRectF(self.rect()), self.theme, self.colour, self._marked)
+            paint_segment(painter, self._segment, QRectF(self.rect()), self._theme, self.colour, self._marked)
         painter.end()

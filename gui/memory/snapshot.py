@@ -110,7 +110,8 @@ class SnapshotPanel(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
-        self.maps.theme = self.map.theme = theme
+        self.maps.theme = theme
+        self.map.set_theme(theme)
         self._shown = None
         self.refresh()
 

@@ -13,21 +13,20 @@ from PySide6.QtGui import (
     QDragMoveEvent,
     QDropEvent,
     QFontMetrics,
-    QHelpEvent,
     QPainter,
     QPainterPath,
     QPaintEvent,
     QPen,
     QPolygonF,
 )
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import bytes_text, seconds_text
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.picture import CENTRE, RIGHT, Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
@@ -48,43 +47,29 @@ class Placed(NamedTuple):
     size: str = ""
 
 
-class SplitPicture(QWidget):
+class SplitPicture(Picture):
     """Show a draft with `show_split`; blocks that are dropped on a lane go to its device."""
 
     dropped = Signal(object, str)
 
     def __init__(self, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._look, self._theme = look, theme
+        super().__init__(theme, "Where activations hop", parent)
+        self._look = look
         self._draft: Draft | None = None
-        self._lanes: tuple[str, ...] = ()
-        self._arrows: tuple[Arrow, ...] = ()
+        self.lanes: tuple[str, ...] = ()
+        """Devices from left to right."""
+        self.arrows: tuple[Arrow, ...] = ()
+        """What is drawn between the blocks."""
         self._marked = ""
         self.setAcceptDrops(True)
-        self.setAccessibleName("Where activations hop")
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-
-    @property
-    def arrows(self) -> tuple[Arrow, ...]:
-        """What is drawn between the blocks."""
-        return self._arrows
-
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        """Devices from left to right."""
-        return self._lanes
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
 
     def show_split(self, draft: Draft | None, lanes: Sequence[str], arrows: Sequence[Arrow]) -> None:
         """Show these blocks in these lanes; devices of hops that have none get one."""
-        others = [device for one in arrows if one.hop is not None for device in (one.hop.source, one.hop.destination)]
-        self._draft, self._arrows = draft, tuple(arrows)
-        self._lanes = tuple(dict.fromkeys([*lanes, *others]))
-        self.setMinimumSize(EDGE_PX * 2 + len(self._lanes) * LEAST_LANE_PX, self._height())
+        hops = [arrow.hop for arrow in arrows if arrow.hop is not None]
+        others = [device for hop in hops for device in (hop.source, hop.destination)]
+        self._draft, self.arrows = draft, tuple(arrows)
+        self.lanes = tuple(dict.fromkeys([*lanes, *others]))
+        self.setMinimumSize(EDGE_PX * 2 + len(self.lanes) * LEAST_LANE_PX, self._height())
         self.setAccessibleDescription(
             "; ".join(arrow_words(arrow, draft) for arrow in arrows) if draft is not None else ""
         )
@@ -101,12 +86,10 @@ class SplitPicture(QWidget):
         """Every block where it is painted, from the top; the input and output where hops come from or go to them."""
         if self._draft is None:
             return []
-        ends = {end for arrow in self._arrows for end in (arrow.before, arrow.after)}
-        entry = next(
-            (arrow.hop.source for arrow in self._arrows if arrow.before == INPUT and arrow.hop is not None), ""
-        )
+        ends = {end for arrow in self.arrows for end in (arrow.before, arrow.after)}
+        entry = next((arrow.hop.source for arrow in self.arrows if arrow.before == INPUT and arrow.hop is not None), "")
         leaving = next(
-            (arrow.hop.destination for arrow in self._arrows if arrow.after == OUTPUT and arrow.hop is not None), ""
+            (arrow.hop.destination for arrow in self.arrows if arrow.after == OUTPUT and arrow.hop is not None), ""
         )
         items = [(INPUT, entry, "input", "")] if INPUT in ends else []
         for run in runs(self._draft.devices, ends):
@@ -126,24 +109,24 @@ class SplitPicture(QWidget):
         return result
 
     def _lane_px(self) -> float:
-        room = (self.width() - 2 * EDGE_PX) / max(len(self._lanes), 1)
+        room = (self.width() - 2 * EDGE_PX) / max(len(self.lanes), 1)
         return max(min(room, MOST_LANE_PX), LEAST_LANE_PX)
 
     def _left(self, device: str) -> float:
-        return EDGE_PX + (self._lanes.index(device) if device in self._lanes else 0) * self._lane_px() + 5
+        return EDGE_PX + (self.lanes.index(device) if device in self.lanes else 0) * self._lane_px() + 5
 
     # --- painting
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for device in self._lanes:
+        for device in self.lanes:
             self._paint_lane(painter, device)
         boxes = self.boxes()
         for box in boxes:
             self._paint_box(painter, box)
         by_place = {box.place: box for box in boxes}
-        for arrow in self._arrows:
+        for arrow in self.arrows:
             before, after = by_place.get(arrow.before), by_place.get(arrow.after)
             if before is not None and after is not None:
                 self._paint_arrow(painter, arrow, before, after)
@@ -159,10 +142,8 @@ class SplitPicture(QWidget):
         chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
         paint_chip(painter, chip, device, self._look, self._theme)
         if simulated:
-            painter.setPen(QColor(self._theme.dim))
-            painter.drawText(
-                QRectF(chip.right() + 6, chip.top(), 80, chip.height()), Qt.AlignmentFlag.AlignVCenter, "simulated"
-            )
+            beside = QRectF(chip.right() + 6, chip.top(), 80, chip.height())
+            draw_text(painter, beside, "simulated", self._theme.dim)
         line = device_pen(index, self._theme, simulated=True)
         faint = QColor(line.color())
         faint.setAlphaF(0.35)
@@ -182,15 +163,12 @@ class SplitPicture(QWidget):
         painter.setBrush(inside)
         painter.setPen(QPen(colour, 1.0))
         painter.drawRoundedRect(box.rect, 4, 4)
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(self._theme.text))
         room = box.rect.adjusted(7, 0, -7, 0)
-        metrics = QFontMetrics(painter.font())
-        left = room.width() - metrics.horizontalAdvance(box.size) - 8
-        words = metrics.elidedText(box.words, Qt.TextElideMode.ElideLeft, int(left))
-        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
-        painter.setPen(QColor(self._theme.dim))
-        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, box.size)
+        left = int(room.width()) - text_width(box.size) - 8
+        metrics = QFontMetrics(font(Role.LABEL))
+        path = metrics.elidedText(box.words, Qt.TextElideMode.ElideLeft, left)  # its end tells most
+        draw_text(painter, room, path, self._theme.text)
+        draw_text(painter, room, box.size, self._theme.dim, align=RIGHT)
 
     def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
         colour = QColor(self._theme.soft if arrow.hop is not None else self._theme.dim)
@@ -209,9 +187,8 @@ class SplitPicture(QWidget):
         painter.drawPolygon(QPolygonF([end, end + QPointF(-4, -7), end + QPointF(4, -7)]))
         if arrow.hop is None:
             return
-        painter.setFont(font(Role.LABEL))
         words = _figures(arrow.hop)
-        width = QFontMetrics(painter.font()).horizontalAdvance(words) + 8
+        width = text_width(words) + 8
         centre = path.pointAtPercent(0.5)
         beside = centre.x() + 8 if centre.x() + 10 + width < self.width() else centre.x() - 8 - width
         left = beside if abs(end.x() - start.x()) < width else centre.x() - width / 2
@@ -219,31 +196,24 @@ class SplitPicture(QWidget):
         where = QRectF(left, centre.y() - 7, width, 14)
         painter.setBrush(QColor(self._theme.panel))
         painter.drawRoundedRect(where, 3, 3)
-        painter.setPen(QColor(self._theme.soft))
-        painter.drawText(where, Qt.AlignmentFlag.AlignCenter, words)
+        draw_text(painter, where, words, self._theme.soft, align=CENTRE)
 
     # --- pointer
 
-    def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), tip(self.words_at(QPointF(event.pos()))), self)
-            return True
-        return super().event(event)
-
-    def words_at(self, at: QPointF) -> str:
-        """What is told about the block at this point, with the hops that begin and end there."""
-        box = next((box for box in self.boxes() if box.rect.contains(at)), None)
+    def tip_at(self, point: QPointF) -> str:
+        """The block at this point, with the hops that begin and end there."""
+        box = next((box for box in self.boxes() if box.rect.contains(point)), None)
         if box is None or self._draft is None:
             return ""
         lines = [f"{box.words}: {box.size} on {box.lane}" if box.size else box.words]
         if box.place >= 0 and self._draft.blocks[box.place].tied_with:
             lines.append(f"shares a tensor with {' and '.join(self._draft.blocks[box.place].tied_with)}")
-        lines += [arrow_words(arrow, self._draft) for arrow in self._arrows if box.place in (arrow.before, arrow.after)]
+        lines += [arrow_words(arrow, self._draft) for arrow in self.arrows if box.place in (arrow.before, arrow.after)]
         return "\n".join(lines)
 
     def _lane_at(self, x: float) -> str:
         lane = int((x - EDGE_PX) // self._lane_px())
-        return self._lanes[lane] if 0 <= lane < len(self._lanes) else ""
+        return self.lanes[lane] if 0 <= lane < len(self.lanes) else ""
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if decode(event.mimeData()):

@@ -57,7 +57,6 @@ class TopologyPanel(QWidget):
         self._affinity_px = NODE_PX + CPUS_PX
         """Width of the columns of NUMA node and CPUs; without a real device there is none."""
         self.picture = TopologyPicture(theme)
-        self.picture.setAccessibleName("How the devices are connected")
         self.area = QScrollArea()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)

@@ -1,14 +1,12 @@
-"""The picture of how devices are joined: painted from `topology_layout`, with words under the pointer. Main thread."""
+"""The picture of how devices are joined, painted from `layout`, with tooltips. Main thread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
-    QFontMetrics,
-    QHelpEvent,
     QMouseEvent,
     QPainter,
     QPainterPath,
@@ -17,36 +15,30 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
-from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash, font
+from devexplorer.gui.widgets.picture import CENTRE, Picture, draw_text, text_width
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
 
 RADIUS_PX, EDGE_PX, REACH_PX = 5, 3, 8
 """Corners; the edge in the device's colour; how near to a line the pointer has to be."""
-ROOM_FOR_NAME_PX = 84
+ROOM_FOR_NAME_PX, LABEL_PX = 84, 14
 
 
-class TopologyPicture(QWidget):
+class TopologyPicture(Picture):
     """Shows what `set_topology` was given. As small as its devices allow; a scroll area round it shows the rest."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        super().__init__(theme, "How the devices are connected", parent)
         self._devices: dict[str, Device] = {}
         self._pairs = Pairs(())
-        self._marked: frozenset[str] = frozenset()
+        self.marked: frozenset[str] = frozenset()
+        """What is emphasised."""
         self.layout_now = Layout()
-        """Where everything stands."""
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
+        """Where everything is."""
 
     def set_topology(self, devices: Mapping[str, Device], pairs: Pairs) -> None:
         """Draw these devices, in their order."""
@@ -57,19 +49,13 @@ class TopologyPicture(QWidget):
 
     def mark(self, *devices: str) -> None:
         """Emphasise these devices and the line that joins exactly them; none: nothing."""
-        if frozenset(devices) != self._marked:
-            self._marked = frozenset(devices)
+        if frozenset(devices) != self.marked:
+            self.marked = frozenset(devices)
             self.update()
-
-    @property
-    def marked(self) -> frozenset[str]:
-        """What is emphasised."""
-        return self._marked
 
     def _arrange(self) -> None:
         simulated = [name for name, device in self._devices.items() if device.info.simulated]
-        metrics = QFontMetrics(font(Role.STRONG))
-        narrowest = max((metrics.horizontalAdvance(name) for name in self._devices), default=0) + 2 * EDGE_PX + 8
+        narrowest = max((text_width(name, Role.STRONG) for name in self._devices), default=0) + 2 * EDGE_PX + 8
         self.layout_now = arrange(list(self._devices), self._pairs, simulated, self.width(), self.height(), narrowest)
         least = arrange(list(self._devices), self._pairs, simulated, 0, 0, narrowest)
         wanted = QSize(round(least.width + 0.5), round(least.height + 0.5))
@@ -97,18 +83,18 @@ class TopologyPicture(QWidget):
         for socket in self.layout_now.sockets:
             self._paint_socket(painter, socket)
         for box, group in self.layout_now.switches:
-            self._paint_switch(painter, box, bool(self._marked) and self._marked <= set(group))
+            self._paint_switch(painter, box, bool(self.marked) and self.marked <= set(group))
         for name, box in self.layout_now.devices.items():
             self._paint_device(painter, self._devices[name], box)
 
     def _paint_wire(self, painter: QPainter, wire: Wire) -> None:
         theme = self._theme
-        marked = wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self._marked
+        marked = wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self.marked
         self._stroke(
             painter, wire, wire.path, theme.text if marked else theme.dim if wire.kind == "nvlink" else theme.bar_other
         )
-        if wire.kind == "nvlink" and len(self._marked) == 2 and self._marked <= set(wire.devices):
-            a, b = sorted(self._marked)
+        if wire.kind == "nvlink" and len(self.marked) == 2 and self.marked <= set(wire.devices):
+            a, b = sorted(self.marked)
             self._stroke(painter, wire, wire.between(a, b, self.layout_now.devices[a].bottom()), theme.text, more=1.5)
 
     def _stroke(self, painter: QPainter, wire: Wire, path: QPainterPath, colour: str, more: float = 0.0) -> None:
@@ -122,14 +108,10 @@ class TopologyPicture(QWidget):
 
     def _paint_label(self, painter: QPainter, text: str, at: QPointF) -> None:
         """Words on a line, on a patch of the background."""
-        which = font(Role.LABEL)
-        metrics = QFontMetrics(which)
-        width = metrics.horizontalAdvance(text) + 12
-        box = QRectF(at.x() - width / 2, at.y() - metrics.height() / 2, width, metrics.height())
+        width = text_width(text) + 12
+        box = QRectF(at.x() - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
         painter.fillRect(box, QColor(self._theme.window))
-        painter.setFont(which)
-        painter.setPen(QColor(self._theme.text))
-        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
+        draw_text(painter, box, text, self._theme.text, align=CENTRE)
 
     def _paint_socket(self, painter: QPainter, socket: Socket) -> None:
         theme, box = self._theme, _crisp(socket.box)
@@ -139,15 +121,9 @@ class TopologyPicture(QWidget):
         painter.setPen(pen)
         painter.setBrush(QColor(theme.button))
         painter.drawRoundedRect(box, RADIUS_PX, RADIUS_PX)
-        inner = box.adjusted(8, 3, -8, -3)
-        inner = self._in_sight(inner)
-        half = inner.height() / 2
-        lines = [(socket.title, Role.TEXT, theme.text), (socket.words, Role.LABEL, theme.dim)]
-        if not socket.words:
-            half = inner.height()
-        for number, (text, role, colour) in enumerate(line for line in lines if line[0]):
-            where = QRectF(inner.left(), inner.top() + number * half, inner.width(), half)
-            self._words(painter, where, text, role, colour)
+        upper, lower = _halves(self._in_sight(box.adjusted(8, 3, -8, -3)))
+        draw_text(painter, upper if socket.words else box, socket.title, theme.text, Role.TEXT, CENTRE)
+        draw_text(painter, lower, socket.words, theme.dim, align=CENTRE)
 
     def _in_sight(self, box: QRectF) -> QRectF:
         """What can be seen of a box when the picture is scrolled: its words stand there."""
@@ -159,7 +135,8 @@ class TopologyPicture(QWidget):
         painter.setPen(QPen(QColor(theme.text if marked else theme.border_strong), 1))
         painter.setBrush(QColor(theme.card))
         painter.drawRoundedRect(_crisp(box), 3, 3)
-        self._words(painter, box, "PCIe switch" if box.width() > ROOM_FOR_NAME_PX else "switch", Role.LABEL, theme.dim)
+        name = "PCIe switch" if box.width() > ROOM_FOR_NAME_PX else "switch"
+        draw_text(painter, box, name, theme.dim, align=CENTRE)
 
     def _paint_device(self, painter: QPainter, device: Device, box: QRectF) -> None:
         theme, info = self._theme, device.info
@@ -179,7 +156,7 @@ class TopologyPicture(QWidget):
         painter.drawLine(outline.topLeft(), outline.bottomLeft())
         painter.restore()
         pen = QPen(
-            colour if info.id in self._marked else QColor(theme.border_strong), 2 if info.id in self._marked else 1
+            colour if info.id in self.marked else QColor(theme.border_strong), 2 if info.id in self.marked else 1
         )
         if info.simulated:
             pen.setDashPattern([3, 3])
@@ -188,41 +165,34 @@ class TopologyPicture(QWidget):
         painter.drawPath(shape)
         inner = box.adjusted(EDGE_PX + 4, 3, -5, -3)
         if box.width() < ROOM_FOR_NAME_PX:
-            self._words(painter, inner, info.id, Role.STRONG, colour)
+            draw_text(painter, inner, info.id, colour, Role.STRONG, CENTRE)
             return
-        upper, lower = QRectF(inner), QRectF(inner)
-        upper.setHeight(inner.height() / 2)
-        lower.setTop(upper.bottom())
-        self._words(painter, upper, info.id, Role.STRONG, colour)
-        self._words(painter, lower, info.name.removeprefix("NVIDIA "), Role.LABEL, theme.dim)
-
-    def _words(self, painter: QPainter, where: QRectF, text: str, role: Role, colour: str | QColor) -> None:
-        which = font(role)
-        painter.setFont(which)
-        painter.setPen(QColor(colour))
-        shown = QFontMetrics(which).elidedText(text, Qt.TextElideMode.ElideRight, int(where.width()))
-        painter.drawText(where, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextSingleLine, shown)
+        upper, lower = _halves(inner)
+        draw_text(painter, upper, info.id, colour, Role.STRONG, CENTRE)
+        draw_text(painter, lower, info.name.removeprefix("NVIDIA "), theme.dim, align=CENTRE)
 
     # words under the pointer
 
-    def tip_at(self, position: QPoint) -> str:
-        """What stands at a point, in words; empty where there is nothing."""
-        at = QPointF(position)
+    def tip_at(self, point: QPointF) -> str:
+        """The device, CPU, switch or line at a point."""
         for name, box in self.layout_now.devices.items():
-            if box.contains(at):
+            if box.contains(point):
                 return self._device_words(name)
         for socket in self.layout_now.sockets:
-            if socket.box.contains(at):
+            if socket.box.contains(point):
                 return f"{socket.title}\n{socket.words}".strip()
         for switch, group in self.layout_now.switches:
-            if switch.contains(at):
+            if switch.contains(point):
                 return f"PCIe switch: {', '.join(group)}"
+        wire = self._wire_at(point)
+        return "" if wire is None else self._wire_words(wire)
+
+    def _wire_at(self, point: QPointF, *kinds: str) -> Wire | None:
+        """The uppermost line of these kinds at a point."""
         stroker = QPainterPathStroker()
         stroker.setWidth(REACH_PX)
-        for wire in reversed(self.layout_now.wires):
-            if stroker.createStroke(wire.path).contains(at):
-                return self._wire_words(wire)
-        return ""
+        wires = (wire for wire in reversed(self.layout_now.wires) if not kinds or wire.kind in kinds)
+        return next((wire for wire in wires if stroker.createStroke(wire.path).contains(point)), None)
 
     def _device_words(self, name: str) -> str:
         info = self._devices[name].info
@@ -243,23 +213,16 @@ class TopologyPicture(QWidget):
             return pair_text(first.a, first.b, first)
         return f"{wire.label}: {', '.join(wire.devices)}\nFor instance {pair_text(first.a, first.b, first)}"
 
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            words = self.tip_at(event.pos())
-            if words:
-                QToolTip.showText(event.globalPos(), tip(words), self)
-            else:
-                QToolTip.hideText()
-            return True
-        return super().event(event)
-
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Click on a line: emphasise its devices; on nothing: none."""
-        stroker = QPainterPathStroker()
-        stroker.setWidth(REACH_PX)
-        wires = (wire for wire in reversed(self.layout_now.wires) if wire.kind == "nvlink")
-        hit = next((wire for wire in wires if stroker.createStroke(wire.path).contains(event.position())), None)
-        self.mark(*(hit.devices if hit is not None else ()))
+        """Click on an NVLink: emphasise its devices; elsewhere: none."""
+        wire = self._wire_at(event.position(), "nvlink")
+        self.mark(*(wire.devices if wire is not None else ()))
+
+
+def _halves(box: QRectF) -> tuple[QRectF, QRectF]:
+    """The upper and the lower one."""
+    half = box.height() / 2
+    return box.adjusted(0, 0, 0, -half), box.adjusted(0, half, 0, 0)
 
 
 def _crisp(box: QRectF) -> QRectF:

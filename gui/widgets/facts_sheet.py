@@ -1,6 +1,6 @@
 """Groups of facts in columns, like the face of an instrument. Main thread.
 
-Painted rather than built of labels: a hundred numbers that change twice a second stay one widget, nothing is laid out
+Picture rather than built of labels: a hundred numbers that change twice a second stay one widget, nothing is laid out
 anew, and only the rows that changed are painted. Rows are walked with the arrow keys; Ctrl+C copies a value.
 """
 

@@ -157,8 +157,8 @@ def test_the_patch_under_the_pointer_says_what_it_is(qtbot: QtBot, panel: Benchm
     qtbot.mouseMove(heat, heat.box((0, 0)).center().toPoint())
     qtbot.waitUntil(lambda: summary.headline.text() == "64×64×64")
     assert summary.words.text() == "10.0 TFLOP/s, p20 9.80, p80 10.2\n33 % of the best\n100 iterations"
-    assert heat.words_at(heat.box((2, 0)).center().toPoint()) == "64×256×64\nnot measured: it does not fit"
-    assert heat.words_at(heat.box((0, 1)).center().toPoint()) == ""  # nothing is known of it yet
+    assert heat.tip_at(heat.box((2, 0)).center()) == "64×256×64\nnot measured: it does not fit"
+    assert heat.tip_at(heat.box((0, 1)).center()) == ""  # nothing is known of it yet
     qtbot.keyClick(heat, Qt.Key.Key_Escape)
     assert summary.headline.text() == "30.0 TFLOP/s at 64×128×64"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, ENGINE, VGPU, state_with
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
@@ -90,7 +90,8 @@ def test_a_click_on_a_block_of_the_map_selects_its_row_and_frames_it(qtbot: QtBo
     qtbot.mouseClick(panel.map, Qt.MouseButton.LeftButton, pos=QPoint(panel.map.width() // 2, 10))
     assert panel.block_table.selected_key == 1
     assert panel.map.grab().toImage() != before
-    assert panel.map.words_at(2.0).splitlines()[:2] == ["5.00 MiB in use at 0x10000000000", "train.py:12 forward"]
+    lines = panel.map.tip_at(QPointF(2.0, 0.0)).splitlines()
+    assert lines[:2] == ["5.00 MiB in use at 0x10000000000", "train.py:12 forward"]
 
 
 def test_places_in_the_code_show_their_whole_stack(qtbot: QtBot, state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.look_records import CPU, ENGINE, VGPU, mlp, show, state_with
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
@@ -92,9 +92,9 @@ def test_a_bar_tells_its_edges_and_its_count(panel: ValuesPanel, state: State):
     histogram = panel.histogram
     histogram.repaint()
     width = histogram.width()
-    assert histogram.words_at(width * 0.95) == "4 values from 0.75 to 1"
-    assert histogram.words_at(width * 0.3) == "3 values from 0.25 to 0.5"
-    assert histogram.words_at(-5) == ""
+    assert histogram.tip_at(QPointF(width * 0.95, 0)) == "4 values from 0.75 to 1"
+    assert histogram.tip_at(QPointF(width * 0.3, 0)) == "3 values from 0.25 to 0.5"
+    assert histogram.tip_at(QPointF(-5, 0)) == ""
 
 
 def test_before_and_after_share_one_axis(panel: ValuesPanel, state: State):

@@ -340,7 +340,7 @@ def test_the_hops_of_the_latest_forward_are_drawn(qtbot: QtBot) -> None:
     boxes = picture.boxes()
     assert [(box.words, box.lane) for box in (boxes[0], boxes[-1])] == [("input", "cpu"), ("output", "cpu")]
     assert all(one.rect.bottom() < other.rect.top() for one, other in itertools.pairwise(boxes))
-    told = picture.words_at(boxes[3].rect.center())
+    told = picture.tip_at(boxes[3].rect.center())
     assert told.splitlines() == [
         "layers.1: 2.0 MiB on vgpu:1",
         "from layers.0 on vgpu:0 to layers.1 on vgpu:1: 1.0 KiB · 6 µs sim.",
@@ -386,8 +386,8 @@ def test_a_long_row_of_blocks_becomes_one_box_so_that_hops_are_in_sight(qtbot: Q
         "layers.11",
         "layers.12",
     ]
-    assert picture.words_at(boxes[1].rect.center()) == "7 more: 7.0 MiB on vgpu:0"
-    assert picture.words_at(boxes[3].rect.center()).splitlines()[1] == "from layers.8 to layers.9: planned"
+    assert picture.tip_at(boxes[1].rect.center()) == "7 more: 7.0 MiB on vgpu:0"
+    assert picture.tip_at(boxes[3].rect.center()).splitlines()[1] == "from layers.8 to layers.9: planned"
 
 
 def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:

@@ -1,0 +1,62 @@
+"""What pictures share: a theme, a tooltip for what is below the pointer, texts in boxes. Main thread."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+CENTRE = Qt.AlignmentFlag.AlignCenter
+
+
+class Picture(QWidget):
+    """Subclasses show something in the colours of `_theme`, and say with `tip_at` what is at a point."""
+
+    def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.update()
+
+    def tip_at(self, point: QPointF) -> str:
+        """The tooltip of what is at a point; empty where there is nothing."""
+        return ""
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            text = tip(self.tip_at(QPointF(event.pos())))  # an empty one hides the last
+            QToolTip.showText(event.globalPos(), text, self, QRect(event.pos(), QSize(1, 1)))
+            return True
+        return super().event(event)
+
+
+def draw_text(
+    painter: QPainter,
+    where: QRectF,
+    text: str,
+    colour: str | QColor,
+    role: Role = Role.LABEL,
+    align: Qt.AlignmentFlag = LEFT,
+) -> None:
+    """One line of text, cut short where there is no room."""
+    painter.setFont(font(role))
+    painter.setPen(QColor(colour))
+    shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(math.ceil(where.width()), 0))
+    painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)
+
+
+def text_width(text: str, role: Role = Role.LABEL) -> int:
+    """In pixels."""
+    return QFontMetrics(font(role)).horizontalAdvance(text)
