@@ -221,7 +221,7 @@ class Intervals(Picture):
         else:
             painter.setPen(QPen(QColor(theme.border), 1))
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
-        top, left, width = box.top() + 9, EDGE_PX, axis.left - GAP_PX - EDGE_PX
+        top, left, width = box.top() + 9, float(EDGE_PX), axis.left - GAP_PX - EDGE_PX
         draw_text(painter, QRectF(left, top, width, 18), _name(entry.run), colour, Role.STRONG)
         draw_text(painter, QRectF(left, box.top() + 28, width, 16), title(entry.run.result.spec), theme.dim)
         self._paint_interval(painter, entry, colour)
