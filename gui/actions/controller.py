@@ -14,7 +14,6 @@ from devexplorer.core.records.messages import (
     Cancel,
     Combine,
     Command,
-    EditElement,
     Forward,
     Move,
     NewTensor,
@@ -144,11 +143,11 @@ class Controller:
         self, device: str, targets: Sequence[str] | None = None, *, dtype: str | None = None, copy: bool = False
     ) -> None:
         """Move (or copy) the given targets, or the selection, to a device."""
-        chosen = tuple(targets) if targets is not None else self.selection()
-        if not chosen:
-            self._say("Select an object in the list first, then choose where it moves.")
+        reason = self.why_no_engine() if targets else self.why_no_selection() if copy else self.why_no_move()
+        if reason is not None:
+            self._say(reason)
             return
-        moved = movable(self.state, chosen)
+        moved = movable(self.state, tuple(targets or self.selection()))
         if moved.words:
             self._say(moved.words)
         self._send(Move(targets=moved.targets, device=device, dtype=dtype, copy=copy))
@@ -182,10 +181,6 @@ class Controller:
         """Combine the two selected tensors."""
         left, right = self._tensors()
         self._send(Combine(left=left, right=right, operator=operator))
-
-    def edit(self, target: str, index: tuple[int, ...], value: float) -> None:
-        """Set one element."""
-        self._send(EditElement(target=target, index=index, value=value))
 
     def remove(self) -> None:
         """Remove the selected objects."""

@@ -104,10 +104,11 @@ def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list
     for spec in specs:
         reason = spec.why_not()
         choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
-    why = controller.why_no_selection()
+    why = controller.why_no_move()
     for name, key in move_order(state):
         choices.append(Choice(f"Move to {name}", why or key, why is None, partial(controller.move, name)))
     recipes = state.engine.recipes if state.engine is not None else {}
+    why = controller.why_no_engine()
     for name, description in recipes.items():
-        choices.append(Choice(f"Build {name}", description, True, partial(controller.build, name)))
+        choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
     return choices

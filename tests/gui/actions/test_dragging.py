@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes.look_records import CPU, CUDA, mlp, model, module_row, show, state_with, tensor, tensor_row
+from fakes.look_records import CPU, CUDA, ENGINE, mlp, model, module_row, show, state_with, tensor, tensor_row
 
 from devexplorer.core.records.messages import Move
 from devexplorer.gui.actions.controller import Controller
@@ -41,6 +41,7 @@ def test_a_card_tells_what_would_really_move():
 
 def test_the_controller_moves_the_module_and_says_so():
     state, sent, said = filled(), [], []
+    state.apply(ENGINE)
     controller = Controller(
         state, lambda command: sent.append(command) or 1, lambda: ("mlp:out.weight", "x"), said.append
     )
@@ -49,6 +50,22 @@ def test_the_controller_moves_the_module_and_says_so():
     assert said == ["out.weight moves with what holds it: out of mlp."]
     controller.move("cuda:0", ("x",))
     assert len(said) == 1
+
+
+def test_a_move_that_cannot_be_done_now_says_why_and_sends_nothing():
+    state, selected, sent, said = filled(), [], [], []
+    controller = Controller(state, lambda command: sent.append(command) or 1, lambda: tuple(selected), said.append)
+    controller.move("cuda:0", ("x",))
+    assert said.pop() == "The engine is not ready yet.", "dropped on a card"
+    state.apply(ENGINE)
+    controller.move("cuda:0")
+    assert said.pop() == "Select an object in the list first.", "its key"
+    only = state_with(CPU)
+    show(only, tensor("x"))
+    only.apply(ENGINE)
+    Controller(only, lambda command: sent.append(command) or 1, lambda: ("x",), said.append).move("cpu")
+    assert said.pop().startswith("There is only one device here")
+    assert sent == []
 
 
 def test_rows_are_found_by_target():
