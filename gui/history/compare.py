@@ -7,13 +7,14 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QResizeEvent
-from PySide6.QtWidgets import QDialog, QFrame, QScrollArea, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFrame, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.intervals import AXIS_PX, ENTRY_PX, Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
+from devexplorer.gui.widgets.layouts import ScrollArea, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
@@ -82,52 +83,38 @@ class ComparePanel(QWidget):
         self.warning = label("", words="warning", wrap=True)
         self.warning.hide()
         self.intervals = Intervals(theme, lambda run: colour_of(run, self._state, self._theme))
-        self.intervals.setObjectName("scrolled")
-        self.area = QScrollArea()
-        self.area.setFrameShape(QFrame.Shape.NoFrame)
-        self.area.setWidgetResizable(True)
-        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.area.setWidget(self.intervals)
-        self.area.setAccessibleName("Medians with intervals")
+        self.area = ScrollArea(self.intervals, "Medians with intervals")
         self.model = ConditionsModel(theme, self)
         self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
         self.table.horizontalHeader().setStretchLastSection(False)
         self.alike = label(ALL_ALIKE, words="dim", wrap=True)
         self.remarks = label("", words="dim", wrap=True)
-        self.waiting = label("", words="dim", wrap=True)
-        self.waiting.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.waiting = label("", words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self._lay_out()
 
     def _lay_out(self) -> None:
-        shown = QFrame()
-        shown.setObjectName("panel")
-        column = QVBoxLayout(shown)
-        column.setContentsMargins(0, EDGE_PX, 0, EDGE_PX)
-        column.setSpacing(4)
         for words in (self.title, self.facts, self.warning):
             words.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-            column.addWidget(words)
-        below = QWidget()
-        inner = QVBoxLayout(below)
-        inner.setContentsMargins(0, 4, 0, 0)
-        inner.setSpacing(4)
         for words in (self.alike, self.remarks):
             words.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
-        inner.addWidget(self.table, 1000)  # as high as its rows; what is left stays empty
-        inner.addWidget(self.alike)
-        inner.addStretch(1)
-        inner.addWidget(self.remarks)
-        self.split = QSplitter(Qt.Orientation.Vertical)
-        self.split.setChildrenCollapsible(False)
+        # The table is as high as its rows; what is left stays empty.
+        below = vbox((self.table, 1000), self.alike, None, self.remarks, spacing=4, margins=(0, 4, 0, 0))
+        self.split = splitter(self.area, holder(below), orientation=Qt.Orientation.Vertical)
         self.split.splitterMoved.connect(self._dragged)
-        self.split.addWidget(self.area)
-        self.split.addWidget(below)
-        column.addWidget(self.split, 1)
-        self._below = below
+        self._shown = QFrame()
+        self._shown.setObjectName("panel")
+        self._column = vbox(
+            self.title,
+            self.facts,
+            self.warning,
+            (self.split, 1),
+            spacing=4,
+            margins=(0, EDGE_PX, 0, EDGE_PX),
+            parent=self._shown,
+        )
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self.waiting)
-        self._stack.addWidget(shown)
-        self._shown, self._column = shown, column
+        self._stack.addWidget(self._shown)
 
     def _dragged(self) -> None:
         self._by_hand = True
@@ -187,7 +174,7 @@ class ComparePanel(QWidget):
         self._share_out()
 
     def _share_out(self) -> None:
-        """Until somebody drags: what stands below gets what it needs, half of the height at most, the intervals the
+        """Until the border is dragged: what is below gets what it needs, half of the height at most, the intervals the
         rest."""
         if self._comparison is None or self._by_hand:
             return
@@ -222,15 +209,13 @@ def _where(comparison: Comparison) -> str:
 
 
 class CompareDialog(QDialog):
-    """The panel in a window of its own, which stays beside the main one."""
+    """The panel in its own window, which stays beside the main one."""
 
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Compare runs")
         self.panel = ComparePanel(state, theme)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
-        layout.addWidget(self.panel)
+        vbox(self.panel, margins=GAP_PX, parent=self)
         self.resize(*SIZE_PX)
         self.wait_for, self.show_failure = self.panel.wait_for, self.panel.show_failure
         self.set_theme = self.panel.set_theme

@@ -1,7 +1,7 @@
-"""The history tab: every stored run, to be found, tagged, compared, deleted, exported; and other people's runs taken
-in. Main thread.
+"""The history tab: every stored run, to be found, tagged, compared, deleted, exported; and imports of other people's
+runs. Main thread.
 
-It keeps nothing itself and never waits: a `StoreThread` is asked, and what it answers is shown when it is there.
+It keeps nothing itself and never waits: a `StoreThread` is asked, and its answer is shown when it is there.
 """
 
 from __future__ import annotations
@@ -14,20 +14,10 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import (
-    QComboBox,
-    QFileDialog,
-    QHBoxLayout,
-    QLineEdit,
-    QPushButton,
-    QStackedLayout,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFileDialog, QStackedLayout, QToolButton, QWidget
 
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.benchmark.history.compare import MOST_RUNS, Comparison, refusal
+from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.records.benchmark import StoredRun
@@ -37,7 +27,9 @@ from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
 from devexplorer.gui.history.table import HistoryTable
 from devexplorer.gui.widgets.button_menu import ButtonMenu
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label, set_look
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 from devexplorer.gui.widgets.theme import Theme
@@ -56,9 +48,9 @@ FORMATS = {
     "json": ("JSON, to be imported elsewhere…", "JSON"),
     "html": ("HTML report with plots…", "HTML"),
 }
-IMPORT_TIP = "Take over runs from somebody's JSON: an export, or what “bench --json” printed"
+IMPORT_TIP = "Add runs from a JSON file: an export, or what “bench --json” printed"
 NOT_OPEN = "The history is not open yet."
-NO_RUN = "No run is kept yet. Every benchmark that ends is kept here, with the conditions under which it was measured."
+NO_RUN = "No runs yet. Every benchmark that ends is kept here, with the conditions under which it was measured."
 
 
 class HistoryPanel(QWidget):
@@ -77,27 +69,22 @@ class HistoryPanel(QWidget):
         self._problem = ""
         self._sought: int | None = None
         """A run to choose as soon as it is listed."""
-        self._compare: CompareDialog | None = None
+        self.comparing: CompareDialog | None = None
+        """The window of the comparison, once there was one."""
         self.folder = ""
         """Where the last file was chosen."""
-        self.filter = QLineEdit()
-        self.filter.setPlaceholderText("filter: cuda:0 bfloat16 nightly …")
-        self.filter.setAccessibleName("filter runs")
-        self.filter.setToolTip(
-            "Words that all stand somewhere in a run: what was measured, device, host, versions, tags"
+        self.filter = line_edit(
+            placeholder="filter: cuda:0 bfloat16 nightly …",
+            name="filter runs",
+            width_px=232,
+            tip="Words that all occur somewhere in a run: what was measured, device, host, versions, tags",
+            clear=True,
         )
-        self.filter.setClearButtonEnabled(True)
-        self.filter.setFixedWidth(232)
-        self.kind = QComboBox()
-        self.kind.setAccessibleName("kind of benchmark")
-        self.kind.addItem("all kinds", None)
-        for name in KINDS:
-            self.kind.addItem(name, name)
+        self.kind = Choice("kind of benchmark", [(None, "all kinds", ""), *((name, name, "") for name in KINDS)])
         self.count = ElidedLabel(words="dim")
-        self.compare_button = QPushButton("Compare")
-        self.compare_button.setProperty("look", "primary")
-        self.tags_button = QPushButton("Tags…")
-        self.delete_button = QPushButton("Delete…")
+        self.compare_button = push_button("Compare", self.compare, look="primary")
+        self.tags_button = push_button("Tags…", self._ask_tags)
+        self.delete_button = push_button("Delete…", self._ask_delete)
         self.export_button = QToolButton()
         self.export_button.setText("Export ▾")
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
@@ -105,17 +92,15 @@ class HistoryPanel(QWidget):
         self.export_menu = ButtonMenu(self.export_button)
         self.export_button.setMenu(self.export_menu)
         self.names_action = QAction("With names of host and processes", self.export_menu)
-        self.import_button = QPushButton("Import…")
+        self.import_button = push_button("Import…", self._ask_what)
         self.question = Question()
         self.message = label(wrap=True)
         self.message.setAccessibleName("What happened")
         self.message.hide()
         self.model = HistoryModel(state, self)
         self.table = HistoryTable(self.model, theme)
-        self.more_button = QPushButton()
-        self.more_button.setProperty("look", "quiet")
-        self.nothing = label(NOT_OPEN, words="dim", wrap=True)
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.more_button = push_button(clicked=self._show_more, look="quiet")
+        self.nothing = label(NOT_OPEN, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self.empty = EmptyState(NO_RUN, "Start a benchmark")
         self._typing = QTimer(self)
         self._typing.setSingleShot(True)
@@ -135,41 +120,24 @@ class HistoryPanel(QWidget):
         self.export_menu.setToolTipsVisible(True)
 
     def _lay_out(self) -> None:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
-        bar.setSpacing(8)
-        bar.addWidget(self.filter)
-        bar.addWidget(self.kind)
-        bar.addWidget(self.count, 1)
-        for button in (
+        bar = hbox(
+            self.filter,
+            self.kind,
+            (self.count, 1),
             self.compare_button,
             self.tags_button,
             self.delete_button,
             self.export_button,
             self.import_button,
-        ):
-            bar.addWidget(button)
-        asked = QHBoxLayout()
-        asked.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        asked.addWidget(self.question)
+            margins=(EDGE_PX, 6, EDGE_PX, 4),
+        )
         self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        listed = QWidget()
-        inner = QVBoxLayout(listed)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.setSpacing(0)
-        inner.addWidget(self.table, 1)
-        inner.addWidget(self.more_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 4)
-        layout.setSpacing(0)
-        layout.addLayout(bar)
-        layout.addWidget(self.message)
-        layout.addLayout(asked)
+        asked = hbox(self.question, margins=(EDGE_PX, 0, EDGE_PX, 4))
         self._stack = QStackedLayout()
-        layout.addLayout(self._stack, 1)  # before its widgets: one that has no parent yet would be shown as a window
-        self._listed = listed
-        for page in (listed, self.nothing, self.empty):
-            self._stack.addWidget(page)
+        vbox(bar, self.message, asked, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
+        self._listed = holder(vbox((self.table, 1), self.more_button, spacing=0))
+        for page in (self._listed, self.nothing, self.empty):
+            self._stack.addWidget(page)  # not before the layout has a parent: it would be shown as a window
         self._stack.setCurrentWidget(self.nothing)
         self.more_button.hide()
 
@@ -178,19 +146,14 @@ class HistoryPanel(QWidget):
         self.filter.returnPressed.connect(self._filter_changed)
         self._typing.timeout.connect(self._filter_changed)
         self.kind.currentIndexChanged.connect(self._filter_changed)
-        self.more_button.clicked.connect(self._show_more)
         self.table.selectionModel().selectionChanged.connect(self._show_buttons)
         self.model.tags_edited.connect(lambda run, text: self._tag(((run, tags_from(text)),)))
-        self.compare_button.clicked.connect(self.compare)
-        self.tags_button.clicked.connect(self._ask_tags)
-        self.delete_button.clicked.connect(self._ask_delete)
-        self.import_button.clicked.connect(self._ask_what)
         self.empty.chosen.connect(self.benchmark_requested)
 
     # --- what the window calls
 
     def set_source(self, source: StoreThread | None) -> None:
-        """Who keeps the runs from now on; None: nobody yet."""
+        """Where the runs are kept; None: not opened yet."""
         self._source = source
         self._show_buttons()
         self.refresh()
@@ -199,8 +162,8 @@ class HistoryPanel(QWidget):
         """Colours from now on."""
         self._theme = self.table.tags.theme = theme
         self.model.set_runs(self.model.runs, theme)
-        if self._compare is not None:
-            self._compare.set_theme(theme)
+        if self.comparing is not None:
+            self.comparing.set_theme(theme)
 
     def refresh(self) -> None:
         """Ask for the list again; while the panel is hidden not before it is shown."""
@@ -220,7 +183,7 @@ class HistoryPanel(QWidget):
     @property
     def wanted(self) -> Filter:
         """What the filter says."""
-        return Filter(kind=self.kind.currentData(), text=self.filter.text().strip())
+        return Filter(kind=self.kind.value, text=self.filter.text().strip())
 
     def show_runs(self, runs: Sequence[StoredRun], total: int) -> None:
         """Show these runs, of so many that there are; what was chosen stays chosen."""
@@ -253,14 +216,18 @@ class HistoryPanel(QWidget):
             field.blockSignals(False)
         self.refresh()
 
-    def say(self, words: str, failed: bool) -> None:
-        """One line above the table, until the next one."""
-        self._say(words, failed=failed)
+    def say(self, words: str = "", failed: bool = False) -> None:
+        """One line above the table, until the next one; without words what is wrong with the file, if anything is."""
+        shown, look = (words, "error" if failed else "soft") if words else (self._problem, "warning")
+        mark = {"error": "✕ ", "warning": "▲ ", "soft": ""}[look]  # never colour alone
+        self.message.setText(f"{mark}{shown}" if shown else "")
+        set_look(self.message, look)
+        self.message.setVisible(bool(shown))
 
     def show_problem(self, words: str) -> None:
-        """What does not work at present with the file of the history, for as long as it lasts; empty: nothing."""
+        """What is wrong with the file of the history, for as long as it lasts; empty: nothing."""
         self._problem = words
-        self._say("", failed=False)
+        self.say()
 
     # --- what the user does
 
@@ -269,28 +236,18 @@ class HistoryPanel(QWidget):
         chosen = self.table.chosen
         if self._source is None or refusal(chosen) is not None:
             return
-        if self._compare is None:
-            self._compare = CompareDialog(self._state, self._theme, self)
-        self._compare.wait_for(len(chosen))
-        self._compare.show()
-        self._compare.raise_()
+        if self.comparing is None:
+            self.comparing = CompareDialog(self._state, self._theme, self)
+        self.comparing.wait_for(len(chosen))
+        self.comparing.show()
+        self.comparing.raise_()
         # The oldest first: what came later is compared with it.
-        self._source.compare(chosen[::-1], self.show_comparison, self._compare_failed)
-
-    def show_comparison(self, comparison: Comparison) -> None:
-        """The answer to `compare`."""
-        if self._compare is not None:
-            self._compare.show_comparison(comparison)
-
-    @property
-    def comparing(self) -> CompareDialog | None:
-        """The window of the comparison, once there was one."""
-        return self._compare
+        self._source.compare(chosen[::-1], self.comparing.show_comparison, self._compare_failed)
 
     def _compare_failed(self, words: str, failed: bool) -> None:
-        if self._compare is not None:
-            self._compare.show_failure(words)
-        self._say(words, failed=failed)
+        if self.comparing is not None:
+            self.comparing.show_failure(words)
+        self.say(words, failed)
 
     def _filter_changed(self) -> None:
         self._typing.stop()
@@ -318,7 +275,7 @@ class HistoryPanel(QWidget):
 
     def _tag(self, tags: Sequence[tuple[int, tuple[str, ...]]]) -> None:
         if self._source is not None:
-            self._say("", failed=False)
+            self.say()
             self._source.tag(tags, self.say)
 
     def _ask_delete(self) -> None:
@@ -350,7 +307,8 @@ class HistoryPanel(QWidget):
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _ask_what(self) -> None:
-        dialog = self._file_dialog("Import runs", "JSON (*.json);;All files (*)")
+        dialog = QFileDialog(self, "Import runs", self.folder, "JSON (*.json);;All files (*)")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self._import)
         dialog.open()
@@ -360,56 +318,31 @@ class HistoryPanel(QWidget):
         if self._source is not None:
             self._source.import_file(Path(name), self.say)
 
-    def _file_dialog(self, title: str, kinds: str) -> QFileDialog:
-        dialog = QFileDialog(self, title, self.folder, kinds)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        return dialog
-
     # --- inside
-
-    def _say(self, words: str, *, failed: bool) -> None:
-        """One line above the table; without words what is wrong with the file, if anything is."""
-        shown, look = (words, "error" if failed else "soft") if words else (self._problem, "warning")
-        mark = {"error": "✕ ", "warning": "▲ ", "soft": ""}[look]  # never colour alone
-        self.message.setText(f"{mark}{shown}" if shown else "")
-        if self.message.property("words") != look:
-            self.message.setProperty("words", look)
-            self.message.style().polish(self.message)
-        self.message.setVisible(bool(shown))
 
     def _show_buttons(self) -> None:
         chosen, listed = self.table.chosen, len(self.model.runs)
         ready = None if self._source is not None else NOT_OPEN
-        why = ready or (
-            refusal(chosen) if len(chosen) <= MOST_RUNS else f"At most {MOST_RUNS} runs are compared at once."
-        )
-        one = ready or (None if chosen else "Choose a run first.")
-        for button, reason, words in (
-            (
-                self.compare_button,
-                why,
-                "Put the chosen runs side by side; the oldest is what the others are compared with",
-            ),
-            (self.tags_button, one, "Change the tags of the chosen run, or add some to several"),
-            (self.delete_button, one, "Forget the chosen runs for good"),
-            (
-                self.export_button,
-                ready or (None if listed else "There is no run to export."),
-                "The chosen runs, or all that are listed",
-            ),
+        too_many = f"At most {MOST_RUNS} runs are compared at once."
+        why_no_compare = ready or (too_many if len(chosen) > MOST_RUNS else refusal(chosen))
+        why_no_change = ready or (None if chosen else "Choose a run first.")
+        why_no_export = ready or (None if listed else "There is no run to export.")
+        compare = "Put the chosen runs side by side; the others are compared with the oldest"
+        for button, reason, meaning in (
+            (self.compare_button, why_no_compare, compare),
+            (self.tags_button, why_no_change, "Change the tags of the chosen run, or add some to several"),
+            (self.delete_button, why_no_change, "Forget the chosen runs for good"),
+            (self.export_button, why_no_export, "The chosen runs, or all that are listed"),
             (self.import_button, ready, IMPORT_TIP),
         ):
             button.setEnabled(reason is None)
-            button.setToolTip(tip(f"{reason[:1].upper()}{reason[1:]}" if reason else words))
+            button.setToolTip(tip(f"{reason[:1].upper()}{reason[1:]}" if reason else meaning))
         count = len(chosen)
         self.compare_button.setText(f"Compare {count}" if count > 1 else "Compare")
         self.delete_button.setText(f"Delete {count}…" if count > 1 else "Delete…")
-        listed_words = (
-            count_text(self._total, "run")
-            if listed == self._total
-            else f"{listed:,} of {count_text(self._total, 'run')}"
-        )
-        self.count.set_full_text(f"{listed_words}, {count} chosen" if count else listed_words)
+        total = count_text(self._total, "run")
+        shown = total if listed == self._total else f"{listed:,} of {total}"
+        self.count.set_full_text(f"{shown}, {count} chosen" if count else shown)
 
 
 def _joined(tags: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QWidget
 
+from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 
 
@@ -22,18 +23,9 @@ class Question(QFrame):
         self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # never widens the window
         self.edit = QLineEdit()
         self.edit.setMinimumWidth(240)
-        self.yes = QPushButton()
-        self.yes.setProperty("look", "primary")
-        self.no = QPushButton("Cancel")
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(EDGE_PX, 6, 6, 6)
-        layout.setSpacing(8)
-        layout.addWidget(self.words, 1)
-        layout.addWidget(self.edit, 1)
-        layout.addWidget(self.yes)
-        layout.addWidget(self.no)
-        self.yes.clicked.connect(self._answer)
-        self.no.clicked.connect(self.hide)
+        self.yes = push_button(clicked=self._answer, look="primary")
+        self.no = push_button("Cancel", self.hide)
+        hbox((self.words, 1), (self.edit, 1), self.yes, self.no, margins=(EDGE_PX, 6, 6, 6), parent=self)
         self.edit.returnPressed.connect(self._answer)
         self.hide()
 

@@ -6,18 +6,17 @@ Actions are requested with signals; the page then shows the figures before and a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
 from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
 from devexplorer.gui.memory.table import PartsTable
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
 from devexplorer.gui.widgets.memory_bar import MemoryBar
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
@@ -75,17 +74,18 @@ class MemoryPanel(QWidget):
         self._state, self._theme = state, theme
         self._opened: set[str] = {"workspace"}
         self._picked = False
-        self.chooser = QComboBox()
-        self.chooser.setAccessibleName("Device")
+        self._ids: list[str] = []
+        """Of the devices to choose from."""
+        self.chooser = Choice("Device")
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.number = label("", Role.NUMBER)
         self.of = ElidedLabel(words="dim")
         self.bar = BreakdownBar(theme, theme.cpu)
         self.table = PartsTable(theme)
         self.side = MemoryComparison()
-        self.release = self._button("Release cache", self._ask_release)
-        self.restart = self._button("Restart engine", self._ask_restart)
-        self.record = self._button("Record stacks", self._ask_record)
+        self.release = push_button("Release cache", self._ask_release)
+        self.restart = push_button("Restart engine", self._ask_restart)
+        self.record = push_button("Record stacks", self.record_requested)
         self.record.setCheckable(True)
         self.snapshot = QPushButton("Snapshot ▾")
         menu = QMenu(self.snapshot)
@@ -100,43 +100,31 @@ class MemoryPanel(QWidget):
         self.bar.part_clicked.connect(self.table.select_part)
         self.refresh()
 
-    def _button(self, text: str, action: Callable[[], None]) -> QPushButton:
-        button = QPushButton(text)
-        button.clicked.connect(lambda _checked: action())
-        return button
-
     def _lay_out(self) -> None:
         buttons = (self.release, self.restart, self.record, self.snapshot)
-        top = hbox(self.chooser, self.number, (self.of, 1), *buttons)
-        top.insertSpacing(1, 4)
-        scroll = QScrollArea()
-        scroll.setWidget(self.side)
-        scroll.setWidgetResizable(True)
+        top = hbox(self.chooser, 4, self.number, (self.of, 1), *buttons)
+        scroll = ScrollArea(self.side)
         scroll.setFixedWidth(SIDE_PX)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.side.setObjectName("scrolled")
         head = vbox(top, self.bar, margins=(EDGE_PX, 8, EDGE_PX, 8))
         vbox(head, (hbox((self.table, 1), scroll, spacing=2 * EDGE_PX), 1), spacing=0, parent=self)
         self.setMinimumHeight(LEAST_PX)
         self.table.setMinimumHeight(0)
-        self.table.setHorizontalScrollBarPolicy(
-            Qt.ScrollBarPolicy.ScrollBarAlwaysOff
-        )  # what is cut off is in the tooltips
+        # what is cut off is in the tooltips
+        self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     # --- what is shown
 
     @property
     def device_id(self) -> str:
         """The device that is shown; "" while there is none."""
-        return str(self.chooser.currentData() or "")
+        return self.chooser.value or ""
 
     def show_device(self, device: str) -> None:
         """Show this device, if it is there; the panel stays with it."""
-        at = self.chooser.findData(device)
-        if at >= 0:
+        if device in self._ids:
             self._picked = True
-            self.chooser.setCurrentIndex(at)
+            self.chooser.choose(device)
             self.refresh()
 
     def set_theme(self, theme: Theme) -> None:
@@ -156,17 +144,10 @@ class MemoryPanel(QWidget):
         parts, colour = device.parts, device_colour(device.colour, self._theme)
         used = parts.used if parts.workspace is not None else device.used_bytes
         self.number.setText(bytes_text(used))
-        words = f"of {bytes_text(device.total_bytes)} in use" if device.total_bytes is not None else "in use"
-        self.of.set_full_text(
-            words
-            + (
-                ", simulated"
-                if device.info.simulated
-                else ", shared with the system"
-                if device.info.memory_shared
-                else ""
-            )
-        )
+        total = f"of {bytes_text(device.total_bytes)} in use" if device.total_bytes is not None else "in use"
+        simulated, shared = device.info.simulated, device.info.memory_shared
+        kind = ", simulated" if simulated else ", shared with the system" if shared else ""
+        self.of.set_full_text(total + kind)
         self.bar.simulated = device.info.simulated
         self.bar.set_theme(self._theme, colour)
         self.bar.set_reading(parts, device.total_bytes)
@@ -183,19 +164,19 @@ class MemoryPanel(QWidget):
         self.table.viewport().update()
 
     def _list_devices(self) -> None:
-        there = [
+        infos = [
             device.info
             for device in self._state.devices.values()
             if device.total_bytes is not None or device.info.usable
         ]
-        shown = [(info.id, f"{info.id}   {info.name}{'   simulated' if info.simulated else ''}") for info in there]
-        if shown != [(self.chooser.itemData(at), self.chooser.itemText(at)) for at in range(self.chooser.count())]:
-            chosen = self.device_id if self._picked else ""
-            self.chooser.clear()
-            for device, text in shown:
-                self.chooser.addItem(text, device)
-            first = next((at for at, info in enumerate(there) if info.kind != "cpu" and info.usable), 0)
-            self.chooser.setCurrentIndex(max(self.chooser.findData(chosen), 0) if chosen else first)
+        ids = [info.id for info in infos]
+        if ids != self._ids:
+            chosen, self._ids = self.device_id, ids
+            self.chooser.offer(
+                (info.id, f"{info.id}   {info.name}{'   simulated' if info.simulated else ''}", "") for info in infos
+            )
+            first = next((info.id for info in infos if info.kind != "cpu" and info.usable), None)
+            self.chooser.choose(chosen if self._picked and chosen in ids else first)
 
     def _enable(self, device: Device | None) -> None:
         ready = None if self._state.engine is not None else NO_ENGINE
@@ -253,6 +234,3 @@ class MemoryPanel(QWidget):
         before = {name: figures(self._state.devices[name]) for name in devices if name in self._state.devices}
         self.side.compare(Comparison(what, before))
         self.refresh()
-
-    def _ask_record(self) -> None:
-        self.record_requested.emit(self.record.isChecked())

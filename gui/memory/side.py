@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role
 
@@ -73,23 +73,17 @@ class MemoryComparison(QWidget):
         self._comparison: Comparison | None = None
         self._device = ""
         self.changed_title = label("", Role.STRONG, wrap=True)
-        self.hide_button = QPushButton("✕")
-        self.hide_button.setProperty("look", "quiet")
-        self.hide_button.setAccessibleName("Hide the comparison")
-        self.hide_button.setToolTip("Hide the comparison")
+        hide = "Hide the comparison"
+        self.hide_button = push_button("✕", self._hide_changes, look="quiet", name=hide, tip=hide)
         self.changed = _Numbers(4)
         self.views_title = label("The same memory, counted by", Role.STRONG)
         self.views = _Numbers(2)
-        self.why = label("", words="soft", wrap=True)
-        self.why.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._changes = QWidget()
-        title = hbox((self.changed_title, 1), self.hide_button)
-        title.setAlignment(self.hide_button, Qt.AlignmentFlag.AlignTop)
-        vbox(title, self.changed, spacing=6, margins=(0, 0, 0, EDGE_PX), parent=self._changes)
+        self.why = label("", words="soft", wrap=True, selectable=True)
+        title = hbox((self.changed_title, 1), (self.hide_button, 0, Qt.AlignmentFlag.AlignTop))
+        self._changes = holder(vbox(title, self.changed, spacing=6, margins=(0, 0, 0, EDGE_PX)))
         parts = (self._changes, self.views_title, self.views, self.why, None)
         vbox(*parts, spacing=6, margins=(0, 3, EDGE_PX, 8), parent=self)
         self._changes.hide()
-        self.hide_button.clicked.connect(self._hide_changes)
 
     def compare(self, comparison: Comparison) -> None:
         """Show the figures from before beside those of now, until that is hidden."""

@@ -5,14 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import (
-    QDialog,
-    QLineEdit,
-    QPlainTextEdit,
-    QSplitter,
-    QTabWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QPlainTextEdit, QTabWidget, QWidget
 
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.session.state import State
@@ -28,7 +21,7 @@ from devexplorer.gui.memory.snapshot_rows import (
     stack_rows,
     summary,
 )
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.table import RowsTable
@@ -40,21 +33,20 @@ NO_STACKS = (
 )
 
 
-class SnapshotPanel(QWidget):
-    """Shows `state.snapshot`; feed it with `refresh`."""
+class SnapshotDialog(QDialog):
+    """Shows `state.snapshot`; feed it with `refresh`. It stays while the main window is used."""
 
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setWindowTitle("Allocator snapshot")
         self._state, self._theme = state, theme
         self._shown: AllocatorSnapshot | None = None
         self._finder: Finder | None = None
         self.title = label("", Role.STRONG)
         self.facts = ElidedLabel(words="dim")
-        self.filter = QLineEdit()
-        self.filter.setPlaceholderText("Filter by file, function, address, pool")
-        self.filter.setClearButtonEnabled(True)
-        self.filter.setAccessibleName("Filter")
-        self.filter.setFixedWidth(240)
+        self.filter = line_edit(
+            placeholder="Filter by file, function, address, pool", name="Filter", width_px=240, clear=True
+        )
         self.segments = RowsModel(SEGMENT_COLUMNS, self)
         self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
         self.maps = MapDelegate(self.segments, theme, self)
@@ -82,23 +74,12 @@ class SnapshotPanel(QWidget):
 
     def _lay_out(self) -> None:
         head = hbox(self.title, (self.facts, 1), self.filter, spacing=EDGE_PX, margins=(EDGE_PX, EDGE_PX, EDGE_PX, 8))
-        below = QWidget()
         framed = hbox(self.map, margins=(EDGE_PX, 0, EDGE_PX, 0))
-        vbox(framed, (self.block_table, 1), margins=(0, 8, 0, 0), parent=below)
-        by_segment = QSplitter(Qt.Orientation.Vertical)
-        by_segment.addWidget(self.segment_table)
-        by_segment.addWidget(below)
-        by_segment.setChildrenCollapsible(False)
-        by_segment.setSizes([320, 240])
-        by_place = QSplitter(Qt.Orientation.Horizontal)
-        by_place.addWidget(self.stack_table)
-        by_place.addWidget(self.frames)
-        by_place.setChildrenCollapsible(False)
-        by_place.setSizes([520, 420])
-        places = QWidget()
+        below = holder(vbox(framed, (self.block_table, 1), margins=(0, 8, 0, 0)))
+        by_segment = splitter(self.segment_table, below, sizes=[320, 240], orientation=Qt.Orientation.Vertical)
+        self._by_place = splitter(self.stack_table, self.frames, sizes=[520, 420])
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        vbox(self.nothing, (by_place, 1), parent=places)
-        self._by_place = by_place
+        places = holder(vbox(self.nothing, (self._by_place, 1)))
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
         self.tabs.tabBar().setDrawBase(False)
@@ -106,6 +87,7 @@ class SnapshotPanel(QWidget):
         self.tabs.addTab(places, "By place in the code")
         self.more.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         vbox(head, (self.tabs, 1), self.more, spacing=0, parent=self)
+        self.resize(1000, 660)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
@@ -157,9 +139,8 @@ class SnapshotPanel(QWidget):
         key = self.segment_table.selected_key
         segment = self._shown.segments[key] if self._shown is not None and isinstance(key, int) else None
         self.map.show_segment(self._shown, segment)
-        self.blocks.set_rows(
-            [] if self._shown is None or segment is None else block_rows(self._shown, segment, self._theme)
-        )
+        rows = [] if self._shown is None or segment is None else block_rows(self._shown, segment, self._theme)
+        self.blocks.set_rows(rows)
 
     def _mark(self) -> None:
         key = self.block_table.selected_key
@@ -175,22 +156,3 @@ class SnapshotPanel(QWidget):
         key = self.stack_table.selected_key
         frames = self._shown.stacks[key].frames if self._shown is not None and isinstance(key, int) else ()
         self.frames.setPlainText("\n".join(frames))
-
-
-class SnapshotDialog(QDialog):
-    """The panel in a window of its own; it stays while the main window is used."""
-
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Allocator snapshot")
-        self.panel = SnapshotPanel(state, theme)
-        vbox(self.panel, parent=self)
-        self.resize(1000, 660)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self.panel.set_theme(theme)
-
-    def refresh(self) -> None:
-        """Show the snapshot that was opened last."""
-        self.panel.refresh()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text
 from devexplorer.core.benchmark.history.filter import Filter, device_of
@@ -34,6 +34,8 @@ from devexplorer.gui.roofline.figures import (
     targets,
 )
 from devexplorer.gui.roofline.picture import GLYPHS, NOWHERE, RooflinePicture
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
@@ -82,13 +84,13 @@ class RooflinePanel(QWidget):
         place."""
         self.drawn: Roofline = NOWHERE
         """What is on show."""
-        self.chooser = QComboBox()
-        self.chooser.setAccessibleName("Device")
+        self.chooser = Choice("Device")
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.summary = ElidedLabel(words="soft")
-        self.measure_button = QPushButton("Measure…")
-        self.measure_button.setToolTip(
-            "Open the benchmark tab: products give the ceilings, copies within the device the slope"
+        self.measure_button = push_button(
+            "Measure…",
+            self.benchmark_requested,
+            tip="Open the benchmark tab: products give the ceilings, copies within the device the slope",
         )
         self.picture = RooflinePicture(theme)
         self.model = RowsModel(COLUMNS, self)
@@ -97,45 +99,27 @@ class RooflinePanel(QWidget):
         self.empty = EmptyState("", "Start a benchmark")
         self._lay_out()
         self.chooser.activated.connect(self._pick)
-        self.measure_button.clicked.connect(self.benchmark_requested)
         self.empty.chosen.connect(self.benchmark_requested)
         self.picture.point_chosen.connect(self._choose_run)
         self._list_devices()
         self._draw(anew=True)
 
     def _lay_out(self) -> None:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
-        bar.setSpacing(EDGE_PX)
-        bar.addWidget(self.chooser)
-        bar.addWidget(self.summary, 1)
-        bar.addWidget(self.measure_button)
-        side = QWidget()
-        column = QVBoxLayout(side)
-        column.setContentsMargins(0, 0, 0, 4)
-        column.setSpacing(4)
-        column.addWidget(self.table, 1)
+        bar = hbox(
+            self.chooser, (self.summary, 1), self.measure_button, spacing=EDGE_PX, margins=(EDGE_PX, 6, EDGE_PX, 4)
+        )
         self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        column.addWidget(self.note)
-        self.split = QSplitter(Qt.Orientation.Horizontal)
-        self.split.setChildrenCollapsible(False)
-        self.split.addWidget(self.picture)
-        self.split.addWidget(side)
-        self.split.setStretchFactor(0, 1)
-        self.split.setSizes([800, SIDE_PX])
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 4)
-        layout.setSpacing(0)
-        layout.addLayout(bar)
+        side = holder(vbox((self.table, 1), self.note, spacing=4, margins=(0, 0, 0, 4)))
+        self.split = splitter(self.picture, side, sizes=[800, SIDE_PX], stretches=[1, 0])
         self._stack = QStackedLayout()
-        layout.addLayout(self._stack, 1)  # before its widgets: one that has no parent yet would be shown as a window
-        self._stack.addWidget(self.split)
-        self._stack.addWidget(self.empty)
+        vbox(bar, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
+        for shown in (self.split, self.empty):  # not before the layout has a parent: it would be shown as a window
+            self._stack.addWidget(shown)
 
     # --- what the window calls
 
     def set_source(self, source: StoreThread | None) -> None:
-        """Who keeps the runs from now on; None: nobody yet."""
+        """Where the runs are kept; None: not opened yet."""
         self._source = source
         self.reload()
 
@@ -190,13 +174,12 @@ class RooflinePanel(QWidget):
     @property
     def target(self) -> Target | None:
         """The device on show."""
-        key = self.chooser.currentData()
-        return next((target for target in self._targets if target.key == key), None)
+        return next((target for target in self._targets if target.key == self.chooser.value), None)
 
     # --- inside
 
     def _pick(self) -> None:
-        self._picked = self.chooser.currentData()
+        self._picked = self.chooser.value
         self._take_stored()
         self._draw()
 
@@ -206,15 +189,9 @@ class RooflinePanel(QWidget):
 
     def _list_devices(self) -> None:
         self._targets = targets([device.info for device in self._state.devices.values()], self._runs)
-        shown = [(target.key, target.text) for target in self._targets]
-        if shown != [(self.chooser.itemData(at), self.chooser.itemText(at)) for at in range(self.chooser.count())]:
-            self.chooser.clear()
-            for key, text in shown:
-                self.chooser.addItem(text, key)
-        wanted = self._picked if any(target.key == self._picked for target in self._targets) else self._first
-        at = self.chooser.findData(wanted)
-        if at >= 0 and at != self.chooser.currentIndex():
-            self.chooser.setCurrentIndex(at)
+        self.chooser.offer((target.key, target.text, "") for target in self._targets)
+        is_there = any(target.key == self._picked for target in self._targets)
+        self.chooser.choose(self._picked if is_there else self._first)
 
     @property
     def _first(self) -> str:

@@ -4,16 +4,7 @@ reads the state."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QPushButton,
-    QScrollArea,
-    QSplitter,
-    QStackedLayout,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, sentence
@@ -27,6 +18,7 @@ from devexplorer.gui.split.picture import SplitPicture
 from devexplorer.gui.split.shares import Shares
 from devexplorer.gui.split.table import BlocksTable
 from devexplorer.gui.widgets.form_fields import Choice, free_bytes
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -53,36 +45,38 @@ class SplitPanel(QWidget):
         self.models = Choice("model to split")
         self.models.currentIndexChanged.connect(self._on_model)
         self.where = ElidedLabel(words="dim")
-        self.plan = QPushButton("Plan")
-        self.plan.setToolTip("Ask how the model could be split within these budgets; nothing moves")
-        self.plan.clicked.connect(self._ask)
-        self.spread = QPushButton("Spread evenly")
-        self.spread.setToolTip("Plan with equal budgets for all accelerators, as small as they can be")
-        self.spread.clicked.connect(self._ask_evenly)
-        self.apply = QPushButton("Apply")
-        self.apply.setProperty("look", "primary")
-        self.apply.clicked.connect(self._apply)
-        self.hops = QPushButton("Insert hops")
-        self.hops.clicked.connect(self._toggle_hops)
-        self.join = QPushButton("Join on")
-        self.join.setToolTip("Move everything to one device, without hops and without hooks of accelerate")
-        self.join.clicked.connect(self._join)
+        self.plan = push_button(
+            "Plan", self._ask, tip="Ask how the model could be split within these budgets; nothing moves"
+        )
+        self.spread = push_button(
+            "Spread evenly",
+            self._ask_evenly,
+            tip="Plan with equal budgets for all accelerators, as small as they can be",
+        )
+        self.apply = push_button("Apply", self._apply, look="primary")
+        self.hops = push_button("Insert hops", self._toggle_hops)
+        self.join = push_button(
+            "Join on", self._join, tip="Move everything to one device, without hops and without hooks of accelerate"
+        )
         self.join_device = Choice("device to join on")
         self.shares = Shares(self._look, theme)
         self.shares.dropped.connect(self._put)
-        self.shares.edited.connect(self._on_budget)
-        self.free = QPushButton("Use what is free")
-        self.free.setProperty("look", "quiet")
-        self.free.setToolTip("Forget these budgets: what is free on each device, less a tenth")
-        self.free.clicked.connect(self._forget_budgets)
-        self.virtual = QPushButton("Add two virtual GPUs")
-        self.virtual.setToolTip("Simulated devices, so that there is something to split over")
-        self.virtual.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC)))
+        self.shares.edited.connect(self.refresh)
+        self.free = push_button(
+            "Use what is free",
+            self._forget_budgets,
+            look="quiet",
+            tip="Forget these budgets: what is free on each device, less a tenth",
+        )
+        self.virtual = push_button(
+            "Add two virtual GPUs",
+            lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC)),
+            tip="Simulated devices, so that there is something to split over",
+        )
         self.model = SplitBlocksModel(self)
         self.model.put_requested.connect(self._put)
         self.table = BlocksTable(self.model, self._look, theme)
         self.picture = SplitPicture(self._look, theme)
-        self.picture.setObjectName("scrolled")
         self.picture.dropped.connect(self._put)
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = label(role=Role.LABEL, words="warning", wrap=True)
@@ -94,61 +88,29 @@ class SplitPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        top.setSpacing(8)
-        top.addWidget(self.models)
-        top.addWidget(self.where, 1)
-        for widget in (self.plan, self.spread, self.apply, self.hops, self.join, self.join_device):
-            top.addWidget(widget)
-        left = QWidget()
-        inner = QVBoxLayout(left)
-        inner.setContentsMargins(EDGE_PX - 6, 0, 0, 0)
-        inner.setSpacing(4)
-        inner.addWidget(_scrolled(self.shares), 1)
-        offer = QHBoxLayout()
-        offer.setContentsMargins(6, 0, 0, 0)
-        offer.addWidget(self.virtual)
-        offer.addStretch(1)
-        inner.addLayout(offer)
-        inner.addWidget(self.free, 0, Qt.AlignmentFlag.AlignLeft)
+        buttons = (self.plan, self.spread, self.apply, self.hops, self.join, self.join_device)
+        top = hbox(self.models, (self.where, 1), *buttons, margins=(EDGE_PX, 0, EDGE_PX, 0))
+        offer = hbox(self.virtual, None, margins=(6, 0, 0, 0))
+        free = (self.free, 0, Qt.AlignmentFlag.AlignLeft)
+        left = holder(
+            vbox((ScrollArea(self.shares, sideways=True), 1), offer, free, spacing=4, margins=(EDGE_PX - 6, 0, 0, 0))
+        )
         left.setMinimumWidth(SHARES_PX)
+        area = ScrollArea(self.picture, sideways=True)
+        area.setMinimumWidth(220)
         middle = QWidget()
         self._planned = QStackedLayout(middle)
-        planned = QSplitter(Qt.Orientation.Horizontal)
-        planned.setHandleWidth(8)
-        planned.setChildrenCollapsible(False)
-        planned.addWidget(self.table)
-        area = _scrolled(self.picture)
-        area.setMinimumWidth(220)
-        planned.addWidget(area)
-        planned.setSizes([580, 420])
-        planned.setStretchFactor(0, 1)
-        planned.setStretchFactor(1, 1)
-        self._planned.addWidget(planned)
+        self._planned.addWidget(splitter(self.table, area, sizes=[580, 420], stretches=[1, 1]))
         self._planned.addWidget(self.unplanned)
-        row = QSplitter(Qt.Orientation.Horizontal)
-        row.setHandleWidth(8)
-        row.setChildrenCollapsible(False)
-        row.addWidget(left)
-        row.addWidget(middle)
-        row.setStretchFactor(1, 1)
-        row.setSizes([SHARES_PX, 1000])
-        self._content = QWidget()
-        inside = QVBoxLayout(self._content)
-        inside.setContentsMargins(0, 8, 0, 6)
-        inside.setSpacing(6)
-        inside.addLayout(top)
-        inside.addWidget(row, 1)
+        row = splitter(left, middle, sizes=[SHARES_PX, 1000], stretches=[0, 1])
         for line in (self.summary, self.warning):
             line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-            inside.addWidget(line)
+        self._content = holder(vbox(top, (row, 1), self.summary, self.warning, spacing=6, margins=(0, 8, 0, 6)))
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self._content)
         self._stack.addWidget(self.empty)
 
     # --- what the window calls
-    # -----------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -198,19 +160,17 @@ class SplitPanel(QWidget):
         self._enable(snapshot, engine and live, live)
 
     # --- what is shown
-    # -------------------------------------------------------------------------------------------------
 
     def _offer_models(self) -> None:
         known = [snapshot for snapshot in self._state.objects.values() if snapshot.kind == "model"]
-        self.models.offer([(one.name, one.name, f"{one.name}, {one.type}") for one in known])
+        self.models.offer([(model.name, model.name, f"{model.name}, {model.type}") for model in known])
 
     def _devices(self) -> list[str]:
         """Accelerators first: they are filled first."""
-        usable = self._state.usable_devices
-        return [one for one in usable if one != "cpu"] + [one for one in usable if one == "cpu"]
+        return sorted(self._state.usable_devices, key=lambda device: device == "cpu")
 
     def _accelerators(self) -> list[str]:
-        return [device for device in self._devices() if device != "cpu"]
+        return [device for device in self._state.usable_devices if device != "cpu"]
 
     def _look(self, device: str) -> tuple[int, bool]:
         known = self._state.devices.get(device)
@@ -303,20 +263,13 @@ class SplitPanel(QWidget):
         self.hops.setText("Remove hops" if snapshot.hops else "Insert hops")
         self.hops.setEnabled(ready and not dispatched)
         if ready:
-            self.hops.setToolTip(
-                "Let each part fetch what it is given to its own device"
-                if not snapshot.hops
-                else "Activations stay put"
-            )
+            off, on = "Let each part fetch its inputs to its own device", "Activations stay where they are"
+            self.hops.setToolTip(on if snapshot.hops else off)
 
     # --- what is asked for
-    # ---------------------------------------------------------------------------------------------
 
     def _on_model(self, _index: int) -> None:
         self._note = ""
-        self.refresh()
-
-    def _on_budget(self) -> None:
         self.refresh()
 
     def _forget_budgets(self) -> None:
@@ -348,12 +301,8 @@ class SplitPanel(QWidget):
         if draft is None or not all(0 <= place < len(draft.blocks) for place in places):
             return
         along = draft.put(places, device)
-        self._note = (
-            f"Moved along to {device}, because they share a tensor:"
-            f" {', '.join(one.path or 'the model' for one in along)}."
-            if along
-            else ""
-        )
+        paths = ", ".join(block.path or "the model" for block in along)
+        self._note = f"Moved along to {device}, because they share a tensor: {paths}." if along else ""
         self.refresh()
 
     def _apply(self) -> None:
@@ -393,12 +342,3 @@ def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:
         if placed
         else "Move the blocks to these devices and let activations follow; one undo"
     )
-
-
-def _scrolled(widget: QWidget) -> QScrollArea:
-    area = QScrollArea()
-    area.setFrameShape(QFrame.Shape.NoFrame)
-    area.setWidgetResizable(True)
-    widget.setObjectName("scrolled")
-    area.setWidget(widget)
-    return area

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QRectF, Signal
 from PySide6.QtGui import (
     QColor,
     QDragEnterEvent,
@@ -16,13 +16,15 @@ from PySide6.QtGui import (
     QPaintEvent,
     QPen,
 )
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
-from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.layouts import hbox, line_edit, vbox
+from devexplorer.gui.widgets.panel import label, set_look
+from devexplorer.gui.widgets.picture import RIGHT, Picture
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 BAR_PX = 8
@@ -31,14 +33,14 @@ AUTOMATIC = "what is free"
 """Stands in a field whose budget the engine finds out."""
 
 
-class ShareBar(QWidget):
+class ShareBar(Picture):
     """How much of a budget is used: in the device's colour, in that of warnings beyond it."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme, self._colour = theme, QColor(theme.cpu)
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__(theme, name)
+        self._colour = QColor(theme.cpu)
         self._used, self._budget = 0, 0
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(BAR_PX)
 
     @property
     def over(self) -> bool:
@@ -47,11 +49,8 @@ class ShareBar(QWidget):
 
     def show_share(self, used: int, budget: int, colour: str, theme: Theme) -> None:
         """Show `used` of `budget` bytes."""
-        self._used, self._budget, self._colour, self._theme = used, budget, QColor(colour), theme
-        self.update()
-
-    def sizeHint(self) -> QSize:
-        return QSize(60, BAR_PX)
+        self._used, self._budget, self._colour = used, budget, QColor(colour)
+        self.set_theme(theme)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -67,29 +66,29 @@ class ShareBar(QWidget):
         if self.over:
             beyond = QRectF(inside, 0, whole.width() - inside, whole.height())
             painter.fillRect(beyond, QColor(self._theme.panel))
-            painter.fillRect(
-                beyond.adjusted(2, 0, 0, 0), QColor(self._theme.warning)
-            )  # a gap: a device's colour can be close to it
+            # after a gap: a device's colour can be close to it
+            painter.fillRect(beyond.adjusted(2, 0, 0, 0), QColor(self._theme.warning))
         painter.end()
 
 
-class _Chip(QWidget):
+class _Chip(Picture):
     """The device's name."""
 
-    def __init__(self, device: str, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._device, self._look, self.theme = device, look, theme
+    def __init__(self, device: str, look: Look, theme: Theme) -> None:
+        super().__init__(theme, device)
+        self._device, self._look = device, look
         self.setFixedSize(chip_width(device) + 1, CHIP_PX + 1)
-        self.setAccessibleName(device)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        paint_chip(painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look, self.theme)
+        paint_chip(
+            painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look, self._theme
+        )
         painter.end()
 
 
-class Share(QWidget):
+class Share(Picture):
     """One device: its chip, its budget to type, its bar. Blocks that are dropped here go there."""
 
     dropped = Signal(object, str)
@@ -97,38 +96,24 @@ class Share(QWidget):
     edited = Signal()
 
     def __init__(self, device: str, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.device, self._look, self._theme = device, look, theme
+        super().__init__(theme, "", parent)
+        self.device, self._look = device, look
         self._bytes: int | None = None
         """The exact budget of the text in the field; None: it was typed, or there is none."""
         self._target = False
         self.setAcceptDrops(True)
         self.chip = _Chip(device, look, theme)
-        self.field = QLineEdit()
-        self.field.setPlaceholderText(AUTOMATIC)
-        self.field.setAccessibleName(f"budget of {device}")
-        self.field.setToolTip("Bytes of the model that may be here, for example 12 GiB; 0 leaves the device out")
-        self.field.setFixedWidth(FIELD_PX)
+        self.field = line_edit(
+            placeholder=AUTOMATIC,
+            name=f"budget of {device}",
+            width_px=FIELD_PX,
+            tip="Bytes of the model that may be here, for example 12 GiB; 0 leaves the device out",
+        )
         self.field.textEdited.connect(self._on_edit)
-        self.bar = ShareBar(theme)
-        self.bar.setAccessibleName(f"used of the budget of {device}")
-        self.words = label(role=Role.LABEL, words="dim")
-        self.words.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self.chip)
-        row.addWidget(self.words, 1)
-        row.addWidget(self.field)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(6, 4, 6, 5)
-        layout.setSpacing(3)
-        layout.addLayout(row)
-        layout.addWidget(self.bar)
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether somebody typed the budget."""
-        return self._bytes is None and bool(self.field.text().strip())
+        self.bar = ShareBar(theme, f"used of the budget of {device}")
+        self.words = label(role=Role.LABEL, words="dim", align=RIGHT)
+        row = hbox(self.chip, (self.words, 1), self.field)
+        vbox(row, self.bar, spacing=3, margins=(6, 4, 6, 5), parent=self)
 
     def budget(self) -> int | None:
         """Bytes; None: not given. `BadInput` when what was typed is no number of bytes."""
@@ -164,17 +149,13 @@ class Share(QWidget):
             )
         self.words.setText(words)
         self.words.setToolTip(f"{told}{' (a simulated device)' if simulated else ''}")
-        if self.words.property("words") != ("warning" if over else "dim"):
-            self.words.setProperty("words", "warning" if over else "dim")
-            self.words.style().unpolish(self.words)
-            self.words.style().polish(self.words)
+        set_look(self.words, "warning" if over else "dim")
         self.bar.setAccessibleDescription(told)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
-        self._theme = self.chip.theme = theme
-        self.update()
-        self.chip.update()
+        super().set_theme(theme)
+        self.chip.set_theme(theme)
 
     def _on_edit(self) -> None:
         self._bytes = None
@@ -219,10 +200,7 @@ class Shares(QWidget):
         super().__init__(parent)
         self._look, self._theme = look, theme
         self.rows: dict[str, Share] = {}
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(2)
-        self._layout.addStretch(1)
+        self._layout = vbox(None, spacing=2, parent=self)
 
     def set_devices(self, devices: Sequence[str]) -> None:
         """Show these; what was typed for those that stay is kept."""

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QPainter, QResizeEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QComboBox,
-    QFrame,
-    QHeaderView,
-    QPushButton,
-    QScrollArea,
-    QSplitter,
-    QStackedLayout,
-    QWidget,
-)
+from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, sentence
 from devexplorer.core.records.devices import PeerLink
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_text
 from devexplorer.gui.topology.picture import TopologyPicture
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
+from devexplorer.gui.widgets.picture import draw_text, text_width
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import ROW_PX, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 SHOWN = {
     "link": "How the two are connected",
@@ -57,14 +49,9 @@ class TopologyPanel(QWidget):
         self._affinity_px = NODE_PX + CPUS_PX
         """Width of the columns of NUMA node and CPUs; without a real device there is none."""
         self.picture = TopologyPicture(theme)
-        self.area = QScrollArea()
-        self.area.setFrameShape(QFrame.Shape.NoFrame)
-        self.area.setWidgetResizable(True)
-        self.area.setWidget(self.picture)
-        self.area.horizontalScrollBar().valueChanged.connect(
-            self.picture.update
-        )  # the words of a CPU's box stay in sight
-        self.picture.setObjectName("scrolled")
+        self.area = ScrollArea(self.picture, sideways=True)
+        # the words of a CPU's box stay in sight
+        self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)
         self.model: _MatrixModel = _MatrixModel((), {}, self)
         self.table = RowsTable(self.model, "Every pair of devices", [])
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
@@ -72,16 +59,11 @@ class TopologyPanel(QWidget):
         self.table.setVerticalHeader(_Names(self.table))
         self.table.setCornerButtonEnabled(False)
         self.table.setStyleSheet("QTableCornerButton::section { background: transparent; border: 0; }")
-        self.choice = QComboBox()
-        self.choice.setAccessibleName("what the matrix shows")
-        for words, meaning in SHOWN.items():
-            self.choice.addItem(words)
-            self.choice.setItemData(self.choice.count() - 1, meaning, Qt.ItemDataRole.ToolTipRole)
-        self.choice.currentIndexChanged.connect(lambda _index: self._fill_matrix())
-        self.copy_button = QPushButton("Copy as text")
-        self.copy_button.setProperty("look", "quiet")
-        self.copy_button.setToolTip("The matrix as nvidia-smi topo -m would print it")
-        self.copy_button.clicked.connect(self.copy_text)
+        self.choice = Choice("what the matrix shows", [(name, name, meaning) for name, meaning in SHOWN.items()])
+        self.choice.currentIndexChanged.connect(self._fill_matrix)
+        self.copy_button = push_button(
+            "Copy as text", self.copy_text, look="quiet", tip="The matrix as nvidia-smi topo -m would print it"
+        )
         self.legend = label("", Role.LABEL, "dim", wrap=True)
         self.legend.setAccessibleName("what the codes mean")
         self.empty = EmptyState("", "Add two virtual GPUs")
@@ -93,15 +75,9 @@ class TopologyPanel(QWidget):
         words = label("every pair by", Role.LABEL, "dim")
         words.setBuddy(self.choice)
         bar = hbox(words, self.choice, None, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
-        right = QWidget()
         self.legend.setContentsMargins(EDGE_PX, 0, EDGE_PX, 2)
-        vbox(bar, (self.table, 1), self.legend, spacing=4, margins=(0, 0, 0, 4), parent=right)
-        self.splitter = QSplitter(Qt.Orientation.Horizontal)
-        self.splitter.setHandleWidth(8)
-        self.splitter.setChildrenCollapsible(False)
-        self.splitter.addWidget(self.area)
-        self.splitter.addWidget(right)
-        self.splitter.setStretchFactor(0, 1)
+        right = holder(vbox(bar, (self.table, 1), self.legend, spacing=4, margins=(0, 0, 0, 4)))
+        self.splitter = splitter(self.area, right, stretches=[1, 0])
         self.splitter.splitterMoved.connect(lambda: setattr(self, "_split_by_hand", True))
         self.area.setMinimumWidth(200)
         right.setMinimumWidth(300)
@@ -172,14 +148,9 @@ class TopologyPanel(QWidget):
             node, cpus = self._pairs.numa_node(a), self._pairs.cpus(a)
             why = self._why_no_affinity(a)
             cells = [self._cell(a, b) for b in self._names]
-            cells.append(
-                Cell(
-                    MISSING if node is None else str(node),
-                    self._theme.dim if node is None else "",
-                    why if node is None else "",
-                )
-            )
-            cells.append(Cell(cpus or MISSING, "" if cpus else self._theme.dim, cpus or why))
+            missing = Cell(MISSING, self._theme.dim, why)
+            cells.append(missing if node is None else Cell(str(node)))
+            cells.append(Cell(cpus, tip=cpus) if cpus else missing)
             rows.append(TableRow(a, tuple(cells)))
         self.model.set_rows(rows)
 
@@ -188,7 +159,7 @@ class TopologyPanel(QWidget):
             return Cell(SELF, self._theme.dim)
         link = self._pairs.link(a, b)
         words = tip(pair_text(a, b, link))
-        which = self.choice.currentText()
+        which = self.choice.value
         text = code_text(link) if which == "link" else _peer_text(link, which)
         return Cell(text, self._theme.dim if text == MISSING else "", words)
 
@@ -221,9 +192,8 @@ class TopologyPanel(QWidget):
 
     def _on_cell(self, current: QModelIndex, _previous: QModelIndex) -> None:
         """A cell of the matrix: its pair is emphasised in the picture."""
-        row, column = current.row(), current.column()
-        at = [self._names[number] for number in (row, column) if 0 <= number < len(self._names)]
-        self.picture.mark(*at)
+        pair = (current.row(), current.column())
+        self.picture.mark(*(self._names[number] for number in pair if 0 <= number < len(self._names)))
 
     def copy_text(self) -> None:
         """Put the matrix on the clipboard as text."""
@@ -241,9 +211,8 @@ class TopologyPanel(QWidget):
         self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
 
     def _pair_px(self) -> int:
-        known = [
-            self._state.devices[name] for name in self._names if name in self._state.devices
-        ]  # one may have left since `refresh`
+        # one may have left since `refresh`
+        known = [self._state.devices[name] for name in self._names if name in self._state.devices]
         return PAIR_PX + (SIMULATED_PX if any(device.info.simulated for device in known) else 0)
 
 
@@ -258,17 +227,14 @@ class _Names(QHeaderView):
 
     def sectionSizeFromContents(self, section: int) -> QSize:
         text = str(self.model().headerData(section, Qt.Orientation.Vertical))
-        return QSize(EDGE_PX + QFontMetrics(font(Role.STRONG)).horizontalAdvance(text) + 8, ROW_PX)
+        return QSize(EDGE_PX + text_width(text, Role.STRONG) + 8, ROW_PX)
 
     def paintSection(self, painter: QPainter, rect: QRect, section: int) -> None:
         model = self.model()
-        painter.setFont(font(Role.STRONG))
         colour = model.headerData(section, Qt.Orientation.Vertical, Qt.ItemDataRole.ForegroundRole)
-        painter.setPen(colour if isinstance(colour, QColor) else self.palette().text().color())
         text = str(model.headerData(section, Qt.Orientation.Vertical))
-        painter.drawText(
-            rect.adjusted(EDGE_PX, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text
-        )
+        where = QRectF(rect.adjusted(EDGE_PX, 0, 0, 0))
+        draw_text(painter, where, text, colour or self.palette().text().color(), Role.STRONG)
 
 
 class _MatrixModel(RowsModel):
@@ -296,9 +262,5 @@ def _has_place(device: Device) -> bool:
 
 
 def _peer_text(link: PeerLink | None, which: str) -> str:
-    state = (
-        None
-        if link is None
-        else {"peer read": link.peer_read, "peer write": link.peer_write}.get(which, link.peer_atomics)
-    )
+    state = None if link is None else getattr(link, which.replace(" ", "_"))
     return MISSING if state is None else "ok" if state == "ok" else "no"

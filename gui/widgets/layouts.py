@@ -132,9 +132,11 @@ def splitter(
     sizes: Sequence[int] = (),
     stretches: Sequence[int] = (),
     handle_px: int = 8,
+    orientation: Qt.Orientation = Qt.Orientation.Horizontal,
 ) -> QSplitter:
-    """Parts side by side whose borders can be dragged, but not so far that a part disappears."""
-    result = QSplitter(Qt.Orientation.Horizontal)
+    """Parts side by side, or one below the other, whose borders can be dragged, but not so far that a part
+    disappears."""
+    result = QSplitter(orientation)
     result.setChildrenCollapsible(False)
     result.setHandleWidth(handle_px)
     for part in parts:

@@ -120,7 +120,7 @@ def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> No
 def test_without_a_run_the_panel_says_so_and_offers_a_benchmark(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot)
     assert panel.empty.isVisible()
-    assert "No run is kept yet" in panel.empty.sentence.text()
+    assert "No runs yet" in panel.empty.sentence.text()
     assert not panel.export_button.isEnabled()
     assert panel.import_button.isEnabled()
     with qtbot.waitSignal(panel.benchmark_requested):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from fakes.host import hosted
 from fakes.look_records import CPU, ENGINE, VGPU, state_with
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor
@@ -13,7 +12,7 @@ from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, Segm
 from devexplorer.core.records.messages import SnapshotOpened
 from devexplorer.core.session.state import State
 from devexplorer.gui.memory.segment_map import spans
-from devexplorer.gui.memory.snapshot import SnapshotDialog, SnapshotPanel
+from devexplorer.gui.memory.snapshot import SnapshotDialog
 from devexplorer.gui.memory.snapshot_rows import MOST_ROWS
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
@@ -52,8 +51,12 @@ def state() -> State:
     return state
 
 
-def panel_of(qtbot: QtBot, state: State) -> SnapshotPanel:
-    return hosted(qtbot, lambda host: SnapshotPanel(state, DARK, host), 1000, 640)
+def panel_of(qtbot: QtBot, state: State) -> SnapshotDialog:
+    dialog = SnapshotDialog(state, DARK)
+    qtbot.addWidget(dialog)
+    dialog.resize(1000, 640)
+    dialog.show()
+    return dialog
 
 
 def test_segments_stand_largest_first_with_what_fits_into_them(qtbot: QtBot, state: State) -> None:
@@ -178,7 +181,7 @@ def test_the_dialog_follows_a_new_snapshot_and_the_theme(qtbot: QtBot, state: St
     assert dialog.grab().toImage() != before
     state.apply(SnapshotOpened(snapshot=AllocatorSnapshot(source="<b>other</b>.pickle", segments=(SMALL,))))
     dialog.refresh()
-    assert dialog.panel.title.text() == "<b>other</b>.pickle", "shown as it is, never as markup"
+    assert dialog.title.text() == "<b>other</b>.pickle", "shown as it is, never as markup"
 
 
 def test_without_a_snapshot_it_is_empty(qtbot: QtBot) -> None:
