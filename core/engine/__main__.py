@@ -25,7 +25,7 @@ NICE = 2
 
 
 class _Writer:
-    """Sends events from a thread of its own, so that a slow window never holds up a measurement."""
+    """Sends events from a separate thread, so that a slow window never delays a measurement."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -71,11 +71,9 @@ def _frame(event: Event) -> bytes:
 
 
 def _stand_back() -> None:
-    """Let the window go first wherever both want a core and are scheduled one by one: where Linux has no groups, or
-    another system.
+    """Let the window run first where processes are scheduled individually: Linux without autogroup, or another system.
 
-    A larger value would starve the engine beside other programs. Where sessions are groups the window sees to it:
-    `engine.priority`.
+    A larger value would starve the engine when other programs run. With autogroup, `engine.priority` does the work.
     """
     if hasattr(os, "nice"):
         os.nice(NICE)
@@ -94,7 +92,7 @@ def main() -> NoReturn:
     capture_output(writer.send)
     _stand_back()
     try:
-        from devexplorer.core.engine.engine import Engine  # imports torch: about a second, after the link stands
+        from devexplorer.core.engine.engine import Engine  # imports torch: about a second, with the link already open
 
         engine = Engine(
             writer.send,

@@ -1,5 +1,5 @@
-"""Reads allocators, and devices that nothing outside the engine can watch, ten times a second. A thread of its own
-(`gauge`)."""
+"""Reads allocators, and devices that cannot be read from outside the engine, ten times a second. On its own thread,
+`gauge`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AllocatorSampler:
         return self._thread is None or not self._thread.is_alive()
 
     def read(self) -> None:
-        """One reading of each device; one that fails costs the others nothing and is said once."""
+        """One reading of each device; a failure is logged once and does not affect the others."""
         for device in self._fleet.usable():
             try:
                 self._read(device)

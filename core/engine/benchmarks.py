@@ -1,10 +1,10 @@
-"""Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, each other one has a
+"""Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, every other run has a
 bench thread.
 
 CPU work is timed on the jobs thread alone, also where an accelerator takes part, because a second thread that computes
 makes small products several times slower (each thread that uses OpenMP brings its own team of workers). A device is
-busy with one run at a time. Whatever goes wrong in the middle of a run ends that run, with what it has measured and the
-reason; the engine goes on.
+busy with one run at a time. An error during a run ends that run, with the results so far and the reason; the
+engine continues.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]
 Resolve = Callable[[str], nn.Module]
-"""A model by its name, for the benchmark to do with as it likes."""
+"""Returns a copy of the model with that name, which the benchmark may change."""
 
 
 @dataclass
 class _Active:
-    """A run under way."""
+    """A run in progress."""
 
     number: int
     spec: BenchSpec
@@ -66,9 +66,9 @@ class Benchmarks:
         on_failure: Callable[[Exception], None] = lambda _error: None,
         inputs_of: Callable[[str], str] = lambda _target: "",
     ) -> None:
-        """`resolve` and `inputs_of` (shapes that somebody gave for a model) are asked on the jobs thread.
+        """`resolve` and `inputs_of` (input shapes that the user gave for a model) are called on the jobs thread.
 
-        `on_failure` is told what ended a run before its time, when that has been sent.
+        `on_failure` is called with the error that ended a run early, after that was sent.
         """
         self._send = send
         self._fleet = fleet
@@ -84,7 +84,7 @@ class Benchmarks:
 
     @property
     def stepping(self) -> bool:
-        """Whether a run on the CPU waits for its next block on the jobs thread."""
+        """Whether a run on the CPU needs the jobs thread for its next block."""
         return any(active.thread is None for active in list(self._active.values()))
 
     def check(self, spec: BenchSpec) -> BenchSpec:
@@ -132,14 +132,13 @@ class Benchmarks:
             self._threads.append(active.thread)
 
     def stop(self, number: int | None = None) -> None:
-        """Ask one run (None: all) to end after its block."""
+        """Ask one run (None: all) to end after its current block."""
         for active in list(self._active.values()):
             if number in (None, active.number):
                 active.stop.set()
 
     def join(self, deadline_s: float) -> bool:
-        """Stop everything and wait for the bench threads until the deadline, those too whose run has ended and that
-        still free memory."""
+        """Stop all runs and wait for the bench threads until the deadline, including those that still free memory."""
         self.stop()
         end = time.monotonic() + deadline_s
         for thread in self._threads:
@@ -180,14 +179,13 @@ class Benchmarks:
         self._end(active)
 
     def _end(self, active: _Active, error: Exception | None = None) -> None:
-        """Send what was measured, and the reason where something went wrong: both, when a run had measured something
-        before."""
+        """Send the results so far, the reason for an early end, or both."""
         reason = None if error is None else (str(error).strip().splitlines() or [type(error).__name__])[0]
         stopped = active.stop.is_set()
         result: BenchResult | None = None
         try:
             result = active.run.result(stopped=stopped, failure=reason)
-        except Exception as second:  # a run that cannot even say what it measured must not stay busy for ever
+        except Exception as second:  # a run whose result fails must not keep its device busy
             reason = reason or (str(second).strip().splitlines() or [type(second).__name__])[0]
         if result is None and reason is None:
             reason = STOPPED_EARLY if stopped else "nothing was measured"
@@ -211,23 +209,23 @@ def make_runner(
     clock: Callable[[], float] = time.time,
     resolve: Resolve = samples.build,
 ) -> Runner:
-    """The run of a checked specification. On the jobs thread, which `resolve` needs."""
+    """The runner of a checked specification. On the jobs thread, which `resolve` needs."""
     return kind_of(spec).runner(spec, RunInputs(run, fleet, stop, clock, resolve))
 
 
 def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> nn.Module:
     """A copy of the workspace's model of that name, or a new model: a sample one, or of a source. On the jobs thread.
 
-    Raises `BadInput` when there is none. Code of the user's runs only with `own_code`: whoever asks must have asked
-    them.
+    Raises `BadInput` when there is none. The user's own code runs only with `own_code`: the caller must have asked
+    for permission.
     """
     if target in workspace.names:
-        found = workspace.get(target)
-        if not isinstance(found, nn.Module):
+        model = workspace.get(target)
+        if not isinstance(model, nn.Module):
             raise BadInput(f"'{target}' is a tensor; a benchmark of model steps needs a model")
         try:
-            made: nn.Module = deep_copy(found)
-            return made
+            copied: nn.Module = deep_copy(model)
+            return copied
         except (TypeError, NotImplementedError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
@@ -246,5 +244,5 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
 
 
 def given_inputs(workspace: Workspace, target: str) -> str:
-    """The shapes that somebody gave for a model of the workspace; empty where nobody has."""
+    """The input shapes that the user gave for a model of the workspace; empty if there are none."""
     return workspace.extras(target).inputs if target in workspace.names else ""

@@ -66,7 +66,7 @@ POISON = (
     "misaligned address",
     "hardware exception",
 )
-"""CUDA errors that stay: every later call in the process fails with the same one (CUDA Runtime API, cudaError_t)."""
+"""Sticky CUDA errors: every later call in the process fails with the same one (CUDA Runtime API, cudaError_t)."""
 
 
 class Engine:
@@ -85,7 +85,7 @@ class Engine:
         """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
 
         `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does
-        when it stood in the environment before torch was imported (`core.engine.__main__` sees to that). None: as
+        when it was set before torch was imported (`core.engine.__main__` sets it). None: as
         inherited. `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
         """
         self.send = send
@@ -102,7 +102,7 @@ class Engine:
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._waiting_runs: set[int] = set()
-        """Benchmarks that wait in the queue: stopping reaches them too."""
+        """Benchmarks waiting in the queue, which stopping reaches too."""
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
         self.gauge = AllocatorSampler(send, self.fleet, self.workspace, clock)
@@ -155,8 +155,7 @@ class Engine:
         return next((backend for backend in self.fleet.backends if isinstance(backend, VirtualMachine)), None)
 
     def _send_devices(self, request: int = 0) -> None:
-        """Announce the list of devices, and of the virtual ones what NVML says of the others: their details, and how
-        they are joined."""
+        """Announce the devices, and for virtual ones what NVML reports for real cards: details and topology."""
         self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
         if (machine := self.machine) is not None:
             self.send(topology([(gpu.id, gpu.profile) for gpu in machine.gpus]))
@@ -164,7 +163,7 @@ class Engine:
                 self.send(details(gpu.id, gpu.profile, self.clock()))
 
     def _progress(self, request: int) -> ProgressMonitor:
-        """Reports the progress of one command, at most 20 times a second, and says whether it was cancelled."""
+        """Reports the progress of one command, at most 20 times a second, and whether it was cancelled."""
         latest = 0.0
 
         def report(done: float, text: str) -> None:
@@ -201,7 +200,7 @@ class Engine:
         self.send(JobStarted(request=request, title=title_of(command), time_unix_s=self.clock(), command=command))
         try:
             if isinstance(command, StartBenchmark):
-                self.benchmarks.start(command)  # the run says itself when it has ended
+                self.benchmarks.start(command)  # the run reports its own end
                 if request in self._cancelled:
                     self.benchmarks.stop(request)
                 return
@@ -218,7 +217,7 @@ class Engine:
         self._ended(request, ok=True)
 
     def _send_result(self, command: Command, result: CommandResult) -> None:
-        """Everything that follows from a command; its answer after what it is about."""
+        """Send everything that a command changed, then its answer."""
         request = command.request
         if result.devices_changed:
             self._send_devices(request)
@@ -244,14 +243,14 @@ class Engine:
             virtual.warm_up()
 
     def _answer(self, command: Command, answer: Answer) -> None:
-        """Send the answer; where the command was about one part of the subject, so is the answer."""
+        """Send the answer; it is about the same part of the subject as the command."""
         targets = getattr(command, "targets", None) or (getattr(command, "target", None) or "",)
         name, _, path = targets[0].partition(":")
         part = path if len(targets) == 1 and name == answer.subject else ""
         self.send(msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=self.clock()))
 
     def _failed(self, command: Command, error: Exception) -> None:
-        """Say what went wrong; the workspace's own undoing has already happened."""
+        """Report the error; the workspace has already rolled back."""
         if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))

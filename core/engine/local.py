@@ -30,7 +30,7 @@ class LocalEngine:
         try:
             for arrived in over_the_link(event, self._joiner):
                 self._events.put(arrived)
-        except (LinkError, TypeError, ValueError, OverflowError) as error:  # a bug; the job that said it goes on
+        except (LinkError, TypeError, ValueError, OverflowError) as error:  # a bug; the job continues
             text = f"{type(event).__name__} could not be sent: {error}"
             self._events.put(Log(level="error", text=text, time_unix_s=time.time()))
 

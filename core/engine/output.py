@@ -1,4 +1,5 @@
-"""Takes the process's standard streams for the link and turns what user code prints into log events. One reader thread.
+"""Reserves the process's standard streams for the link and turns the output of user code into log events. One reader
+thread.
 
 Works on file descriptors, so that output of C code and of child processes is caught too.
 """
@@ -32,7 +33,7 @@ def take_link() -> tuple[BinaryIO, BinaryIO]:
 
 
 class _Limit:
-    """Lets so many lines a second through and counts the others: a loop that prints must not keep the window busy."""
+    """Limits the lines per second and counts the rest, so that a loop that prints cannot keep the window busy."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

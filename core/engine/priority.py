@@ -27,7 +27,7 @@ HELD_UP = (3, 1.0)
 IN_VAIN = (8, 2.0)
 """So many although the engine yields: other programs hold it up."""
 HIDDEN_S = 0.5
-"""Beats so far apart tell nothing: the window is hidden, or the machine slept."""
+"""Beats this far apart are ignored: the window is hidden, or the machine slept."""
 FIRST_S, LONGEST_S = 8.0, 64.0
 """How long the engine yields on a busy machine, the first time and at most."""
 CALM_S = 10.0
@@ -44,7 +44,7 @@ YIELDING = 10
 
 class OtherPrograms:
     """Share of all cores, 0 to 1, that programs other than this process and the engine used since the last call; None
-    where the system does not tell."""
+    where the system does not report it."""
 
     def __init__(self, engine_cpu_s: Callable[[], float]) -> None:
         """`engine_cpu_s`: seconds of CPU time that the engine has used so far."""

@@ -101,7 +101,7 @@ class EngineProcess:
         self.priority.beat()
 
     def cpu_seconds(self) -> float:
-        """CPU time that the process and its ended children have used; 0 where the system does not tell."""
+        """CPU time that the process and its ended children have used; 0 where the system does not report it."""
         try:
             line = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
             ticks = line.rpartition(")")[2].split()[11:15]  # utime, stime, cutime, cstime of proc(5)
@@ -158,8 +158,8 @@ class EngineProcess:
         self._ended.set()
         self._outbox.put(None)
         writer.join(1.0)
-        reader.join(1.0)  # what it said before it ended comes first
-        self._over.set()  # a child that escaped the group may still hold the pipe: nothing that it says counts
+        reader.join(1.0)  # its last events come before its end
+        self._over.set()  # a child that escaped the group may still hold the pipe: ignore its output
         if not reader.is_alive():
             process.stdout.close()
         self._lost(f"The engine ended {_how(code)}.")
@@ -187,7 +187,7 @@ class EngineProcess:
                     self._put(Log(level="error", text=str(error), time_unix_s=self._clock()))
                     continue
                 if event is None or isinstance(event, EngineLost):
-                    continue  # the rest of it follows; that an engine is lost only this supervisor says
+                    continue  # the rest follows; only this supervisor reports a lost engine
                 if self._over.is_set():
                     return
                 if not self._closing.is_set():
@@ -204,7 +204,7 @@ class EngineProcess:
             while (data := self._outbox.get()) is not None:
                 stream.write(data)
                 stream.flush()
-        except OSError:  # the engine is gone; the watch thread says so
+        except OSError:  # the engine is gone; the watch thread reports it
             pass
         finally:
             try:

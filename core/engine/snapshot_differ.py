@@ -1,4 +1,4 @@
-"""What the engine has told about each object, so that the next time it tells only what is different. Runs on the jobs
+"""Compares each object's snapshot with the one sent before, so that only differences are sent. Runs on the jobs
 thread."""
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from devexplorer.core.records.messages import ObjectChanged, RowsChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 
 SMALL = 100
-"""Rows; an object with no more of them is sent whole."""
+"""An object with at most this many rows is sent whole."""
 
 
 class SnapshotDiffer:
-    """The last snapshot of each object that was sent. An engine begins with none, as the window does after it lost
-    one."""
+    """Holds the last snapshot sent of each object. A new engine starts empty, as does the window after it lost one."""
 
     def __init__(self) -> None:
         self._last: dict[str, ObjectSnapshot] = {}
 
     def news(self, snapshot: ObjectSnapshot, request: int) -> ObjectChanged | RowsChanged:
-        """How to tell it: only the rows that differ, where those are fewer than half, and all rows stand where they
-        stood."""
+        """The event to send: only the rows that differ if they are fewer than half and no path changed, else the whole
+        snapshot."""
         before = self._last.get(snapshot.name)
         self._last[snapshot.name] = snapshot
         places = None if before is None else _different(before.rows, snapshot.rows)
@@ -30,11 +29,11 @@ class SnapshotDiffer:
         rest = _without_rows(snapshot)
         rows = snapshot.rows
         return RowsChanged(
-            request=request, name=snapshot.name, places=places, rows=tuple([rows[at] for at in places]), rest=rest
+            request=request, name=snapshot.name, places=places, rows=tuple([rows[index] for index in places]), rest=rest
         )
 
     def forget(self, name: str) -> None:
-        """The object is gone; another one of that name is new."""
+        """The object was removed; another one of that name is new."""
         self._last.pop(name, None)
 
 
@@ -43,11 +42,11 @@ def _different(before: tuple[Row, ...], now: tuple[Row, ...]) -> tuple[int, ...]
     if len(now) <= SMALL or len(before) != len(now):
         return None
     places: list[int] = []
-    for at, (old, new) in enumerate(zip(before, now, strict=True)):
+    for index, (old, new) in enumerate(zip(before, now, strict=True)):
         if old is not new and old != new:
             if (old.path, old.kind, old.depth) != (new.path, new.kind, new.depth) or 2 * len(places) + 2 >= len(now):
                 return None
-            places.append(at)
+            places.append(index)
     return tuple(places)
 
 

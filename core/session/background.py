@@ -1,4 +1,4 @@
-"""Work that may wait for a disk, on threads of its own, for the window. Started, joined and delivered on the main
+"""Runs the window's work that may wait for a disk on background threads. Started, joined and delivered on the main
 thread; no Qt."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Background:
         """Do `work` on a thread of that name and put an `Answer`: what it returns, or the message of its
         `DevExplorerError`.
 
-        Any other exception is a fault of ours and goes to `threading.excepthook`.
+        Any other exception is a bug and goes to `threading.excepthook`.
         """
 
         def run() -> None:
@@ -46,16 +46,16 @@ class Background:
         self._run(name, lambda: self._results.put(partial(then, work())))
 
     def deliver(self) -> None:
-        """Hand over the results that are there, in the order of their ends. The heartbeat calls it."""
-        for _ in range(self._results.qsize()):  # what comes of one may ask for more: that waits for the next beat
+        """Deliver the finished results in order of completion. Called by the heartbeat."""
+        for _ in range(self._results.qsize()):  # a result may ask for more work: that waits for the next beat
             try:
                 result = self._results.get_nowait()
-            except Empty:  # handed over meanwhile, by a beat inside of this one
+            except Empty:  # a nested beat delivered it
                 return
             result()
 
     def join(self, deadline_s: float) -> bool:
-        """Wait for what still runs, so many seconds at most; whether all has ended."""
+        """Wait for running work up to the deadline; returns whether all has ended."""
         end = time.monotonic() + deadline_s
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0.0))

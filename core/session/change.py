@@ -23,7 +23,7 @@ class Change(enum.Flag):
     ENGINE = enum.auto()
     UNDO = enum.auto()
     DETAILS = enum.auto()
-    """What a device says about itself once, and how devices are joined."""
+    """Static details of a device, and the links between devices."""
     ALERTS = enum.auto()
     SNAPSHOT = enum.auto()
     """An allocator snapshot that was asked for."""

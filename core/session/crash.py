@@ -16,7 +16,7 @@ from devexplorer.core.records.messages import Event, Log
 def install_hooks(put: Callable[[Event], None], clock: Callable[[], float] = time.time) -> Callable[[], None]:
     """Send uncaught exceptions of this process to `put`; returns a function that restores the hooks as they were.
 
-    PySide calls `sys.excepthook` for an exception in a slot and goes on: without this it would go unnoticed.
+    PySide calls `sys.excepthook` for an exception in a slot and continues: without this it would go unnoticed.
     """
     before = sys.excepthook, threading.excepthook
 

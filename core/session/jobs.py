@@ -1,4 +1,4 @@
-"""Commands and benchmark runs on their way, and commands that are over, as the window knows them. Main thread; no Qt,
+"""Commands and benchmark runs in progress, and finished commands, as the window knows them. Main thread; no Qt,
 no torch."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from devexplorer.core.records.objects import MoveReport
 
 @dataclass
 class Run:
-    """A benchmark run as far as it has come."""
+    """A benchmark run and its results so far."""
 
     run: int
     spec: BenchSpec
@@ -24,9 +24,9 @@ class Run:
     rated: bool = False
     """Whether one of them had a throughput."""
     cells: list[SweepCell] = field(default_factory=list)
-    """Shapes that this run has finished so far."""
+    """Shapes measured so far."""
     rows: list[BandwidthRow] = field(default_factory=list)
-    """Copies that it has finished so far."""
+    """Copies measured so far."""
     started_unix_s: float | None = None
     result: BenchResult | None = None
     reason: str | None = None
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass
 class Job:
-    """A command that is being carried out."""
+    """A command in progress."""
 
     request: int
     title: str
@@ -48,7 +48,7 @@ class Job:
 
 
 class Done(NamedTuple):
-    """A command that is over."""
+    """A finished command."""
 
     command: Command
     ok: bool
@@ -59,7 +59,7 @@ class Done(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether it failed, and an answer says why."""
+        """Whether it failed with an answer that gives the reason."""
         return self.answer is not None and self.answer.failed
 
     @property

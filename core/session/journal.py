@@ -1,9 +1,9 @@
-"""The acknowledged commands that were not undone, with what they made and their answers. Main thread of the window.
+"""The acknowledged commands that were not undone, with their results and answers. Main thread of the window.
 
 A command enters when the engine has acknowledged it, so the one that killed the engine is not among them. Undo removes
-it, Redo adds it again under another number. After a crash the journal gives a new engine the commands that rebuild the
-workspace; `script` writes them as Python. Sample models and random tensors carry seeds and come back with the same
-values; what a seed cannot restore is named.
+it, Redo adds it again under another number. After a crash the journal provides the commands that rebuild the workspace
+in a new engine; `script` writes them as Python. Sample models and random tensors carry seeds and come back with the
+same values; `lost` lists what a seed cannot restore.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Entry:
     """One acknowledged command."""
 
     command: Command
-    """With the number that the engine knows it by; a rebuild changes it."""
+    """With its request number, which a rebuild changes."""
     created: str | None = None
-    """The name that the engine gave to what it made."""
+    """The name that the engine gave to the result."""
     effects: tuple[str, ...] = ()
-    """What it did that cannot be repeated, in short phrases."""
+    """Effects that cannot be repeated, in short phrases."""
     action: Action | None = None
-    """Its title, text and Python for the script; None: it has no Python."""
+    """Title, text and Python for the script; None if there is no Python."""
 
     @property
     def replayed(self) -> bool:
-        """Whether a new engine is given it."""
+        """Whether it is sent to a new engine."""
         return spec_of(self.command).replayed
 
     @property
     def changes(self) -> bool:
-        """Whether it changed something, rather than asked, ran or saved what was there."""
+        """Whether it changed the workspace, rather than queried, ran or saved it."""
         return self.replayed or bool(self.effects) or getattr(self.command, "output", None) is not None
 
 
@@ -66,7 +66,7 @@ class Journal:
             self._entries.append(entry)
 
     def take_back(self, request: int) -> None:
-        """The command with that number was undone. Later queries go too: they were about its result."""
+        """The command with that number was undone. Later queries go too, as they are about its result."""
         numbers = [entry.command.request for entry in self._entries]
         if request in numbers:
             index = numbers.index(request)
@@ -92,7 +92,7 @@ class Journal:
         return kept
 
     def lost(self) -> list[str]:
-        """What cannot be made again, each with its reason."""
+        """What cannot be restored, each with its reason."""
         reasons: dict[str, str] = {}
         for entry in self._entries:
             command = entry.command
@@ -101,7 +101,7 @@ class Journal:
             target = getattr(command, "target", "").partition(":")[0]
             for effect in entry.effects:
                 reasons[f"{target}, {effect}"] = "it cannot be repeated"
-            if isinstance(command, ClearGradients) and ":" not in command.target:  # so that it need not be repeated
+            if isinstance(command, ClearGradients) and ":" not in command.target:  # nothing left to restore
                 reasons.pop(f"{target}, gradients of a backward pass", None)
             if isinstance(command, Remove):
                 reasons = {key: why for key, why in reasons.items() if key.partition(",")[0] not in command.names}
@@ -112,7 +112,7 @@ class Journal:
         self._entries = [entry for entry in self._entries if entry not in entries]
 
     def rebuilt(self) -> None:
-        """The workspace was rebuilt. What could not be repeated was named as lost and is no longer part of it."""
+        """The workspace was rebuilt. What could not be restored was reported and is dropped."""
         self._entries = [entry for entry in self._entries if entry.replayed]
         for entry in self._entries:
             entry.effects = ()

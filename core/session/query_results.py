@@ -33,27 +33,27 @@ class QueryResults(EventHandlers):
         self.values: dict[str, ValuesDescribed] = {}
         """The latest description of the values of each target."""
         self._described_in: dict[str, ObjectSnapshot | None] = {}
-        """What the target was part of when they were described."""
+        """The object that contained the target at that time."""
         self.comparison: Comparison | None = None
         self.file: FileContents | None = None
-        """The file that was looked into last."""
+        """The file that was listed last."""
         self.split_plans: dict[str, SplitPlan] = {}
         self.hops: dict[str, tuple[Hop, ...]] = {}
-        """Of the latest forward of each model that has some."""
+        """Device crossings of the latest forward pass of each model that has any."""
         self.work: WorkTimed | None = None
-        """Products that were timed without synchronising, and with."""
+        """Matrix products timed with and without synchronisation."""
         self.crossover: CrossoverMeasured | None = None
         self.diagnoses: dict[str, Diagnosis] = {}
-        """What the doctor said last about each model."""
+        """The latest diagnosis of each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
-        """What each model was then."""
+        """The snapshot that each diagnosis is about."""
         self.check_failures: dict[str, Answer] = {}
-        """Why the latest check of each model came to nothing, where it did."""
+        """Why the latest check of a model failed, if it did."""
         self.fit: FitReport | None = None
-        """What the planner said last."""
+        """The latest report of the planner."""
 
     def values_are_old(self, target: str) -> bool:
-        """Whether anything was done with the object since the values of the target were described."""
+        """Whether the object has changed since the values of the target were described."""
         return target in self.values and self.objects.get(target.partition(":")[0]) is not self._described_in.get(
             target
         )
@@ -106,7 +106,7 @@ class QueryResults(EventHandlers):
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:
-        """A check is over. One that was cancelled says nothing about the model, and leaves what was known of it."""
+        """A check has ended. A cancelled one changes nothing."""
         if done.answer is None or done.cancelled:
             return
         name = command.target.partition(":")[0]
@@ -115,12 +115,12 @@ class QueryResults(EventHandlers):
             self.check_failures[name] = done.answer
 
     def forget(self, name: str) -> None:
-        """An object is gone."""
+        """Drop the results about a removed object."""
         for memory in (self.diagnoses, self.checked_as, self.check_failures):
             memory.pop(name, None)
         self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
 
     def forget_all(self) -> None:
-        """Every object is gone."""
+        """Drop all results about objects."""
         for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
             memory.clear()

@@ -1,8 +1,8 @@
-"""Makes the workspace again in a new engine: sends what the journal says, keeps what came back and what did not, and
-why. Main thread.
+"""Rebuilds the workspace in a new engine: sends the journal's commands again and records what was restored and what was
+not, with the reason. Main thread.
 
-A new engine can have other devices than the one before (another CUDA_VISIBLE_DEVICES, a card that is lost), so that
-moves fail on the way back. What failed is named, and not tried again.
+A new engine can have other devices than the one before (another CUDA_VISIBLE_DEVICES, a lost card), so a move can fail
+this time. A failed command is reported and not tried again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from devexplorer.core.session.journal import Entry, Journal
 
 
 class Rebuild:
-    """`begin` after each start of an engine, then tell it how each request ended; `send` returns the number of the
-    request."""
+    """Call `begin` after each start of an engine, then `ended` for each request; `send` returns the request number."""
 
     def __init__(self, journal: Journal, send: Callable[[Command], int]) -> None:
         self._journal = journal
@@ -40,7 +39,7 @@ class Rebuild:
 
     @property
     def running(self) -> bool:
-        """Whether something is still being made."""
+        """Whether the rebuild is still in progress."""
         return bool(self._sent)
 
     def owns(self, request: int) -> bool:
@@ -63,13 +62,13 @@ class Rebuild:
             self._failed.append((entry, self._words.get(request, "it failed this time")))
 
     def interrupted(self) -> None:
-        """The engine was ended on purpose: no command is to blame, and the next engine gets all of them again."""
+        """The engine was ended on purpose: no command is to blame, and the next engine gets all commands again."""
         self._sent.clear()
         self._words.clear()
 
     def died(self) -> str | None:
-        """The engine is gone. Returns what it was at, which is left out from now on; None when nothing was under
-        way."""
+        """The engine died. Returns the command that it was running, which is skipped from now on; None if there was
+        none."""
         culprit = next(iter(self._sent.values()), None)
         self.interrupted()
         if culprit is None:
@@ -80,7 +79,7 @@ class Rebuild:
         return words
 
     def result(self) -> Rebuilt:
-        """What came back and what did not, once nothing is running."""
+        """What was restored and what was not; call it once nothing is running."""
         lost = [
             *self._journal.lost(),
             *(f"{title_of(entry.command)}: {words}" for entry, words in self._failed),

@@ -1,9 +1,8 @@
-"""The rows of an object as a tree and as columns, worked out once per snapshot. Main thread; no Qt, no torch.
+"""The rows of an object as a tree and as columns, computed once per snapshot. Main thread; no Qt, no torch.
 
-A large model has 60,000 rows, so nothing here is done row by row when it is not needed: the structure (`Shape`) takes a
-few milliseconds and is kept as long as paths stay the same; each column of an `RowTable` is read when it is first
-wanted, or one by one with `step` where nobody waits for it. A change of a few rows changes those few places of the
-columns.
+A large model has 60,000 rows, so the work per row is kept small: the structure (`Shape`) takes a few milliseconds and
+is reused while the paths stay the same; each column of a `RowTable` is read on first use, or ahead of time with `step`.
+When a few rows change, only their entries in the columns change.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MANY_CHANGED = 2_000
-"""From so many changed rows on the columns are read anew, when they are wanted."""
+"""With more changed rows than this, all columns are read again on next use."""
 _PARTS = ("gradient", "state")
-"""Kinds that belong to another tensor: they come and go with training."""
+"""Kinds that belong to another tensor: training creates and drops them."""
 
 
 class Shape:
-    """Which row is in which: parents and ends. Rows whose parent is missing hang below the nearest shallower one."""
+    """The tree: parent and end of each row. A row whose parent is missing goes below the nearest shallower row."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.paths: Final = list(map(_path, rows))
         self.depths: Final = list(map(_depth, rows))
         parents, ends = _parents_and_ends(np.array(self.depths, np.int64))
         self.parents: Final[list[int]] = parents.tolist()
-        """Row of the parent; -1 for the object itself."""
+        """Index of the parent row; -1 for the object itself."""
         self.ends: Final[list[int]] = ends.tolist()
-        """One past the last row that is below."""
+        """One past the last descendant."""
         self.ends_array: Final = ends
 
     def fits(self, rows: Sequence[Row]) -> bool:
@@ -51,48 +50,48 @@ class Shape:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Path to row; of a path that comes twice the first."""
+        """Path to row index; the first row if a path occurs twice."""
         return dict(zip(reversed(self.paths), range(len(self.paths) - 1, -1, -1), strict=True))
 
     def children(self, row: int) -> list[int]:
-        """Rows directly below, in order."""
-        found, ends, end, at = [], self.ends, self.ends[row], row + 1
-        while at < end:
-            found.append(at)
-            at = ends[at]
-        return found
+        """Indices of the children, in order."""
+        children, ends, end, index = [], self.ends, self.ends[row], row + 1
+        while index < end:
+            children.append(index)
+            index = ends[index]
+        return children
 
     def around(self, inside: Mask) -> Mask:
-        """Rows that have one of these somewhere below them."""
+        """Ancestors of these rows."""
         count = np.concatenate(([0], np.cumsum(inside)))
         return count[self.ends_array] > count[1:]
 
     def below(self, chosen: Mask) -> Mask:
-        """These rows and everything below them."""
+        """These rows and their descendants."""
         ended = np.bincount(self.ends_array[chosen], minlength=len(chosen) + 1)[: len(chosen)]
         return np.cumsum(chosen.astype(np.int64) - ended) > 0
 
 
 class CategoryCodes(dict[Hashable, int]):
-    """Numbers for the few different values of a column, in the order in which they were met."""
+    """Codes for the few distinct values of a column, in order of appearance."""
 
     def __missing__(self, value: Hashable) -> int:
         number = self[value] = len(self)
         return number
 
     def table(self, holds: Callable[[Any], bool]) -> Mask:
-        """For each number whether its value is one that `holds`."""
+        """For each code, whether the predicate holds for its value."""
         return np.fromiter(map(holds, self), np.bool_, len(self))
 
 
 class Column:
-    """One field of every row as numbers, and what they mean."""
+    """One field of every row, as codes into its distinct values."""
 
     def __init__(self, codes: CategoryCodes, numbers: Ints) -> None:
         self.codes, self.numbers = codes, numbers
 
     def where(self, holds: Callable[[Any], bool]) -> Mask:
-        """Rows whose value is one that `holds`; asked once per value, not once per row."""
+        """Rows for whose value the predicate holds; evaluated once per distinct value."""
         chosen: Mask = self.codes.table(holds)[self.numbers]
         return chosen
 
@@ -105,7 +104,7 @@ FIELDS: Final[dict[str, Callable[[Row], Any]]] = {
     "name": operator.attrgetter("name"),
     "traits": operator.attrgetter("requires_grad", "registered", "initialised"),
 }
-"""Columns with few different values, and how they are read."""
+"""Columns with few distinct values, and how they are read."""
 _path = operator.attrgetter("path")
 _depth = operator.attrgetter("depth")
 _bytes = operator.attrgetter("bytes")
@@ -114,7 +113,7 @@ _tied_to = operator.attrgetter("tied_to")
 
 
 class RowTable:
-    """One snapshot's rows with their structure, and columns that are read when they are wanted."""
+    """One snapshot's rows with their structure, and columns that are read on first use."""
 
     def __init__(self, rows: tuple[Row, ...], shape: Shape | None = None) -> None:
         self.rows: Final = rows
@@ -123,7 +122,7 @@ class RowTable:
         self._numbers: dict[str, Ints] = {}
         self._version = object()
         self._came_from: tuple[object, tuple[int, ...]] | None = None
-        """Version of the outline before, and the places that are different now."""
+        """Version of the previous table, and the indices that differ from it."""
 
     # --- columns
     # -------------------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ class RowTable:
 
     @property
     def originals(self) -> Ints:
-        """For every row the row of the same tensor's first path: itself, unless it is tied."""
+        """For every row, the index of the same tensor's first path: itself, unless it is tied."""
         return self._number("originals", self._find_originals)
 
     def _number(self, name: str, read: Callable[[], Ints]) -> Ints:
@@ -157,14 +156,14 @@ class RowTable:
         return self._numbers[name]
 
     def _find_originals(self) -> Ints:
-        found = np.arange(len(self.rows))
+        originals = np.arange(len(self.rows))
         tied = list(map(_tied_to, self.rows))
-        for at in itertools.compress(range(len(tied)), tied):
-            found[at] = self.shape.places.get(str(tied[at]), at)
-        return found
+        for index in itertools.compress(range(len(tied)), tied):
+            originals[index] = self.shape.places.get(str(tied[index]), index)
+        return originals
 
     def step(self) -> bool:
-        """Read one column that sums need and that was not read yet; False when all are there."""
+        """Read one more of the columns that sums need; False when all have been read."""
         for field in ("kind", "devices", "dtype", "traits"):
             if field not in self._columns:
                 self.column(field)
@@ -177,7 +176,7 @@ class RowTable:
 
     @property
     def is_ready(self) -> bool:
-        """Whether sums cost next to nothing now."""
+        """Whether all columns that sums need have been read."""
         return len(self._numbers) == 3 and all(
             field in self._columns for field in ("kind", "devices", "dtype", "traits")
         )
@@ -186,23 +185,23 @@ class RowTable:
     # -----------------------------------------------------------------------------------------------------
 
     def place(self, path: str) -> int | None:
-        """Row of this path."""
+        """Index of the row with this path."""
         return self.shape.places.get(path)
 
     def part(self, path: str) -> tuple[Row, ...]:
-        """The row of this path and everything below it; empty when there is none."""
-        at = self.place(path)
-        return () if at is None else self.rows[at : self.shape.ends[at]]
+        """The row with this path and its descendants; empty if there is none."""
+        index = self.place(path)
+        return () if index is None else self.rows[index : self.shape.ends[index]]
 
-    def holder(self, at: int) -> int:
-        """The nearest module that row `at` is in, or is; the object itself where there is none."""
-        while self.rows[at].kind != "module" and at > 0:
-            at = self.shape.parents[at]
-        return at
+    def holder(self, index: int) -> int:
+        """The row itself if it is a module, else its nearest enclosing module, else the object."""
+        while self.rows[index].kind != "module" and index > 0:
+            index = self.shape.parents[index]
+        return index
 
     @cached_property
     def trains(self) -> bool:
-        """Whether a parameter of it is trainable."""
+        """Whether any parameter is trainable."""
         return any(row.requires_grad for row in self.rows if row.kind == "parameter")
 
     def kinds(self, *wanted: str) -> Mask:
@@ -211,55 +210,55 @@ class RowTable:
 
     @property
     def parts_of_training(self) -> Mask:
-        """Gradients and what the optimizer keeps."""
+        """Gradients and optimizer state."""
         return self.kinds(*_PARTS)
 
     def inside(self, places: Iterable[int]) -> Mask:
-        """These rows and everything below them."""
+        """These rows and their descendants."""
         chosen = np.zeros(len(self.rows), np.bool_)
         ends = self.shape.ends
-        for at in places:
-            chosen[at : ends[at]] = True
+        for index in places:
+            chosen[index : ends[index]] = True
         return chosen
 
     def tensors(self, places: Iterable[int]) -> Ints:
-        """Rows of the tensors in and below these places that count: registered ones, or an object that is a tensor;
-        each tensor once."""
+        """Indices of the tensors at and below these rows that count in sums: registered ones, or an object that is a
+        tensor; each tensor once."""
         chosen = self.inside(places)
         chosen &= self.column("kind").where(lambda kind: kind != "module")
         if self.rows[0].kind == "module":
             chosen &= self.column("traits").where(lambda traits: traits[1])
-        found = np.flatnonzero(chosen)
-        originals = self.originals[found]
+        candidates = np.flatnonzero(chosen)
+        originals = self.originals[candidates]
         first = np.zeros(len(self.rows), np.int64)
-        first[originals[::-1]] = np.arange(len(found))[::-1]  # of a tensor that comes twice the first is written last
-        counted: Ints = found[first[originals] == np.arange(len(found))]
+        first[originals[::-1]] = np.arange(len(candidates))[::-1]  # of a repeated tensor the first one is written last
+        counted: Ints = candidates[first[originals] == np.arange(len(candidates))]
         return counted
 
     # --- from snapshot to snapshot
     # -------------------------------------------------------------------------------------
 
     def changed(self, rows: tuple[Row, ...], places: Sequence[int]) -> RowTable:
-        """The outline of rows with the same paths, of which those at `places` are different."""
+        """The table of rows with the same paths, of which those at `places` differ."""
         new = RowTable(rows, self.shape)
         new._came_from = (self._version, tuple(places))
         if len(places) > MANY_CHANGED:
             return new
         for field, column in self._columns.items():
             numbers = column.numbers.copy()
-            for at in places:
-                numbers[at] = column.codes[FIELDS[field](rows[at])]
+            for index in places:
+                numbers[index] = column.codes[FIELDS[field](rows[index])]
             new._columns[field] = Column(column.codes, numbers)
-        if all(rows[at].tied_to == self.rows[at].tied_to for at in places) and "originals" in self._numbers:
+        if all(rows[index].tied_to == self.rows[index].tied_to for index in places) and "originals" in self._numbers:
             new._numbers["originals"] = self._numbers["originals"]
         for name, read in (("bytes", _bytes), ("elements", _elements)):
             if name in self._numbers:
                 new._numbers[name] = self._numbers[name].copy()
-                new._numbers[name][list(places)] = [read(rows[at]) for at in places]
+                new._numbers[name][list(places)] = [read(rows[index]) for index in places]
         return new
 
     def changes_since(self, old: RowTable) -> Sequence[int] | None:
-        """Rows that are other records than in `old`; None when the paths are others."""
+        """Indices of the rows that differ from `old`; None if the paths differ."""
         if self.shape is not old.shape:
             return None
         if self._came_from is not None and self._came_from[0] is old._version:
@@ -268,13 +267,13 @@ class RowTable:
 
 
 class Outlines:
-    """The outlines of all objects, each as long as its snapshot is the latest one."""
+    """The row tables of all objects, each for the latest snapshot."""
 
     def __init__(self) -> None:
         self._known: dict[str, RowTable] = {}
 
     def of(self, snapshot: ObjectSnapshot) -> RowTable:
-        """The outline of this snapshot, which has at least one row."""
+        """The table of this snapshot, which has at least one row."""
         known = self._known.get(snapshot.name)
         if known is None or known.rows is not snapshot.rows:
             shape = known.shape if known is not None and known.shape.fits(snapshot.rows) else None
@@ -282,27 +281,27 @@ class Outlines:
         return known
 
     def changed(self, before: ObjectSnapshot, after: ObjectSnapshot, places: Sequence[int]) -> None:
-        """The object has a new snapshot with the same paths, and other rows at `places` only."""
+        """The object has a new snapshot with the same paths; only the rows at `places` differ."""
         known = self._known.get(before.name)
         if known is not None and known.rows is before.rows:
             self._known[after.name] = known.changed(after.rows, places)
 
     def keep(self, objects: Mapping[str, ObjectSnapshot]) -> None:
-        """Forget what is no longer there."""
+        """Drop the tables of removed objects."""
         for name in self._known.keys() - objects.keys():
             del self._known[name]
 
 
 def _parents_and_ends(depths: Ints) -> tuple[Ints, Ints]:
-    """Per level of depth, because there are few of them: the last shallower row before, the next row after that is not
-    deeper."""
+    """Computed per level of depth, of which there are few: the parent is the last shallower row before, the end is the
+    next row that is not deeper."""
     depths = np.concatenate((depths[:1], np.maximum(depths[1:], depths[0] + 1)))
     parents, ends = np.full(len(depths), -1), np.full(len(depths), len(depths))
     for depth in np.flatnonzero(np.bincount(depths - depths.min())) + depths.min():
-        at = np.flatnonzero(depths == depth)
+        level = np.flatnonzero(depths == depth)
         above = np.flatnonzero(depths < depth)
         if len(above):
-            parents[at] = above[np.searchsorted(above, at) - 1]
+            parents[level] = above[np.searchsorted(above, level) - 1]
         stops = np.append(np.flatnonzero(depths <= depth), len(depths))
-        ends[at] = stops[np.searchsorted(stops, at, side="right")]
+        ends[level] = stops[np.searchsorted(stops, level, side="right")]
     return parents, ends

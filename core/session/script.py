@@ -1,8 +1,8 @@
-"""The session as Python: everything that was not undone, as a script or a notebook. Pure functions, any
+"""The session as Python: all actions that were not undone, as a script or a notebook. Pure functions, any
 thread; no torch.
 
-Each action's answer carries the Python that does the same. Here the pieces are put behind one another: imports once and
-at the top, virtual GPUs before everything else, a comment or a cell with the words before each piece.
+Each action's answer carries the equivalent Python. Here the pieces are joined: imports once at the top, then virtual
+GPUs, then each piece below a comment or a cell with its description.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from devexplorer.core.base.errors import BadInput
 
 
 class Action(NamedTuple):
-    """One thing that was done."""
+    """One action of the session."""
 
     title: str
     """`mlp is now on vgpu:1`."""
     words: str
     code: str
-    """The Python that does the same."""
+    """The equivalent Python."""
     time_unix_s: float
 
 
@@ -39,7 +39,7 @@ class Surroundings:
     python_version: str = ""
     torch_version: str = ""
     virtual_spec: str | None = None
-    """Virtual GPUs that were there from the beginning."""
+    """Virtual GPUs present from the start."""
     visible_devices: str | None = None
     """The CUDA_VISIBLE_DEVICES that was chosen; None: as inherited."""
 
@@ -51,7 +51,7 @@ class _Piece(NamedTuple):
 
 
 def script(actions: Sequence[Action], around: Surroundings) -> str:
-    """A Python script that does it all again."""
+    """A Python script that repeats the session."""
     setup, pieces = _pieces(actions, around)
     parts = [f'"""A session of DevExplorer as Python.\n\n{_versions(around)}\n"""', setup]
     parts += [f"# {piece.title}\n{piece.code}" for piece in pieces]
@@ -59,7 +59,7 @@ def script(actions: Sequence[Action], around: Surroundings) -> str:
 
 
 def notebook(actions: Sequence[Action], around: Surroundings) -> str:
-    """The same as a Jupyter notebook (format 4.5): for each action a cell with the words, then one with the Python."""
+    """The same as a Jupyter notebook (format 4.5): for each action a text cell, then a code cell."""
     setup, pieces = _pieces(actions, around)
     cells = [_text_cell("intro", "A session of DevExplorer as Python", _versions(around)), _code_cell("setup", setup)]
     for number, piece in enumerate(pieces, start=1):
@@ -77,7 +77,7 @@ def notebook(actions: Sequence[Action], around: Surroundings) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a script or a notebook, whole or not at all. Raises `BadInput` with one line when that is not possible."""
+    """Write a script or a notebook atomically. Raises `BadInput` with one line when that fails."""
     try:
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -93,7 +93,7 @@ def _versions(around: Surroundings) -> str:
 
 
 def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[_Piece]]:
-    """What has to stand at the top, and each action without its imports."""
+    """The code for the top, and each action without its imports."""
     imports = {"import torch": None}
     after: list[str] = []
     if around.visible_devices is not None:
@@ -117,7 +117,7 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
 
 @lru_cache(maxsize=4096)  # the window shows the whole session again after each action
 def _without_imports(code: str) -> tuple[Sequence[str], str]:
-    """Imports, and everything else; code that is no Python becomes a comment."""
+    """Imports, and everything else; code that is not Python becomes a comment."""
     try:
         tree = ast.parse(code)
     except SyntaxError:

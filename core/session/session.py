@@ -70,7 +70,7 @@ RESTART_WINDOW_S = 60.0
 HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
 MOST_EVENTS = 400
-"""Per beat: the window stays smooth whatever the engine says."""
+"""Per beat, so that a flood of events cannot freeze the window."""
 
 
 class PollResult(NamedTuple):
@@ -85,15 +85,15 @@ class PollResult(NamedTuple):
 
 @dataclass(slots=True)
 class _Sent:
-    """A command on its way, and what the engine has said about it so far."""
+    """A command in progress, and the engine's events about it so far."""
 
     command: Command
     created: list[str] = field(default_factory=list)
-    """Objects that it made or changed."""
+    """Objects that it created or changed."""
     effects: tuple[str, ...] = ()
     answer: Answer | None = None
     unchanged: bool = False
-    """It moved things to where they were already."""
+    """Everything was at its destination already."""
 
 
 class Session(EventHandlers):
@@ -113,7 +113,7 @@ class Session(EventHandlers):
         self._interval_s = interval_s
         self._hidden = False
         self.keeper: RunRecorder | None = None
-        """Adds finished runs to the history; None: they are not kept."""
+        """Adds finished runs to the history; None: runs are not recorded."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -172,11 +172,11 @@ class Session(EventHandlers):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Everything that was done and not undone, with its Python, the oldest first."""
+        """All actions that were not undone, with their Python, the oldest first."""
         return self._journal.actions
 
     def script(self) -> str:
-        """The session as a Python script that does it all again."""
+        """The session as a Python script."""
         return script(self.actions, self._surroundings)
 
     def notebook(self) -> str:
@@ -184,8 +184,7 @@ class Session(EventHandlers):
         return notebook(self.actions, self._surroundings)
 
     def put(self, event: Event) -> None:
-        """Let an event of the window's own (an uncaught exception, a warning of Qt) arrive like any other. Any
-        thread."""
+        """Add an event of the window itself (an uncaught exception, a Qt warning). Any thread."""
         self._mailbox.put(event)
 
     @property
@@ -208,8 +207,8 @@ class Session(EventHandlers):
         workspace is rebuilt.
 
         A running process notices no change: CUDA reads the variable once. Virtual GPUs obey a chosen value as if they
-        were cards. Raises `BadInput` for what is no list; an `Answer` says afterwards what is visible under which
-        number, and what did not come back.
+        were cards. Raises `BadInput` for an invalid list; an `Answer` afterwards lists the visible cards with
+        their numbers, and what was not restored.
         """
         value = None if value is None else checked(value)
         self._visible_before, self._visible_devices = self._running_visible, value
@@ -252,7 +251,7 @@ class Session(EventHandlers):
 
     @property
     def recording(self) -> Recorder | None:
-        """What everything is recorded with at present; None: nothing is recorded."""
+        """The active recorder; None: nothing is recorded."""
         return self._tee.recorder
 
     def set_hidden(self, hidden: bool) -> None:
@@ -268,7 +267,7 @@ class Session(EventHandlers):
         """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file
         cannot be made.
 
-        When the disk is full or the file vanishes later, the recording ends and a `Log` of level error says so.
+        When the disk is full or the file vanishes later, the recording ends with a `Log` of level error.
         """
         self._tee.start(path, self._recording_failed, overwrite=overwrite)
         self._set_pace()
@@ -282,7 +281,7 @@ class Session(EventHandlers):
         self._mailbox.put(Log(level="error", text=problem, time_unix_s=self._clock()))
 
     def close(self, deadline_s: float = 2.5) -> bool:
-        """End the engine, the sampler and the recording; False when something had to be left behind at the deadline."""
+        """End the engine, the sampler and the recording; False when something still runs at the deadline."""
         end = time.monotonic() + deadline_s
         self._engine.close()
         self._sampler.stop(0.0)
@@ -291,7 +290,7 @@ class Session(EventHandlers):
         ended &= self._tee.close(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
-    # --- what the parts say ------------------------------------------------------------------------------------------
+    # --- events of the parts -----------------------------------------------------------------------------------------
 
     def _take_cards(self, cards: Sequence[Card], problems: Sequence[Problem]) -> None:
         """Called by the sampler thread: keep, and let the next drain join."""

@@ -17,7 +17,7 @@ from devexplorer.core.telemetry.alert_rules import Rule
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; what is damaged or unknown counts as never saved, field by field."""
+    """All settings; a damaged or unknown field takes its default."""
 
     theme: str = "dark"
     geometry: str = ""
@@ -47,14 +47,14 @@ class SettingsFile:
     def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.damage: str | None = None
-        """One sentence about a file that `load` found damaged, and where it is now."""
+        """One sentence about a damaged file, and where `load` moved it."""
         self.path = (folder or Path(platformdirs.user_config_dir("devexplorer", appauthor=False))) / "window.json"
 
     def load(self) -> Settings:
         """The saved settings, as far as they can be read; defaults for the rest. A damaged file is put aside."""
         self.damage = None
         try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
+            saved = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
         except FileNotFoundError:
             return Settings()
         except OSError as error:
@@ -66,13 +66,11 @@ class SettingsFile:
         kept: dict[str, Any] = {}
         lost: list[str] = []
         for field in msgspec.structs.fields(Settings):
-            if field.encode_name in found:
+            if field.encode_name in saved:
                 try:
-                    kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
+                    kept[field.name] = msgspec.convert(saved[field.encode_name], field.type)
                 except msgspec.ValidationError:
-                    lost.append(
-                        field.encode_name
-                    )  # one that was edited by hand, or by a newer version, costs none of the others
+                    lost.append(field.encode_name)  # edited by hand or by a newer version; the other fields stay
         if lost:
             self.damage = self._put_aside(f"are damaged in {', '.join(lost)}", "defaults are used there", copy=True)
         return Settings(**kept)
@@ -104,7 +102,7 @@ class SettingsFile:
         return None
 
     def writable(self) -> str | None:
-        """One sentence when saving will not be possible, so that it can be said at the start instead of at the end."""
+        """One sentence if saving will fail, for the start instead of the end."""
         folder = self.path.parent
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent

@@ -52,8 +52,8 @@ from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, Memory
 
 LOG_LINES = 2000
 LEFT_S = 120.0
-"""A device that left so long ago is forgotten with its history, which takes a megabyte; after a restart of the engine
-it is back sooner."""
+"""A device that disappeared this long ago is dropped with its history, which takes a megabyte; a restarted engine
+brings its devices back sooner."""
 COMMANDS = 1000
 MARKERS = 200
 
@@ -69,9 +69,9 @@ class Device:
     allocator: AllocatorSample | None = None
     details: DeviceDetails | None = None
     engine_bytes: int | None = None
-    """What the driver says the engine process uses there, where it says so."""
+    """Memory of the engine process as the driver reports it, if it does."""
     context: ContextEstimator = field(default_factory=ContextEstimator)
-    """What of it is CUDA context and libraries, where the allocator does not say."""
+    """Estimates the share of CUDA context and libraries where the allocator does not report it."""
     history: History = field(default_factory=History)
     """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""
     throughput: History = field(default_factory=lambda: History((THROUGHPUT,), gap_s=math.inf))
@@ -79,7 +79,7 @@ class Device:
 
     @property
     def used_bytes(self) -> int | None:
-        """Memory in use by everybody, by the freshest source."""
+        """Memory in use by all processes, from the most recent source."""
         return self.sample.memory_used_bytes if self.sample is not None else self.info.memory_used_bytes
 
     @property
@@ -91,7 +91,7 @@ class Device:
 
     @property
     def parts(self) -> MemoryParts:
-        """Where the used memory went, as far as the readings tell."""
+        """Breakdown of the used memory, as far as it was measured."""
         driver = self.sample.memory_reserved_bytes if self.sample is not None else None
         return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
 
@@ -118,9 +118,9 @@ class State(QueryResults):
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
         self.done: deque[Done] = deque(maxlen=COMMANDS)
-        """Commands that are over, the newest last."""
+        """Finished commands, the newest last."""
         self.done_count = 0
-        """How many there have been."""
+        """Finished commands since the start."""
         self.markers: deque[Marker] = deque(maxlen=MARKERS)
         self.log: deque[Log] = deque(maxlen=LOG_LINES)
         self.answer: Answer | None = None
@@ -137,7 +137,7 @@ class State(QueryResults):
         """The allocator snapshot that was opened last."""
         self.alerts = Alerts()
         self.recording: str | None = None
-        """What is on show, in words, when it is a recording and not this machine: nothing can be changed then."""
+        """Description of the recording that is shown instead of this machine; nothing can be changed then."""
         self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
@@ -274,7 +274,7 @@ class State(QueryResults):
         return Change.ENGINE | self._welcome()
 
     def _forget_answers(self, name: str, part: str) -> None:
-        """Those that an answer about this replaces: of the same, and of what is in it."""
+        """Drop the answers that one about this target replaces: its own, and those about its parts."""
         inside = f"{name}:{part}." if part else f"{name}:"
         for target in [key for key in self.answers if key == inside[:-1] or key.startswith(inside)]:
             del self.answers[target]
@@ -309,7 +309,7 @@ class State(QueryResults):
         return Change.OBJECTS
 
     def _welcome(self) -> Change:
-        """Until something happens the inspector says what this machine is."""
+        """Until the first action the inspector describes this machine."""
         if self.engine is None or not self.devices or self.answer is not self._welcomed:
             return Change.NOTHING
         self.answer = self._welcomed = this_machine(

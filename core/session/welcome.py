@@ -1,4 +1,4 @@
-"""What a user sees first: what torch and the driver say about this machine, and what is missing and why. No thread, no
+"""The welcome page: what torch and the driver report about this machine, and what is missing and why. No thread, no
 torch."""
 
 from __future__ import annotations
