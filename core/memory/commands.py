@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.formats import bytes_text, count_text
@@ -28,36 +27,19 @@ from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 
-class _Figures(NamedTuple):
-    allocated: int
-    reserved: int
-    used: int | None
-    """By everybody, as the driver says."""
-    largest_free: int | None
-
-
-def _figures(workspace: Workspace, device: str) -> _Figures | None:
-    backend = workspace.registry.backend(device)
-    sample = backend.allocator_sample(device, time.time())
-    if sample is None:
-        return None
-    return _Figures(
-        sample.allocated_bytes, sample.reserved_bytes, backend.used_bytes(device), sample.largest_free_block_bytes
-    )
-
-
 def release_cache(workspace: Workspace, command: ReleaseCache, progress: ProgressMonitor) -> CommandResult:
     """Give memory that the allocator keeps for later back to the device."""
     device = workspace.registry.choose(command.device)
     if device == "cpu":
         raise BadInput("the CPU has no cache to release: torch frees its memory as soon as a tensor is deleted")
-    before = _figures(workspace, device)
+    backend = workspace.registry.backend(device)
+    before, used_before = backend.allocator_sample(device, time.time()), backend.used_bytes(device)
     if before is None:
         raise BadInput(f"this engine has nothing on {device}, so nothing is cached there")
-    workspace.registry.backend(device).empty_cache(device)
-    after = _figures(workspace, device) or before
-    given = before.reserved - after.reserved
-    kept = after.reserved - after.allocated
+    backend.empty_cache(device)
+    after = backend.allocator_sample(device, time.time()) or before
+    given = before.reserved_bytes - after.reserved_bytes
+    kept = after.reserved_bytes - after.allocated_bytes
     words = (
         f"{bytes_text(given)} of cached memory went back to the device." if given else "No segment was completely free."
     )
@@ -66,14 +48,14 @@ def release_cache(workspace: Workspace, command: ReleaseCache, progress: Progres
             f" {bytes_text(kept)} stay cached: their segments still hold tensors, and only a whole "
             "segment can be released."
         )
-    if not before.reserved - before.allocated:
+    if before.reserved_bytes == before.allocated_bytes:
         words = "Nothing was cached: every byte that torch has reserved is in use."
     words += " Tensors are unaffected."
     pairs = (
-        ("used by all processes", before.used, after.used),
-        ("reserved by torch", before.reserved, after.reserved),
-        ("allocated", before.allocated, after.allocated),
-        ("largest free block", before.largest_free, after.largest_free),
+        ("used by all processes", used_before, backend.used_bytes(device)),
+        ("reserved by torch", before.reserved_bytes, after.reserved_bytes),
+        ("allocated", before.allocated_bytes, after.allocated_bytes),
+        ("largest free block", before.largest_free_block_bytes, after.largest_free_block_bytes),
     )
     facts = tuple(
         Fact(label, f"{bytes_text(was)} → {bytes_text(now)}")
@@ -151,7 +133,7 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
         source = workspace.registry.choose(command.device or "")
         backend = workspace.registry.backend(source)
         found = digest(backend.snapshot(source), source, simulated=workspace.registry.info(source).simulated)
-    segments = [(one.bytes, one.allocated_bytes, len(one.blocks)) for one in found.segments]
+    segments = [(segment.bytes, segment.allocated_bytes, len(segment.blocks)) for segment in found.segments]
     words = f"{_counted(segments, found.trace_entries)}."
     if found.cut:
         words += f" {count_text(found.cut, 'block')} are not shown: only the largest are."

@@ -9,6 +9,7 @@ for 64 GiB). Python's reads about 10 MB a second.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable
@@ -87,21 +88,19 @@ class PlainUnpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         """Called for every global in the file, by name or by number of an extension."""
-        raise BadInput(
-            f"it asks for {module[:80]}.{name[:80]}; a snapshot of PyTorch has plain values only, so this is none"
-        )
+        raise _not_plain(f"asks for {module[:80]}.{name[:80]}")
 
     def get_extension(self, code: int) -> NoReturn:
         """A global by its number in copyreg's registry, which may be in its cache."""
-        raise BadInput(
-            f"it asks for the extension {code}; a snapshot of PyTorch has plain values only, so this is none"
-        )
+        raise _not_plain(f"asks for the extension {code}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         """A value that lives outside the file."""
-        raise BadInput(
-            "it refers to values outside the file; a snapshot of PyTorch has plain values only, so this is none"
-        )
+        raise _not_plain("refers to values outside the file")
+
+
+def _not_plain(what: str) -> BadInput:
+    return BadInput(f"it {what}; a snapshot of PyTorch has plain values only, so this is none")
 
 
 class _Stopped(Exception):
@@ -111,29 +110,20 @@ class _Stopped(Exception):
         self.reason = reason
 
 
-class _Source:
-    """The bytes as a file: lengths that the pickle claims are cut to what is there, and reading reports how far it
-    is."""
+class _Source(io.BytesIO):
+    """The bytes as a file that reports how far it is read. Lengths that the pickle claims are cut to what is there."""
 
     def __init__(self, data: bytes, progress: Progress) -> None:
-        self._data, self._at, self._progress, self._told = data, 0, progress, 0
+        super().__init__(data)
+        self._size, self._progress, self._reported = len(data), progress, 0
 
-    def read(self, count: int) -> bytes:
+    def read(self, count: int | None = -1, /) -> bytes:
         """The next `count` bytes, or as many as there are."""
-        begin = self._at
-        self._at = min(begin + count, len(self._data)) if count >= 0 else len(self._data)
-        self._tell()
-        return self._data[begin : self._at]
-
-    def readline(self) -> bytes:
-        """Up to and with the next line feed."""
-        end = self._data.find(b"\n", self._at)
-        return self.read(len(self._data) - self._at if end < 0 else end + 1 - self._at)
-
-    def _tell(self) -> None:
-        if self._at - self._told >= 1 << 16:
-            self._told = self._at
+        data = super().read(count)
+        if self.tell() - self._reported >= 1 << 16:
+            self._reported = self.tell()
             try:
-                self._progress(self._at / len(self._data))
+                self._progress(self._reported / self._size)
             except Exception as reason:
                 raise _Stopped(reason) from None
+        return data
