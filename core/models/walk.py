@@ -46,11 +46,12 @@ def named_modules(root: nn.Module, prefix: str = "") -> list[tuple[str, nn.Modul
 class RegisteredIds:
     """`id()` of every module, parameter and buffer that PyTorch knows below a module, itself included.
 
-    They are collected when somebody asks for the first time: in most models nothing hides, so that nobody asks.
+    They are collected at the first question: in most models nothing hides, so none comes. With `buffers` False, those
+    are left out.
     """
 
-    def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
-        self._modules = modules
+    def __init__(self, modules: Iterable[tuple[str, nn.Module]], *, buffers: bool = True) -> None:
+        self._modules, self._buffers = modules, buffers
         self._ids: set[int] | None = None
 
     def __contains__(self, identity: object) -> bool:
@@ -59,7 +60,8 @@ class RegisteredIds:
             for _, part in self._modules:
                 self._ids.add(id(part))
                 self._ids.update(map(id, part._parameters.values()))
-                self._ids.update(map(id, part._buffers.values()))
+                if self._buffers:
+                    self._ids.update(map(id, part._buffers.values()))
         return identity in self._ids
 
 

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.rule import HardCoded
-from devexplorer.core.doctor.cuda.tensor_types import dtype_of
+from devexplorer.core.doctor.cuda.tensors import dtype_of
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 _CONCRETE = frozenset({"cuda", "vgpu", "xpu", "mps"})

@@ -15,19 +15,22 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _device
 
-from devexplorer.core.doctor.cuda.amp import imitate_amp
 from devexplorer.core.doctor.cuda.calls import DeviceCalls, concrete
 from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.defaults import imitate_defaults, imitate_files, imitate_generators
+from devexplorer.core.doctor.cuda.defaults import (
+    imitate_amp,
+    imitate_defaults,
+    imitate_files,
+    imitate_generators,
+    imitate_lazy,
+)
 from devexplorer.core.doctor.cuda.functions import accelerator_functions, cuda_functions, device_classes
-from devexplorer.core.doctor.cuda.lazy import imitate_lazy
 from devexplorer.core.doctor.cuda.parallel import imitate_data_parallel
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.cuda.refused import refuse
 from devexplorer.core.doctor.cuda.rule import HardCoded, asking, line_of
 from devexplorer.core.doctor.cuda.streams import kinds
-from devexplorer.core.doctor.cuda.tensor_types import TYPES, tensor_type
-from devexplorer.core.doctor.cuda.tensors import speak_of_cuda
+from devexplorer.core.doctor.cuda.tensors import TYPES, speak_of_cuda, tensor_type
 from devexplorer.core.doctor.findings.collector import FindingCollector
 
 _stack: Any = overrides  # the functions for its stack of modes are not published

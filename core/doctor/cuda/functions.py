@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
 NotChecked = Callable[[str, str], None]
@@ -80,18 +81,8 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         seen()
         cards.current = device
 
-    def capability(device: Any = None) -> tuple[int, int]:
-        major, _, minor = gpu(device).profile.compute_capability.partition(".")
-        return (int(major), int(minor)) if minor else (0, 0)
-
-    def free_and_total(device: Any = None) -> tuple[int, int]:
-        card = gpu(device)
-        total = card.profile.memory_bytes
-        return total - card.used_bytes, total
-
     def stats(device: Any = None) -> dict[str, int]:
-        memory = gpu(device).memory
-        figures = memory.figures()
+        figures = gpu(device).memory.figures()
         return {
             "allocated_bytes.all.current": figures.allocated,
             "allocated_bytes.all.peak": figures.peak,
@@ -99,15 +90,9 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
             "segment.all.current": figures.segments,
         }
 
-    def peak_reserved(device: Any = None) -> int:
-        return int(gpu(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
-
     def empty_cache() -> None:
         for index in range(cards.count):
             gpu(index).memory.empty_cache()
-
-    def reset_peak(device: Any = None) -> None:
-        gpu(device).memory.reset_peak()
 
     def seed(value: int) -> None:
         torch.default_generator.manual_seed(int(value))  # random values of a virtual GPU come from the CPU's generator
@@ -119,13 +104,14 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         for state in states:
             set_state(state)
 
-    def check(device: Any = None) -> None:
-        cards.ordinal(device)
-
     def supports_bf16(including_emulation: bool = True) -> bool:
         return including_emulation or capability()[0] >= 8
 
+    vgpu = getattr(torch, KIND)
+    answers = {name: _of_card(getattr(vgpu, function), cards) for name, function in _OF_CARD.items()}
+    capability = answers["get_device_capability"]
     return {
+        **answers,
         "is_available": lambda: cards.count > 0,
         "is_initialized": lambda: True,
         "init": lambda: None,
@@ -133,39 +119,48 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         "device_count": lambda: cards.count,
         "current_device": lambda: cards.current,
         "set_device": set_device,
-        "get_device_name": lambda device=None: gpu(device).profile.name,
-        "get_device_capability": capability,
         "get_device_properties": lambda device=None: Properties(gpu(device), capability(device), not_checked),
         "is_bf16_supported": supports_bf16,
         "is_tf32_supported": lambda: capability()[0] >= 8,
         "is_current_stream_capturing": lambda: False,
-        "synchronize": check,
-        "mem_get_info": free_and_total,
-        "memory_allocated": lambda device=None: gpu(device).memory.allocated_bytes,
-        "max_memory_allocated": lambda device=None: gpu(device).memory.peak_allocated_bytes,
-        "memory_reserved": lambda device=None: gpu(device).memory.reserved_bytes,
-        "memory_cached": lambda device=None: gpu(device).memory.reserved_bytes,
-        "max_memory_reserved": peak_reserved,
-        "max_memory_cached": peak_reserved,
         "memory_stats": stats,
-        "reset_peak_memory_stats": reset_peak,
-        "reset_max_memory_allocated": reset_peak,
-        "reset_max_memory_cached": reset_peak,
-        "reset_accumulated_memory_stats": check,
+        "reset_accumulated_memory_stats": cards.ordinal,
         "empty_cache": empty_cache,
         "ipc_collect": lambda: None,
         "manual_seed": seed,
         "manual_seed_all": seed,
         "seed": lambda: seed(random.getrandbits(63)),
         "seed_all": lambda: seed(random.getrandbits(63)),
-        "initial_seed": lambda: torch.default_generator.initial_seed(),
-        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "initial_seed": vgpu.initial_seed,
+        "get_rng_state": vgpu.get_rng_state,
         "set_rng_state": set_state,
         "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(cards.count)],
         "set_rng_state_all": set_states,
         "set_sync_debug_mode": lambda debug_mode: None,
         "get_sync_debug_mode": lambda: 0,
     }
+
+
+_OF_CARD = {
+    "get_device_name": "get_device_name",
+    "get_device_capability": "get_device_capability",
+    "synchronize": "synchronize",
+    "mem_get_info": "mem_get_info",
+    "memory_allocated": "memory_allocated",
+    "max_memory_allocated": "max_memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "memory_cached": "memory_reserved",
+    "max_memory_reserved": "max_memory_reserved",
+    "max_memory_cached": "max_memory_reserved",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "reset_max_memory_allocated": "reset_peak_memory_stats",
+    "reset_max_memory_cached": "reset_peak_memory_stats",
+}
+"""Functions of torch.cuda about one card, and those of `torch.vgpu` that answer them."""
+
+
+def _of_card(function: Callable[[int], Any], cards: Cards) -> Callable[..., Any]:
+    return lambda device=None: function(cards.ordinal(device))
 
 
 def accelerator_functions(cards: Cards, cuda: dict[str, Any]) -> dict[str, Any]:

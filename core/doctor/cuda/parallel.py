@@ -15,6 +15,7 @@ from torch.overrides import _get_current_function_mode_stack
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.cuda.patches import Patches
+from devexplorer.core.models.run import tensors_in
 
 
 def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
@@ -49,20 +50,8 @@ def _on(module: nn.Module, device: torch.device, inputs: Sequence[Any], kwargs: 
 
 def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[Any]:
     """A part for each card: tensors in equal pieces, as many as there are rows for; everything else is given to all."""
-    pieces = _fewest(value, len(devices), dim)
+    pieces = min((len(tensor.chunk(len(devices), dim)) for tensor in tensors_in(value)), default=1)
     return [_part(value, index, pieces, device, dim) for index, device in enumerate(devices[:pieces])]
-
-
-def _fewest(value: Any, cards: int, dim: int) -> int:
-    found = [len(tensor.chunk(cards, dim)) for tensor in _tensors(value)]
-    return min(found, default=1)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [tensor for item in inner for tensor in _tensors(item)]
 
 
 def _part(value: Any, index: int, pieces: int, device: torch.device, dim: int) -> Any:

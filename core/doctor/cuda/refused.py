@@ -25,7 +25,23 @@ WHY = {
 }
 """Reasons where there is more to say than `OTHERWISE`."""
 OTHERWISE = "A virtual GPU has no equivalent."
-_HARMLESS = frozenset({"make_graphed_callables", "set_per_process_memory_fraction", "memory_summary"})
+_HARMLESS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "make_graphed_callables": (
+        f"{WHY['graph']} What it would have captured runs as it is written.",
+        lambda callables, *args, **kwargs: callables,
+    ),
+    "set_per_process_memory_fraction": (
+        "A virtual GPU has no such limit; all of its memory is there.",
+        lambda *args, **kwargs: None,
+    ),
+    "memory_summary": ("A virtual GPU writes no such table; the code got an empty text.", lambda *args, **kwargs: ""),
+    "memory._record_memory_history": (
+        "A virtual GPU's history is not kept where this code looks for it.",
+        lambda *args, **kwargs: None,
+    ),
+}
+"""Calls without which the rest still runs: what is noted about each, and what it does."""
+_OWNERS = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs)
 _LEFT = frozenset({"CudaError", "DeferredCudaCallError", "amp", "graphs", "has_half", "has_magma", "jiterator",
                    "memory", "nccl", "nvtx",
                    "profiler", "random", "sparse", "streams", "tunable", "default_generators", "cudaStatus",
@@ -34,12 +50,12 @@ _LEFT = frozenset({"CudaError", "DeferredCudaCallError", "amp", "graphs", "has_h
 
 
 def refuse(patches: Patches, imitated: set[str], not_checked: NotChecked) -> None:
-    """Let everything of torch.cuda's that is not imitated say so when it is used."""
+    """Let everything in torch.cuda that is not imitated say so when it is used."""
     for name in torch.cuda.__all__:
-        if name in imitated or name in _LEFT | _HARMLESS or name.endswith("Storage"):
+        if name in imitated or name in _LEFT or name in _HARMLESS or name.endswith("Storage"):
             continue
         value = getattr(torch.cuda, name)
-        for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
+        for owner in _OWNERS:
             if vars(owner).get(name) is value:
                 _refuse(patches, owner, name, "torch.cuda", not_checked)
     for module in (comm, torch.cuda.nccl):
@@ -50,7 +66,8 @@ def refuse(patches: Patches, imitated: set[str], not_checked: NotChecked) -> Non
         _refuse(patches, torch.cuda.memory, name, "torch.cuda.memory", not_checked)
     for name in ("_create_jit_fn", "_create_multi_output_jit_fn"):
         _refuse(patches, torch.cuda.jiterator, name, "torch.cuda.jiterator", not_checked)
-    _harmless(patches, not_checked)
+    for path in _HARMLESS:
+        _allow(patches, path, not_checked)
     _profilers(patches, not_checked)
     _groups(patches, not_checked)
     _extensions(patches, not_checked)
@@ -69,40 +86,17 @@ def _refuse(patches: Patches, owner: Any, name: str, module: str, not_checked: N
         patches.call(owner, name, refused)
 
 
-def _harmless(patches: Patches, not_checked: NotChecked) -> None:
-    """Calls without which the rest runs all the same."""
+def _allow(patches: Patches, path: str, not_checked: NotChecked) -> None:
+    why, result = _HARMLESS[path]
 
-    def graphed(callables: Any, *args: Any, **kwargs: Any) -> Any:
-        not_checked(
-            "torch.cuda.make_graphed_callables", WHY["graph"] + " What it would have captured runs as it is written."
-        )
-        return callables
+    def allowed(*args: Any, **kwargs: Any) -> Any:
+        not_checked(f"torch.cuda.{path}", why)
+        return result(*args, **kwargs)
 
-    def fraction(*args: Any, **kwargs: Any) -> None:
-        not_checked(
-            "torch.cuda.set_per_process_memory_fraction", "A virtual GPU has no such limit; all of its memory is there."
-        )
-
-    def summary(*args: Any, **kwargs: Any) -> str:
-        not_checked("torch.cuda.memory_summary", "A virtual GPU writes no such table; the code got an empty text.")
-        return ""
-
-    def history(*args: Any, **kwargs: Any) -> None:
-        not_checked(
-            "torch.cuda.memory._record_memory_history",
-            "A virtual GPU's history is not kept where this code looks for it.",
-        )
-
-    for owner, name, function in (
-        (torch.cuda, "memory_summary", summary),
-        (torch.cuda.memory, "memory_summary", summary),
-        (torch.cuda.memory, "_record_memory_history", history),
-        (torch.cuda, "make_graphed_callables", graphed),
-        (torch.cuda.graphs, "make_graphed_callables", graphed),
-        (torch.cuda, "set_per_process_memory_fraction", fraction),
-        (torch.cuda.memory, "set_per_process_memory_fraction", fraction),
-    ):
-        patches.call(owner, name, function)
+    name = path.rpartition(".")[2]
+    for owner in _OWNERS:
+        if name in vars(owner):
+            patches.call(owner, name, allowed)
 
 
 def _profilers(patches: Patches, not_checked: NotChecked) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import threading
 from itertools import count
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.virtual.device.streams import InOrder
+from devexplorer.core.virtual.device.streams import InOrder, Timed
 
 
 class _Current(threading.local):
@@ -68,10 +68,8 @@ def kinds(cards: Cards) -> dict[str, Any]:
                 cards.current = self._before[0]
                 current.streams[self.stream.device_index] = self._before[1]
 
-    class Event:
+    class Event(Timed):
         """A moment on the simulated clock of a card."""
-
-        _untimed: ClassVar[str] = "Both events must be created with argument 'enable_timing=True'."
 
         def __init__(
             self,
@@ -80,33 +78,14 @@ def kinds(cards: Cards) -> dict[str, Any]:
             interprocess: bool = False,
             external: bool = False,
         ) -> None:
-            self._timed = enable_timing
-            self._seconds: float | None = None
+            self._timed, self._gpu, self._seconds = enable_timing, None, None
             self.device: torch.device | None = None
 
         def record(self, stream: Any = None) -> None:
             """Note the time."""
             index = cards.current if stream is None else stream.device_index
-            self.device = cards.cuda(index)
-            self._seconds = cards.gpu(index).clock.thread_seconds
-
-        def wait(self, stream: Any = None) -> None:
-            """There is nothing to wait for."""
-
-        def synchronize(self) -> None:
-            """There is nothing to wait for."""
-
-        def query(self) -> bool:
-            """It has happened."""
-            return True
-
-        def elapsed_time(self, end_event: Any) -> float:
-            """Milliseconds of simulated time between two events."""
-            if not (self._timed and end_event._timed):
-                raise ValueError(self._untimed)
-            if self._seconds is None or end_event._seconds is None:
-                raise ValueError("Both events must be recorded before calculating elapsed time.")
-            return float(1000 * (end_event._seconds - self._seconds))
+            self.device, self._gpu = cards.cuda(index), cards.gpu(index)
+            self._seconds = self._gpu.clock.thread_seconds
 
     def current_stream(device: Any = None) -> Any:
         index = cards.ordinal(device)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef, holds, place_of
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef, holds
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, listed
 from devexplorer.core.doctor.static.registry import Registered, Registry
@@ -68,52 +68,35 @@ def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> No
     are."""
     names = listed(tie.paths)
     first, second = tie.paths[0], tie.paths[-1]
+    rule, severity = "tie-lost", None
     if tie.mixed:
+        rule = "stale-alias"
         message = (
             f"{second} shares its memory with {first}; a move gives each its own copy, and writes to one no longer"
             " reach the other."
         )
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
-        context.collector.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
-        return
-    if tie.buffers:
+    elif tie.buffers:
+        severity = "note" if constant else None
         message = f"{names} are buffers over one memory; a move gives each a memory of its own" + (
             ", which costs their bytes once more: forward writes into none of them."
             if constant
             else ", and they are two from there on."
         )
         fix = f"Register one buffer in a module that holds it for all of them, and read {first} from there."
-        context.collector.add(
-            "tie-lost",
-            message,
-            fix,
-            path=second,
-            place=tie.place,
-            severity="note" if constant else None,
-            bytes=tie.bytes,
-        )
-        return
-    count = "two" if len(tie.paths) == 2 else len(tie.paths)
-    message = f"{names} are {count} Parameters over one memory: a move copies each, and they are no longer tied."
-    owner, _, key = second.rpartition(".")
-    fix = f"Give both names the very same Parameter: {_python(owner, key)} = {_python(*_apart(first))}."
-    context.collector.add("tie-lost", message, fix, path=second, place=tie.place, bytes=tie.bytes)
+    else:
+        count = "two" if len(tie.paths) == 2 else len(tie.paths)
+        message = f"{names} are {count} Parameters over one memory: a move copies each, and they are no longer tied."
+        fix = f"Give both names the very same Parameter: {_python(second)} = {_python(first)}."
+    context.collector.add(rule, message, fix, path=second, place=tie.place, severity=severity, bytes=tie.bytes)
 
 
-def _apart(path: str) -> tuple[str, str]:
-    owner, _, key = path.rpartition(".")
-    return owner, key
+def _python(path: str) -> str:
+    """`self.blocks[0].weight` of `blocks.0.weight`."""
+    return "self" + "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in path.split("."))
 
 
-def _python(owner: str, key: str) -> str:
-    """`self.blocks[0].weight` of `blocks.0` and `weight`."""
-    text = "self"
-    for name in [*owner.split("."), key] if owner else [key]:
-        text += f"[{name}]" if name.isdigit() else f".{name}"
-    return text
-
-
-def report_alias(context: ModelContext, ref: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
+def report_alias(ref: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
     """A finding about tensors outside the registers that share memory with registered ones."""
     holder = things[0].holder
     tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
@@ -127,6 +110,4 @@ def report_alias(context: ModelContext, ref: AttributeRef, things: list[Hidden],
         f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
     )
     fix = f"Take it from {owner} whenever it is needed: a property, or a line in forward."
-    context.collector.add(
-        "stale-alias", message, fix, path=ref.full, place=place_of(context, ref), bytes=bytes_of(tensors)
-    )
+    ref.report("stale-alias", message, fix, bytes=bytes_of(tensors))

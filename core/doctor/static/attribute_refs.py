@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import nn
@@ -22,6 +22,7 @@ _MOVES = ("_apply", "to", "cuda")
 class AttributeRef(NamedTuple):
     """An attribute of a registered module, with what it hides."""
 
+    context: ModelContext
     path: str
     """Of the module."""
     module: nn.Module
@@ -39,43 +40,60 @@ class AttributeRef(NamedTuple):
             return f"the {self.attribute.name} of {self.path or 'the model'}"
         return f"self.{self.attribute.name}"
 
+    @property
+    def of_class(self) -> bool:
+        """Whether it is an attribute of the class."""
+        return bool(self.attribute.things) and all(item.holder == "class" for item in self.attribute.things)
 
-class _Known(RegisteredIds):
-    """Registered modules and parameters. Not buffers: a second name of one is another tensor after a move."""
+    @property
+    def place(self) -> SourceLocation | None:
+        """The line that set the attribute, or that registered the hook."""
+        origins = self.context.origins
+        if self.attribute.hook is not None:
+            return origins.hook(self.attribute.hook) or _of_hook(self)
+        if self.of_class:
+            return assigned(type(self.module), self.attribute.name)
+        noted = origins.attribute(self.module, self.attribute.name)
+        return noted or (self.context.place(self.path) if self.path else None)
 
-    def __init__(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
-        self._found: set[int] = set()
-        for _, module in modules:
-            self._found.add(id(module))
-            self._found.update(map(id, module._parameters.values()))
-
-    def __contains__(self, identity: object) -> bool:
-        return identity in self._found
+    def report(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *,
+        place: SourceLocation | None = None,
+        severity: str | None = None,
+        bytes: int | None = None,
+        holder: str = "attribute",
+    ) -> None:
+        """Add a finding about it, at its own line unless another one is given."""
+        self.context.collector.add(
+            rule,
+            message,
+            fix,
+            path=self.full,
+            place=place or self.place,
+            severity=severity,
+            bytes=bytes,
+            holder=holder,
+        )
 
 
 def attribute_refs(context: ModelContext) -> Iterator[AttributeRef]:
     """Every attribute of the model that hides something; one of a class only once."""
     modules = context.modules
-    known = _Known(modules)
+    known = RegisteredIds(modules, buffers=False)  # a second name of a buffer is another tensor after a move
     classes: set[tuple[int, ...]] = set()
     for path, module in modules:
         for attribute in hidden(module, known):
-            if attribute.things and all(item.holder == "class" for item in attribute.things):
+            ref = AttributeRef(context, path, module, attribute)
+            if ref.of_class:
                 key = tuple(id(item.thing) for item in attribute.things)
                 if key in classes:
                     continue
                 classes.add(key)
-            yield AttributeRef(path, module, attribute)
-
-
-def place_of(context: ModelContext, ref: AttributeRef) -> SourceLocation | None:
-    """The line that set the attribute, or that registered the hook."""
-    if ref.attribute.hook is not None:
-        noted = context.origins.hook(ref.attribute.hook)
-        return noted or _of_hook(ref)
-    if ref.attribute.things and all(item.holder == "class" for item in ref.attribute.things):
-        return assigned(type(ref.module), ref.attribute.name)
-    return context.origins.attribute(ref.module, ref.attribute.name) or (context.place(ref.path) if ref.path else None)
+            yield ref
 
 
 def _of_hook(ref: AttributeRef) -> SourceLocation | None:

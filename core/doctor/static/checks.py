@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.aliases import Tie, report_alias, report_tie, still_tied, ties
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef, attribute_refs, moves_itself, place_of
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef, attribute_refs, moves_itself
 from devexplorer.core.doctor.static.buffers import Unsaved, report_unsaved
 from devexplorer.core.doctor.static.gradients import report_cuts
 from devexplorer.core.doctor.static.hidden import Hidden
@@ -41,8 +41,8 @@ class _Watched(NamedTuple):
 
 
 class StaticChecks:
-    """The static rules, in three steps around the move and the forward of one model. What is found goes into the
-    book."""
+    """The static rules, in three steps around the move and the forward of one model. What is found goes to the
+    collector."""
 
     def __init__(self, model: nn.Module, origins: Origins, collector: FindingCollector) -> None:
         self._context = ModelContext(model, origins, collector)
@@ -78,7 +78,7 @@ class StaticChecks:
                     computed[item.path] = next((names[id(leaf)] for leaf in leaves if id(leaf) in names), "")
             self._watched[_key(ref)] = _Watched(aliases, computed)
             for optimizer in optimizers(ref):
-                report_lazy(context, ref, optimizer)
+                report_lazy(ref, optimizer)
         self._report_hooks()
 
     def moved(self, device: torch.device | str | None) -> None:
@@ -93,18 +93,18 @@ class StaticChecks:
         for ref in sorted(attribute_refs(context), key=lambda ref: ref.attribute.hook is not None):
             if not ref.attribute.complete:
                 reason = "it holds more than is looked at"
-                context.collector.not_checked(f"the rest of {ref.label}", reason, place_of(context, ref))
+                context.collector.not_checked(f"the rest of {ref.label}", reason, ref.place)
             before = self._watched.get(_key(ref))
             if before is None:
                 continue
-            known |= report_modules(context, ref, registry, known)
+            known |= report_modules(ref, registry, known)
             known |= self._report_tensors(ref, before, registry, where, copied, not_leaves)
             if where is not None:
-                report_generators(context, ref, where)
+                report_generators(ref, where)
             later.append(ref)
         for ref in later:
             for optimizer in optimizers(ref):
-                report_optimizer(context, ref, optimizer, registry, known, copied)
+                report_optimizer(ref, optimizer, registry, known, copied)
         report_written_not_leaf(context, not_leaves)
         for tie in self._ties:
             if copied and still_tied(registry, tie):
@@ -157,7 +157,6 @@ class StaticChecks:
     ) -> set[int]:
         """Findings about the tensors of one attribute, each kind once; returns the ids of those that no other rule
         should report."""
-        context = self._context
         tensors = [item for item in ref.attribute.things if isinstance(item.thing, Tensor)]
         aliases: list[Hidden] = []
         computed: list[Hidden] = []
@@ -181,14 +180,14 @@ class StaticChecks:
             elif not (followed and (not copied or device is None or is_same_device(item.thing.device, device))):
                 plain.append(item)
         if aliases:
-            report_alias(context, ref, aliases, [path for item in aliases for path in before.aliases[item.path]])
+            report_alias(ref, aliases, [path for item in aliases for path in before.aliases[item.path]])
         if computed:
             not_leaves.add(ref.full)
-            report_not_leaf(context, ref, computed, before.computed[computed[0].path])
+            report_not_leaf(ref, computed, before.computed[computed[0].path])
         if parameters:
-            report_parameters(context, ref, parameters)
+            report_parameters(ref, parameters)
         if plain:
-            report_tensors(context, ref, plain, device if copied else None)
+            report_tensors(ref, plain, device if copied else None)
         return {id(item.thing) for item in tensors}
 
     def _report_hooks(self) -> None:

@@ -40,14 +40,8 @@ class Use(NamedTuple):
         return f"self.{'.'.join(names)}{'()' if names[-1] == 'detach' else ''}"
 
 
-class Forward(NamedTuple):
-    """All that the source says about the forward of a class."""
-
-    uses: tuple[Use, ...]
-
-
-def forward_of(kind: type) -> Forward:
-    """Read `forward` and the methods that it calls on its object, those of the bases too."""
+def forward_of(kind: type) -> list[Use]:
+    """What `forward` and the methods that it calls on its object read of it; those of the bases too."""
     sources = [source for base in type.mro(kind) if (source := class_source(base)) is not None]
     waiting, known, uses = ["forward"], {"forward"}, list[Use]()
     while waiting:
@@ -63,7 +57,7 @@ def forward_of(kind: type) -> Forward:
                 if use.names and use.names[0] not in known:
                     known.add(use.names[0])
                     waiting.append(use.names[0])
-    return Forward(tuple(uses))
+    return uses
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from torch import Tensor
 
-from devexplorer.core.doctor.static.forward import CUTS, Cut, Forward, forward_of
+from devexplorer.core.doctor.static.forward import CUTS, Cut, Use, forward_of
 from devexplorer.core.doctor.static.model_context import MOST_LISTED, ModelContext, joined, listed
 from devexplorer.core.models.walk import is_uninitialised
 
@@ -50,7 +50,7 @@ def report_cuts(context: ModelContext, ran: Collection[int] | None) -> None:
     `ran`: the ids of the modules that took part, where that is known.
     """
     reported: set[int] = set()
-    read: dict[type, Forward] = {}
+    read: dict[type, list[Use]] = {}
     for path, module in context.modules:
         if ran is not None and id(module) not in ran:
             continue
@@ -94,22 +94,22 @@ def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
             )
         )
         fix = (
-            f"Use {f'{whose} {itself}' if own else 'the value itself'}; what shall not learn is frozen with"
+            f"Use {f'{whose} {itself}' if own else 'the value itself'}; what should not learn is frozen with"
             " requires_grad_(False)."
         )
     else:
         message = (
             f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
         )
-        fix = "Move that out of the block, or freeze what shall not learn: requires_grad_(False)."
+        fix = "Move that out of the block, or freeze what should not learn: requires_grad_(False)."
     context.collector.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
 
 
-def _own(forward: Forward, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
+def _own(uses: Iterable[Use], parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
     """Parameters that forward computes with, and in cut places only: `self.weight.data`, or within `no_grad`."""
     cuts: dict[str, list[Cut]] = {}
     free: set[str] = set()
-    for use in forward.uses:
+    for use in uses:
         depth, name = _parameter(use.names, parameters)
         if name is None:
             free.update(_below(use.names, parameters))  # whole modules: only gradients can tell

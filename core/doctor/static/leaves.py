@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.code.reading import Assigned, assignments, class_source
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef, place_of
+from devexplorer.core.doctor.code.reading import assignments, class_source
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, joined
+from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models.walk import leaves_below
 
 
@@ -19,15 +20,15 @@ def made_from_parameters(tensor: Tensor) -> list[Tensor]:
     return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
 
 
-def report_not_leaf(context: ModelContext, ref: AttributeRef, things: list[Hidden], source: str) -> None:
+def report_not_leaf(ref: AttributeRef, things: list[Hidden], source: str) -> None:
     """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it
     is registered."""
     first = things[0].thing
     assert isinstance(first, Tensor)
-    made = context.origins.tensor(first)
+    made = ref.context.origins.tensor(first)
     size = bytes_of([item.thing for item in things if isinstance(item.thing, Tensor)])
     how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
-    place = made.place if made is not None and not made.place.library else place_of(context, ref)
+    place = made.place if made is not None and not made.place.library else None
     if not source:
         message = (
             f"{ref.label} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
@@ -45,39 +46,36 @@ def report_not_leaf(context: ModelContext, ref: AttributeRef, things: list[Hidde
             " of that time, and its history can be used for one backward only."
         )
         fix = f"Compute it in forward from {source}."
-    context.collector.add("parameter-not-leaf", message, fix, path=ref.full, place=place, bytes=size)
+    ref.report("parameter-not-leaf", message, fix, place=place, bytes=size)
 
 
 def report_written_not_leaf(context: ModelContext, done: set[str]) -> None:
     """What the source says and a run on the CPU does not show: there `nn.Parameter(x).to(device)` gives the Parameter
     itself."""
-    read: dict[type, tuple[tuple[str, Assigned], ...]] = {}
+    read: dict[type, list[tuple[str, SourceLocation, ast.expr]]] = {}
     for path, module in context.modules:
         for base in type.mro(type(module)):
             if base not in read:
-                read[base] = tuple(_assigned_moved(base))
-            for name, item in read[base]:
+                read[base] = list(_assigned_moved(base))
+            for name, place, value in read[base]:
                 full = joined(path, name)
                 held = name in module._parameters or name in vars(module)
                 if full in done or not held:
                     continue
                 done.add(full)
                 message = (
-                    f"self.{name} is `{ast.unparse(item.value)}`: on another device than the CPU that is a plain tensor"
-                    " and no Parameter, not registered, not moved, and without a gradient of its own."
-                    if item.value is not None
-                    else ""
+                    f"self.{name} is `{ast.unparse(value)}`: on another device than the CPU that is a plain tensor and"
+                    " no Parameter, not registered, not moved, and without a gradient."
                 )
                 fix = "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
-                context.collector.add("parameter-not-leaf", message, fix, path=full, place=item.place)
+                context.collector.add("parameter-not-leaf", message, fix, path=full, place=place)
 
 
-def _assigned_moved(kind: type) -> Iterator[tuple[str, Assigned]]:
+def _assigned_moved(kind: type) -> Iterator[tuple[str, SourceLocation, ast.expr]]:
     source = class_source(kind)
-    if source is not None:
-        for name, item in assignments(source):
-            if item.value is not None and _moves_parameter(item.value):
-                yield name, item
+    for name, (place, value) in assignments(source) if source is not None else ():
+        if value is not None and _moves_parameter(value):
+            yield name, place, value
 
 
 _CONVERSIONS = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "type_as")

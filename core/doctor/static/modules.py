@@ -7,9 +7,9 @@ from collections.abc import Set
 from torch import Tensor, nn
 
 from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds, moves_itself, place_of
+from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds, moves_itself
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of
+from devexplorer.core.doctor.static.model_context import bytes_of
 from devexplorer.core.doctor.static.registry import Registry
 from devexplorer.core.models.walk import named_modules
 
@@ -17,10 +17,10 @@ _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""
 
 
-def report_modules(context: ModelContext, ref: AttributeRef, registry: Registry, known: Set[int]) -> set[int]:
+def report_modules(ref: AttributeRef, registry: Registry, known: Set[int]) -> set[int]:
     """A finding where the attribute holds modules that matter; returns the ids of all their tensors.
 
-    `known` are those of modules that another attribute holds: they have been told.
+    `known` are those of modules that another attribute holds: they have been reported.
     """
     found = [item for item in ref.attribute.things if isinstance(item.thing, nn.Module)]
     if not found:
@@ -32,7 +32,7 @@ def report_modules(context: ModelContext, ref: AttributeRef, registry: Registry,
         assert isinstance(item.thing, nn.Module)
         below = [module for _, module in named_modules(item.thing)]
         if id(item.thing) in covered or any(
-            id(module) in registry.module_ids for module in below[1:] if module is context.model
+            id(module) in registry.module_ids for module in below[1:] if module is ref.context.model
         ):
             continue
         covered.update(map(id, below))
@@ -49,13 +49,12 @@ def report_modules(context: ModelContext, ref: AttributeRef, registry: Registry,
             modules.append(item)
             tensors.update(inside)
     if modules:
-        _add_modules(context, ref, modules, list(tensors.values()))
+        _add_modules(ref, modules, list(tensors.values()))
     return set(tensors)
 
 
-def _add_modules(context: ModelContext, ref: AttributeRef, modules: list[Hidden], tensors: list[Tensor]) -> None:
+def _add_modules(ref: AttributeRef, modules: list[Hidden], tensors: list[Tensor]) -> None:
     parameters = [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
-    place = place_of(context, ref)
     count = count_text(len(modules), "module")
     size = bytes_of(tensors)
     counted = count_text(len(parameters), "parameter") if parameters else count_text(len(tensors), "buffer")
@@ -82,15 +81,8 @@ def _add_modules(context: ModelContext, ref: AttributeRef, modules: list[Hidden]
         )
     else:
         message = f"{ref.label} {holds(holder)} {count} ({contents}), and {known_to}."
-    context.collector.add(
-        "unregistered-module",
-        message,
-        _module_fix(ref, holder, frozen),
-        path=ref.full,
-        place=place,
-        severity=severity,
-        bytes=size or None,
-    )
+    fix = _module_fix(ref, holder, frozen)
+    ref.report("unregistered-module", message, fix, severity=severity, bytes=size or None)
 
 
 def _module_fix(ref: AttributeRef, holder: str, frozen: bool) -> str:
@@ -113,7 +105,7 @@ def _module_fix(ref: AttributeRef, holder: str, frozen: bool) -> str:
     return "Assign the module to an attribute of the model as well, or make the function an nn.Module that holds it."
 
 
-def report_parameters(context: ModelContext, ref: AttributeRef, things: list[Hidden]) -> None:
+def report_parameters(ref: AttributeRef, things: list[Hidden]) -> None:
     """A finding about Parameters that lie in something else than the module's register."""
     tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
     holder, size = things[0].holder, bytes_of(tensors)
@@ -129,12 +121,8 @@ def report_parameters(context: ModelContext, ref: AttributeRef, things: list[Hid
         "attribute": f"Assign it as an attribute: self.{name} = nn.Parameter(…).",
     }.get(
         holder,
-        (
-            f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
-            if holder in CONTAINERS
-            else "Assign each to an attribute of the model as well."
-        ),
+        f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
+        if holder in CONTAINERS
+        else "Assign each to an attribute of the model as well.",
     )
-    context.collector.add(
-        "unregistered-parameter", message, fix, path=ref.full, place=place_of(context, ref), bytes=size
-    )
+    ref.report("unregistered-parameter", message, fix, bytes=size)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef, place_of
-from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef
+from devexplorer.core.doctor.static.model_context import bytes_of
 from devexplorer.core.doctor.static.registry import Registry
 from devexplorer.core.models.walk import device_id, is_uninitialised
 
@@ -24,22 +24,19 @@ def given(optimizer: Optimizer) -> list[Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if isinstance(tensor, Tensor)]
 
 
-def report_lazy(context: ModelContext, ref: AttributeRef, optimizer: Optimizer) -> None:
+def report_lazy(ref: AttributeRef, optimizer: Optimizer) -> None:
     """A finding where an optimizer was given parameters that have no shape yet."""
     waiting = [tensor for tensor in given(optimizer) if is_uninitialised(tensor)]
     if waiting:
-        context.collector.add(
+        ref.report(
             "lazy-parameter",
             f"{ref.label} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
             " shape there is nothing to optimise yet.",
             "Run the model once with a sample input, then make the optimizer.",
-            path=ref.full,
-            place=place_of(context, ref),
         )
 
 
 def report_optimizer(
-    context: ModelContext,
     ref: AttributeRef,
     optimizer: Optimizer,
     registry: Registry,
@@ -53,15 +50,12 @@ def report_optimizer(
     """
     lost = [tensor for tensor in given(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden]
     kind = type(optimizer).__name__
-    place = place_of(context, ref)
     if lost:
-        context.collector.add(
+        ref.report(
             "optimizer-before-move",
             f"{ref.label} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
             " (any more): its steps change nothing there.",
             "Make the optimizer after the model has been moved, from model.parameters().",
-            path=ref.full,
-            place=place,
             bytes=bytes_of(lost),
         )
         return
@@ -80,19 +74,15 @@ def report_optimizer(
         where = device_id(behind[0].device)
         are = "is" if len(behind) == 1 else "are"
         problem = (
-            f"{count_text(len(behind), 'tensor')} of its state {are} on {where}, the parameters on {device_id(device)}"
+            f"on {where}, the parameters on {device_id(device)}"
             if moved
-            else (
-                f"{count_text(len(behind), 'tensor')} of its state {are} made already and will stay on {where} when the"
-                " model moves"
-            )
+            else f"made already and will stay on {where} when the model moves"
         )
-        context.collector.add(
+        ref.report(
             "optimizer-before-move",
-            f"{ref.label} ({kind}) was made before the move: {problem}, and the next step fails.",
+            f"{ref.label} ({kind}) was made before the move: {count_text(len(behind), 'tensor')} of its state {are}"
+            f" {problem}, and the next step fails.",
             "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
             " old one's state.",
-            path=ref.full,
-            place=place,
             bytes=bytes_of(behind),
         )

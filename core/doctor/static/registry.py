@@ -21,15 +21,8 @@ class Registered(NamedTuple):
     """A parameter or buffer under one of its names."""
 
     path: str
-    module: nn.Module
-    name: str
     tensor: Tensor
     is_buffer: bool
-
-    @property
-    def kind(self) -> str:
-        """`parameter` or `buffer`."""
-        return "buffer" if self.is_buffer else "parameter"
 
 
 class Memory(NamedTuple):
@@ -58,15 +51,20 @@ def memory_of(tensor: Tensor) -> Memory | None:
 
 
 class Registry:
-    """Holds the modules and tensors for as long as it lives, which is one step of the survey."""
+    """Holds the modules and tensors for as long as it lives, which is one step of the checks."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.modules = named_modules(model)
-        """Every registered module with its path."""
-        self.tensors = registered(self.modules)
+        modules = named_modules(model)
+        self.tensors = [
+            Registered(joined(path, name), tensor, register is module._buffers)
+            for path, module in modules
+            for register in (module._parameters, module._buffers)
+            for name, tensor in register.items()
+            if tensor is not None
+        ]
         """Every parameter and buffer under each of its names."""
         self.by_path = {item.path: item for item in self.tensors}
-        self.module_ids = {id(module) for _, module in self.modules}
+        self.module_ids = {id(module) for _, module in modules}
         self.tensor_ids = {id(item.tensor) for item in self.tensors}
         self.memory = {item.path: memory_of(item.tensor) for item in self.tensors}
         """Path -> what it reaches; None: nothing."""
@@ -86,17 +84,6 @@ class Registry:
     def groups(self) -> list[list[Registered]]:
         """Registered tensors that share memory under several names, one Parameter under several names left out."""
         return [group for entries in self._by_storage.values() if len(entries) > 1 for group in _overlapping(entries)]
-
-
-def registered(modules: Sequence[tuple[str, nn.Module]]) -> list[Registered]:
-    """Every parameter and buffer of these modules under each of its names."""
-    return [
-        Registered(joined(path, name), module, name, tensor, register is module._buffers)
-        for path, module in modules
-        for register in (module._parameters, module._buffers)
-        for name, tensor in register.items()
-        if tensor is not None
-    ]
 
 
 def _overlapping(entries: Sequence[tuple[Memory, Registered]]) -> Iterator[list[Registered]]:

@@ -16,16 +16,16 @@ from devexplorer.core.doctor.code.reading import (
     own_attribute,
     self_name,
 )
-from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds, place_of
+from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, is_same_device
+from devexplorer.core.doctor.static.model_context import bytes_of, is_same_device
 from devexplorer.core.models.walk import device_id
 
 _CONVERSIONS = frozenset({"to", "cuda", "type_as"})
 _FACTS = frozenset({"shape", "dtype", "device", "size", "dim", "ndim", "numel"})
 
 
-def report_tensors(context: ModelContext, ref: AttributeRef, things: list[Hidden], device: torch.device | None) -> None:
+def report_tensors(ref: AttributeRef, things: list[Hidden], device: torch.device | None) -> None:
     """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied
     nothing."""
     tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
@@ -41,12 +41,12 @@ def report_tensors(context: ModelContext, ref: AttributeRef, things: list[Hidden
         what = f"{ref.label} is an attribute of the class ({_kind(tensors[0])})"
     else:
         what = f"{ref.label} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
-    them = "it" if len(tensors) == 1 else "them"
+    single = len(tensors) == 1
     if scalars:
         severity = "note"
         message = (
             f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat,"
-            f" torch.stack and indexing do not, and the state_dict misses {them}."
+            f" torch.stack and indexing do not, and the state_dict misses {'it' if single else 'them'}."
         )
     elif holder == "attribute" and _copied_by_forward(ref):
         severity = "note"
@@ -59,41 +59,30 @@ def report_tensors(context: ModelContext, ref: AttributeRef, things: list[Hidden
         )
     elif there:
         severity = "warning"
-        item = len(tensors) == 1
         message = (
-            f"{what} that {'was' if item else 'were'} put on {where} when {'it was' if item else 'they were'} made: "
-            f"{'it stays' if item else 'they stay'} there when the model goes anywhere else."
+            f"{what} that {'was' if single else 'were'} put on {where} when {'it was' if single else 'they were'} made:"
+            f" {'it stays' if single else 'they stay'} there when the model goes anywhere else."
         )
     else:
         message = (
             f"{what} that PyTorch does not know of: the model moves, and"
-            f" {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
+            f" {'it stays' if single else 'they stay'} on {where}."
         )
-    context.collector.add(
-        "unregistered-tensor",
-        message,
-        _fix(name, holder),
-        path=ref.full,
-        place=place_of(context, ref),
-        severity=severity,
-        bytes=size,
-        holder=holder,
-    )
+    fix = _fix(name, holder)
+    ref.report("unregistered-tensor", message, fix, severity=severity, bytes=size, holder=holder)
 
 
-def report_generators(context: ModelContext, ref: AttributeRef, device: torch.device) -> None:
+def report_generators(ref: AttributeRef, device: torch.device) -> None:
     """A note on a random generator that belongs to another device than the model."""
     for item in ref.attribute.things:
         if isinstance(item.thing, torch.Generator) and item.thing.device.type != device.type:
-            context.collector.add(
+            ref.report(
                 "unregistered-tensor",
                 f"{ref.label} {'is' if item.holder == 'attribute' else 'holds'} a torch.Generator of"
                 f" {device_id(item.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
                 f" on {device_id(device)} refuses it.",
                 "Draw the numbers where the generator is and copy them, or make a generator per device:"
                 " torch.Generator(device=x.device).",
-                path=ref.full,
-                place=place_of(context, ref),
                 severity="note",
                 holder="generator",
             )

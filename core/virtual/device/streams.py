@@ -51,6 +51,35 @@ class InOrder:
         """There is nothing to wait for."""
 
 
+class Timed:
+    """Event methods for such a device: an event is a moment on its simulated clock."""
+
+    _timed: bool
+    _gpu: VirtualGpu | None
+    _seconds: float | None
+
+    def wait(self, stream: Any = None) -> None:
+        """There is nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for."""
+
+    def query(self) -> bool:
+        """It has happened."""
+        return True
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Simulated milliseconds that the device was busy between this event and another one."""
+        if not (self._timed and end_event._timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._seconds is None or end_event._seconds is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self._gpu is not end_event._gpu:
+            own, other = self.device, end_event.device  # type: ignore[attr-defined]
+            raise ValueError(f"the events are on {own} and {other}, whose clocks are not comparable")
+        return 1000.0 * float(end_event._seconds - self._seconds)
+
+
 class Stream(InOrder, _CStream):  # type: ignore[misc]  # torch publishes no types for it
     """`torch.vgpu.Stream(device, priority)`; work is done in order whatever the stream."""
 
@@ -123,12 +152,8 @@ def set_stream(stream: Any) -> None:
         streams()[gpu] = stream
 
 
-class Event(_CEvent):  # type: ignore[misc]  # torch publishes no types for it
+class Event(Timed, _CEvent):  # type: ignore[misc]  # torch publishes no types for it
     """`torch.vgpu.Event(enable_timing=True)`: a moment on the simulated clock of a device."""
-
-    _timed: bool
-    _gpu: VirtualGpu | None
-    _seconds: float | None
 
     def __new__(
         cls,
@@ -167,26 +192,6 @@ class Event(_CEvent):  # type: ignore[misc]  # torch publishes no types for it
                 f"this event was recorded on {self._gpu.id}, so it cannot be recorded on {gpu.id}; make another one"
             )
         self._gpu, self._seconds = gpu, gpu.clock.busy_seconds
-
-    def wait(self, stream: Any = None) -> None:
-        """There is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """There is nothing to wait for."""
-
-    def query(self) -> bool:
-        """It has happened."""
-        return True
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Simulated milliseconds that the device was busy between this event and another one."""
-        if not (self._timed and end_event._timed):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self._seconds is None or end_event._seconds is None:
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
-        if self._gpu is not end_event._gpu:
-            raise ValueError(f"the events are on {self.device} and {end_event.device}, whose clocks are not comparable")
-        return 1000.0 * float(end_event._seconds - self._seconds)
 
     def ipc_handle(self) -> NoReturn:
         """Refused."""
