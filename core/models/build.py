@@ -13,34 +13,12 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.python_names import quoted
 from devexplorer.core.models import libraries, loading
 from devexplorer.core.models.guard import Changes, kept
+from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.source import Source
 from devexplorer.core.models.walk import is_uninitialised
 
 Sizes = list[tuple[torch.dtype, int]]
 """Dtype and number of elements of each tensor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """The Python that makes a model, in parts."""
-
-    imports: tuple[str, ...]
-    lines: tuple[str, ...]
-    expression: str
-
-    def text(self, name: str, seed: int, changes: Changes, move: str = "") -> str:
-        """The whole of it, with the model bound to `name`; `move` is put behind it: `.to("vgpu:0")`."""
-        imports = [*self.imports, "import torch"]
-        lines = [*self.lines, f"torch.manual_seed({seed})"]
-        if changes.random:
-            imports.append("import random")
-            lines.append(f"random.seed({seed})")
-        if changes.numpy:
-            imports.append("import numpy")
-            lines.append(f"numpy.random.seed({seed % 2**32})")
-        imports.sort(key=lambda line: (line.startswith("from "), line))
-        moved = [f"{name} = {name}{move}"] if move else []
-        return "\n".join([*dict.fromkeys(imports), "", *lines, f"{name} = {self.expression}", *changes.code, *moved])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +34,20 @@ class Made:
 
 
 class Recipe:
-    """How one source becomes a model here. `sizes`, before `make`, tells what it needs where that takes no running of
-    code twice."""
+    """How one source becomes a model here; a `Builder`. `sizes`, before `make`, tells what it needs where that takes no
+    running of code twice."""
+
+    seeded = True
 
     def __init__(self, source: Source, folder: str) -> None:
         """Raises `BadInput` or `Unavailable` where a library has no such model; runs no code of the user's."""
         self.source, self.folder = source, folder
         self._prepared = None if source.own_code else libraries.prepare(source, folder)
+
+    @property
+    def title(self) -> str:
+        """The source without its options."""
+        return self.source.text.partition("?")[0]
 
     def sizes(self) -> Sizes | None:
         """Its tensors, made without values; None for code of the user's, and where a model of a library needs
@@ -84,12 +69,12 @@ class Recipe:
         """Make the model on the CPU, in torch's own defaults. Raises `BadInput`; everything global is as it was in any
         case."""
         with kept(seed) as changes:
-            model = self.bare(seed)
+            model = self.build(seed)
         summary = f"made by {self.source.text}" if self._prepared is None else self._prepared.summary
         return Made(model, self.source, changes, self.code(), summary)
 
-    def bare(self, seed: int) -> nn.Module:
-        """The model alone, for a process of its own: whatever its code changes for the process stays. Raises
+    def build(self, seed: int) -> nn.Module:
+        """The model alone, for a separate process: whatever its code changes for the process stays. Raises
         `BadInput`."""
         if self._prepared is not None:
             return libraries.made(self._prepared, self.source)
@@ -98,10 +83,20 @@ class Recipe:
         model: nn.Module = loading.make(self.source, factory, self.folder)
         return model
 
+    build_on_cpu = build
+
+    def build_without_values(self) -> nn.Module:
+        """The same on `meta`. Raises `BadInput` where its code needs values."""
+        with torch.device("meta"):
+            return self.build(0)
+
+    def specs(self) -> None:
+        """What its forward gets: only the model can tell."""
+
     def code(self) -> Code:
         """The Python that does the same in a script."""
         if self._prepared is not None:
-            return Code(self._prepared.imports, self._prepared.lines, self._prepared.expression)
+            return self._prepared.code
         home, source = loading.home_of(self.source, self.folder), self.source
         given = ", ".join(f"{key}={value!r}" for key, value in source.options.items())
         path = f"sys.path.insert(0, {quoted(home)})"
@@ -111,12 +106,10 @@ class Recipe:
         file = source.file(self.folder)
         module = _variable(file)
         lines = (
-            f"{path}  # what stands beside the file can be imported",
+            f"{path}  # what is beside the file can be imported",
             f"{module} = sys.modules.get({quoted(module)})",
-            (
-                f"if getattr({module}, '__file__', None) != {quoted(str(file))}:  # a second time its classes would be"
-                " others"
-            ),
+            f"if getattr({module}, '__file__', None) != {quoted(str(file))}:  # a second time its classes would be"
+            " others",
             f"    spec = importlib.util.spec_from_file_location({quoted(module)}, {quoted(str(file))})",
             f"    {module} = sys.modules[{quoted(module)}] = importlib.util.module_from_spec(spec)",
             f"    spec.loader.exec_module({module})",

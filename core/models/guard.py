@@ -30,8 +30,8 @@ class _Setting:
     words: str
     get: Callable[[], Any]
     put: Callable[[Any], object]
-    code: Callable[[Any], str]
-    """Python that puts it back; empty: a script need not."""
+    code: str = ""
+    """Python that puts it back, with {} for the value; empty: a script need not."""
 
 
 def _put_device(before: torch.device) -> None:
@@ -47,56 +47,26 @@ def _put_environment(before: dict[str, str]) -> None:
 
 
 _SETTINGS = (
-    _Setting(
-        "the default dtype",
-        torch.get_default_dtype,
-        torch.set_default_dtype,
-        lambda previous: f"torch.set_default_dtype({previous})",
-    ),
-    _Setting(
-        "the default device",
-        lambda: torch.get_default_device(),
-        _put_device,
-        lambda previous: f'torch.set_default_device("{previous}")',
-    ),
-    _Setting(
-        "gradient mode",
-        torch.is_grad_enabled,
-        torch.set_grad_enabled,
-        lambda previous: f"torch.set_grad_enabled({previous})",
-    ),
-    _Setting(
-        "the number of CPU threads",
-        torch.get_num_threads,
-        torch.set_num_threads,
-        lambda previous: f"torch.set_num_threads({previous})",
-    ),
+    _Setting("the default dtype", torch.get_default_dtype, torch.set_default_dtype, "torch.set_default_dtype({})"),
+    _Setting("the default device", lambda: torch.get_default_device(), _put_device, 'torch.set_default_device("{}")'),
+    _Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, "torch.set_grad_enabled({})"),
+    _Setting("the number of CPU threads", torch.get_num_threads, torch.set_num_threads, "torch.set_num_threads({})"),
     _Setting(
         "deterministic algorithms",
         torch.are_deterministic_algorithms_enabled,
         torch.use_deterministic_algorithms,
-        lambda previous: f"torch.use_deterministic_algorithms({previous})",
+        "torch.use_deterministic_algorithms({})",
     ),
     _Setting(
         "the precision of float32 products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
-        lambda previous: f'torch.set_float32_matmul_precision("{previous}")',
+        'torch.set_float32_matmul_precision("{}")',
     ),
-    _Setting("the current folder", os.getcwd, os.chdir, lambda previous: ""),
-    _Setting("environment variables", lambda: dict(os.environ), _put_environment, lambda previous: ""),
-    _Setting(
-        "sys.path",
-        lambda: list(sys.path),
-        lambda previous: sys.path.__setitem__(slice(None), previous),
-        lambda previous: "",
-    ),
-    _Setting(
-        "sys.argv",
-        lambda: list(sys.argv),
-        lambda previous: sys.argv.__setitem__(slice(None), previous),
-        lambda previous: "",
-    ),
+    _Setting("the current folder", os.getcwd, os.chdir),
+    _Setting("environment variables", lambda: dict(os.environ), _put_environment),
+    _Setting("sys.path", lambda: list(sys.path), lambda previous: sys.path.__setitem__(slice(None), previous)),
+    _Setting("sys.argv", lambda: list(sys.argv), lambda previous: sys.argv.__setitem__(slice(None), previous)),
 )
 
 
@@ -166,8 +136,8 @@ def _take_back(setting: _Setting, previous: Any, changes: Changes) -> None:
         else ""
     )
     changes.words.append(f"{setting.words}{instead}")
-    if setting.code(previous):
-        changes.code.append(setting.code(previous))
+    if setting.code:
+        changes.code.append(setting.code.format(previous))
 
 
 def _numbers(state: Any) -> tuple[Any, ...]:

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, first_line
-from devexplorer.core.base.formats import shape_text
 from devexplorer.core.models import samples
-from devexplorer.core.models.casts import dtype_name, torch_dtype
+from devexplorer.core.models.casts import torch_dtype
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
-from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.walk import is_uninitialised, size_of
 
@@ -82,11 +81,7 @@ def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None =
     """The inputs on the CPU, floating ones in the model's dtype; the same for the same seed. `batch` replaces each
     first dimension."""
     generator = torch.Generator().manual_seed(seed)
-    wide = (
-        specs
-        if batch is None
-        else [replace(item, shape=(batch, *item.shape[1:])) if item.shape else item for item in specs]
-    )
+    wide = specs if batch is None else [item.with_batch(batch) for item in specs]
     return [item.tensor(floating_dtype(model), generator) for item in wide]
 
 
@@ -96,7 +91,7 @@ def sampled(model: nn.Module, title: str, extras: Extras) -> list[Tensor]:
         return samples.sample_for(model, extras.recipe)
     specs = specs_for(model, title, extras.inputs or extras.guessed)
     if not extras.inputs:
-        extras.guessed = ",".join(spec.text for spec in specs)
+        extras.guessed = specs_text(specs)
     return _there(model, specs)
 
 
@@ -165,10 +160,3 @@ def floating_dtype(model: nn.Module) -> torch.dtype:
         if item.is_floating_point():
             elements[item.dtype] = elements.get(item.dtype, 0) + (0 if is_uninitialised(item) else item.numel())
     return max(elements, key=lambda dtype: elements[dtype], default=torch.get_default_dtype())
-
-
-def specs_text(specs: Sequence[InputSpec]) -> str:
-    """`2×16 int64 and 4×12`."""
-    return " and ".join(
-        f"{shape_text(item.shape)}{'' if item.dtype is None else ' ' + dtype_name(item.dtype)}" for item in specs
-    )

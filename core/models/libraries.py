@@ -11,15 +11,17 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
 from devexplorer.core.base.python_names import quoted, suggestion
+from devexplorer.core.models.guard import Changes
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.source import Source
 
@@ -41,14 +43,34 @@ WEIGHTS = ("weights", "weights_backbone", "pretrained", "pretrained_backbone")
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """The Python that makes a model, in parts."""
+
+    imports: tuple[str, ...]
+    lines: tuple[str, ...]
+    expression: str
+
+    def text(self, name: str, seed: int, changes: Changes, move: str = "") -> str:
+        """The whole of it, with the model bound to `name`; `move` is put behind it: `.to("vgpu:0")`."""
+        imports = [*self.imports, "import torch"]
+        lines = [*self.lines, f"torch.manual_seed({seed})"]
+        if changes.random:
+            imports.append("import random")
+            lines.append(f"random.seed({seed})")
+        if changes.numpy:
+            imports.append("import numpy")
+            lines.append(f"numpy.random.seed({seed % 2**32})")
+        imports.sort(key=lambda line: (line.startswith("from "), line))
+        moved = [f"{name} = {name}{move}"] if move else []
+        return "\n".join([*dict.fromkeys(imports), "", *lines, f"{name} = {self.expression}", *changes.code, *moved])
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A model that can be made, and its Python."""
 
     make: Callable[[], nn.Module]
-    imports: tuple[str, ...]
-    lines: tuple[str, ...]
-    """Come before the expression."""
-    expression: str
+    code: Code
     summary: str
     """What it is, in a phrase."""
 
@@ -127,9 +149,11 @@ def _transformers(source: Source, folder: str) -> Prepared:
     origin = f"the configuration {source.place}" if content else f"its configuration of {kind}"
     return Prepared(
         lambda: make(config),
-        (f"from transformers import AutoConfig, {imported}",),
-        (line,),
-        f"{auto}.from_config(config)" if auto else f"{direct}(config)",
+        Code(
+            (f"from transformers import AutoConfig, {imported}",),
+            (line,),
+            f"{auto}.from_config(config)" if auto else f"{direct}(config)",
+        ),
         f"made by transformers {transformers.__version__} from {origin}",
     )
 
@@ -211,18 +235,14 @@ def _offline() -> Iterator[None]:
     """A configuration can ask for a part that comes from a hub; that fails at once instead of being fetched."""
     before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
+    constants: Any = None
+    with suppress(ImportError):
+        constants = importlib.import_module("huggingface_hub.constants")
+    known = hasattr(constants, "HF_HUB_OFFLINE")
     try:
-        constants: Any = importlib.import_module("huggingface_hub.constants")
-    except ImportError:
-        constants = None
-    previous = getattr(constants, "HF_HUB_OFFLINE", None)
-    if constants is not None:
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
+        with patch.object(constants, "HF_HUB_OFFLINE", True) if known else nullcontext():
+            yield
     finally:
-        if constants is not None and previous is not None:
-            constants.HF_HUB_OFFLINE = previous
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:
@@ -255,8 +275,6 @@ def _torchvision(source: Source) -> Prepared:
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     return Prepared(
         lambda: builder(**options),
-        ("import torchvision",),
-        (),
-        f"torchvision.models.get_model({quoted(source.place)}{given})",
+        Code(("import torchvision",), (), f"torchvision.models.get_model({quoted(source.place)}{given})"),
         f"made by torchvision from its model {source.place}",
     )

@@ -67,16 +67,9 @@ def _offered(module: ModuleType) -> list[str]:
 def make(source: Source, factory: Any, folder: str) -> Any:
     """Call the factory with the source's options. Raises `BadInput` when it fails, or gives something else than a
     module."""
-    call = f"'{source.text.partition('?')[0]}()'"
-    process = os.getpid()
-    try:
-        with _importing(home_of(source, folder)):
-            model = factory(**source.options)
-    except BaseException as error:
-        raise BadInput(f"{call} failed: {error_text(error)}{_where(error, home_of(source, folder))}") from error
-    finally:
-        if os.getpid() != process:  # the factory forked, and this is the child: only the parent goes on
-            os._exit(0)
+    call, home = f"'{source.text.partition('?')[0]}()'", home_of(source, folder)
+    with _running(f"{call} failed", home), _importing(home):
+        model = factory(**source.options)
     import torch
     from torch.jit._script import RecursiveScriptModule
 
@@ -93,6 +86,19 @@ def make(source: Source, factory: Any, folder: str) -> Any:
             " was made from"
         )
     return model
+
+
+@contextmanager
+def _running(failed: str, home: str) -> Iterator[None]:
+    """Around code of the user's: whatever it raises becomes a `BadInput` that names its line."""
+    process = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        raise BadInput(f"{failed}: {error_text(error)}{_where(error, home)}") from error
+    finally:
+        if os.getpid() != process:  # the code forked, and this is the child: only the parent goes on
+            os._exit(0)
 
 
 def home_of(source: Source, folder: str) -> str:
@@ -128,16 +134,8 @@ def error_text(error: BaseException) -> str:
 
 
 def _imported(name: str, home: str) -> ModuleType:
-    process = os.getpid()
-    try:
+    with _running(f"the module '{name}' could not be imported", home):
         return importlib.import_module(name)
-    except BaseException as error:
-        raise BadInput(
-            f"the module '{name}' could not be imported: {error_text(error)}{_where(error, home)}"
-        ) from error
-    finally:
-        if os.getpid() != process:
-            os._exit(0)
 
 
 def _from_file(source: Source, folder: str) -> ModuleType:
@@ -153,16 +151,8 @@ def _from_file(source: Source, folder: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, typing and copy.deepcopy look for a class's module there
-    process = os.getpid()
-    try:
+    with _running(f"the file {path.name} could not be imported", str(path.parent)):
         spec.loader.exec_module(module)
-    except BaseException as error:
-        raise BadInput(
-            f"the file {path.name} could not be imported: {error_text(error)}{_where(error, str(path.parent))}"
-        ) from error
-    finally:
-        if os.getpid() != process:
-            os._exit(0)
     return module
 
 

@@ -154,27 +154,22 @@ def operand(label: str, tensor: Tensor) -> Operand:
 
 
 def _explained(error: BaseException, stack: list[Frame], module: nn.Module) -> RunFailed:
-    failed = _diagnosis(error, stack)
-    held = (*module.parameters(), *module.buffers())
-    failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
-    return failed
-
-
-def _diagnosis(error: BaseException, stack: list[Frame]) -> RunFailed:
     message = f"it called sys.exit({error})" if isinstance(error, SystemExit) else first_line(error)
     frame = stack[-1] if stack else None
     met = () if frame is None else (*frame.operands, *_own_tensors(frame.module), *frame.produced)
+    container = frame is not None and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict))
     if _lacks_memory(error):
-        return RunFailed(message, frame=frame, operands=met, reason="memory")
-    if (
-        frame is not None
-        and isinstance(error, NotImplementedError)
-        and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict))
-    ):
-        return RunFailed(message, frame=frame, operands=met, reason="container")
-    if isinstance(error, RuntimeError) and len({item.device for item in met}) > 1:
-        return RunFailed(message, frame=frame, operands=met, reason="devices")
-    return RunFailed(message, frame=frame, operands=met)
+        reason = "memory"
+    elif container and isinstance(error, NotImplementedError):
+        reason = "container"
+    elif isinstance(error, RuntimeError) and len({item.device for item in met}) > 1:
+        reason = "devices"
+    else:
+        reason = "other"
+    failed = RunFailed(message, frame=frame, operands=met, reason=reason)
+    held = (*module.parameters(), *module.buffers())
+    failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
+    return failed
 
 
 def failed_backward(error: Exception) -> RunFailed:

@@ -90,12 +90,12 @@ def repeated() -> nn.Module:
 
 
 class Stack(nn.Module):
-    """Holds layers in an `nn.ModuleList` and runs them itself: the list registers them, it does not run."""
+    """Holds three layers in an `nn.ModuleList` and runs them itself: the list registers them, it does not run."""
 
-    def __init__(self, width: int, depth: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.head = nn.Linear(width, CLASSES)
+        self.layers = nn.ModuleList(nn.Linear(FEATURES, FEATURES) for _ in range(3))
+        self.head = nn.Linear(FEATURES, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -103,28 +103,18 @@ class Stack(nn.Module):
         return cast(Tensor, self.head(x))
 
 
-def module_list() -> nn.Module:
-    """Three layers in a ModuleList and a head."""
-    return Stack(FEATURES, 3)
-
-
 class PlainList(nn.Module):
-    """The pitfall: layers in a plain Python list run, but nobody knows them: `parameters()`, `.to()`,
-    `state_dict()`."""
+    """The pitfall: three layers in a plain Python list run, but `parameters()`, `.to()` and `state_dict()` do not see
+    them."""
 
-    def __init__(self, width: int, depth: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.layers = [nn.Linear(width, width) for _ in range(depth)]
+        self.layers = [nn.Linear(FEATURES, FEATURES) for _ in range(3)]
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x
-
-
-def list_pitfall() -> nn.Module:
-    """Three layers in a plain list: no parameters registered, nothing moves."""
-    return PlainList(FEATURES, 3)
 
 
 def tied() -> nn.Module:
@@ -136,7 +126,7 @@ def tied() -> nn.Module:
 
 
 class TwoTowers(nn.Module):
-    """Two towers over two inputs and a score; each tower can live on a device of its own once hops are inserted."""
+    """Two towers over two inputs and a score; each tower can be on its own device once hops are inserted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,8 +135,3 @@ class TwoTowers(nn.Module):
 
     def forward(self, query: Tensor, item: Tensor) -> Tensor:
         return cast(Tensor, (self.query(query) * self.item(item)).sum(dim=-1))
-
-
-def two_towers() -> nn.Module:
-    """Two towers, made for mixed placement."""
-    return TwoTowers()

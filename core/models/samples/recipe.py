@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,9 @@ from devexplorer.core.models.samples.input_spec import InputSpec
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One sample model."""
+    """One sample model; a `Builder`."""
 
+    seeded: ClassVar[bool] = True
     name: str
     summary: str
     """One line of description."""
@@ -24,6 +26,24 @@ class Recipe:
     """The arguments of `forward`, without the dimension of the batch."""
     batch: int = 2
     """Size of the batch of a sample input."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return self.name
+
+    def build(self, seed: int) -> nn.Module:
+        """Build it on the CPU; the same seed gives the same values, and the global generator is left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
+            return self.make()
+
+    build_on_cpu = build
+
+    def build_without_values(self) -> nn.Module:
+        """The same on `meta`: what it needs can be counted before anything is allocated."""
+        with torch.device("meta"):
+            return self.make()
 
     def specs(self, batch: int | None = None) -> tuple[InputSpec, ...]:
         """The arguments of `forward` for a batch."""

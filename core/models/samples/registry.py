@@ -1,8 +1,12 @@
-"""The list of sample models, and building one by name. Runs on the jobs thread."""
+"""The list of sample models, and what a bare name could mean else. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import difflib
+import os
+import re
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +14,6 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models.samples import blocks, custom, sequence, vision
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.samples.library_types import type_of_transformers
 from devexplorer.core.models.samples.recipe import Recipe
 
 _FEATURES = (InputSpec((blocks.FEATURES,)),)
@@ -23,9 +26,9 @@ _RECIPES = (
     Recipe("parallel", "two branches side by side, concatenated", blocks.parallel, _FEATURES),
     Recipe("nested", "blocks inside a block, named with spaces: block 0 to block 3", blocks.nested, _FEATURES),
     Recipe("repeated", "one block that runs three times, its parameters exist once", blocks.repeated, _FEATURES),
-    Recipe("module-list", "layers in an nn.ModuleList, which holds them and does not run", blocks.module_list,
+    Recipe("module-list", "layers in an nn.ModuleList, which holds them and does not run", blocks.Stack,
            _FEATURES),
-    Recipe("list-pitfall", "layers in a plain Python list: nothing is registered, nothing moves", blocks.list_pitfall,
+    Recipe("list-pitfall", "layers in a plain Python list: nothing is registered, nothing moves", blocks.PlainList,
            _FEATURES),
     Recipe("tied", "one layer in two places: one Parameter, two names", blocks.tied, _FEATURES),
     Recipe("lazy-mlp", "perceptron whose shapes appear at the first forward", blocks.lazy_mlp, _FEATURES),
@@ -35,14 +38,18 @@ _RECIPES = (
            custom.data_pitfall, _FEATURES),
     Recipe("noise-pitfall", "noise made in forward without a device: fails everywhere but on the CPU",
            custom.noise_pitfall, _FEATURES),
-    Recipe("two-towers", "two towers over two inputs, made for mixed placement", blocks.two_towers, _FEATURES * 2),
+    Recipe("two-towers", "two towers over two inputs, made for mixed placement", blocks.TwoTowers, _FEATURES * 2),
     Recipe("lenet", "LeNet-5 for 28×28 images, 61,706 parameters", vision.lenet, (InputSpec((1, 28, 28)),)),
-    Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters", vision.vgg11_bn, _IMAGE, batch=1),
-    Recipe("vgg16-bn", "VGG-16 with batch norm, 138,365,992 parameters", vision.vgg16_bn, _IMAGE, batch=1),
-    Recipe("resnet18", "ResNet-18, 11,689,512 parameters", vision.resnet18, _IMAGE),
-    Recipe("resnet50", "ResNet-50, 25,557,032 parameters", vision.resnet50, _IMAGE),
-    Recipe("transformer", "Transformer encoder over tokens, two layers of width 64", sequence.transformer, _TOKENS),
-    Recipe("lstm", "LSTM over tokens, two layers of width 64", sequence.lstm, _TOKENS),
+    Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters",
+           partial(vision.VGG, vision.VGG11), _IMAGE, batch=1),
+    Recipe("vgg16-bn", "VGG-16 with batch norm, 138,365,992 parameters",
+           partial(vision.VGG, vision.VGG16), _IMAGE, batch=1),
+    Recipe("resnet18", "ResNet-18, 11,689,512 parameters",
+           partial(vision.ResNet, vision.BasicBlock, (2, 2, 2, 2)), _IMAGE),
+    Recipe("resnet50", "ResNet-50, 25,557,032 parameters",
+           partial(vision.ResNet, vision.Bottleneck, (3, 4, 6, 3)), _IMAGE),
+    Recipe("transformer", "Transformer encoder over tokens, two layers of width 64", sequence.Encoder, _TOKENS),
+    Recipe("lstm", "LSTM over tokens, two layers of width 64", sequence.Reader, _TOKENS),
 )  # fmt: skip
 
 
@@ -68,13 +75,27 @@ def find(name: str) -> Recipe:
     raise BadInput(f"there is no sample model '{name}'; {hint}")
 
 
+def type_of_transformers(name: str) -> str | None:
+    """`transformers:gpt2` for `gpt2`, where transformers is installed and has that type; else None.
+
+    It looks at the folders of the library only, and imports nothing.
+    """
+    kind = name.strip().lower().partition("?")[0]
+    folder = re.sub(r"\W", "_", kind)
+    try:
+        spec = find_spec("transformers")
+    except (ImportError, ValueError):  # half imported, or replaced
+        return None
+    if not folder or spec is None or not spec.submodule_search_locations:
+        return None
+    file = os.path.join(spec.submodule_search_locations[0], "models", folder, f"configuration_{folder}.py")
+    return f"transformers:{kind}" if os.path.isfile(file) else None
+
+
 def build(name: str, seed: int = 0) -> nn.Module:
     """Build a sample model on the CPU; the same seed gives the same values, and the global generator is left as it
     was."""
-    recipe = find(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
-        return recipe.make()
+    return find(name).build(seed)
 
 
 def sample_for(model: nn.Module, name: str, seed: int = 0) -> list[Tensor]:
@@ -88,5 +109,4 @@ def sample_for(model: nn.Module, name: str, seed: int = 0) -> list[Tensor]:
 
 def meta(name: str) -> nn.Module:
     """The same model without values (device `meta`): what it needs can be counted before anything is allocated."""
-    with torch.device("meta"):
-        return find(name).make()
+    return find(name).build_without_values()

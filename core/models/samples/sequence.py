@@ -11,25 +11,20 @@ VOCABULARY, LENGTH, WIDTH, CLASSES = 1000, 32, 64, 10
 
 
 class Encoder(nn.Module):
-    """Token ids (batch, length) → class scores (batch, 10): embedding, learned positions, encoder layers, mean,
-    head."""
+    """Token ids (batch, length) → class scores (batch, 10): embedding, learned positions, two encoder layers,
+    mean, head."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.position = nn.Parameter(nn.init.normal_(torch.empty(LENGTH, WIDTH), std=0.02))
         layer = nn.TransformerEncoderLayer(WIDTH, nhead=4, dim_feedforward=4 * WIDTH, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens) + self.position[: tokens.shape[1]]
         return cast(Tensor, self.head(self.encoder(x).mean(dim=1)))
-
-
-def transformer() -> nn.Module:
-    """Two encoder layers of width 64 with four heads."""
-    return Encoder(2)
 
 
 class Reader(nn.Module):
@@ -44,8 +39,3 @@ class Reader(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         steps, _ = self.lstm(self.embedding(tokens))
         return cast(Tensor, self.head(steps[:, -1]))
-
-
-def lstm() -> nn.Module:
-    """Two LSTM layers of width 64."""
-    return Reader()

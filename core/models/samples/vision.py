@@ -64,16 +64,6 @@ class VGG(nn.Module):
         return cast(Tensor, self.classifier(self.avgpool(self.features(x)).flatten(1)))
 
 
-def vgg11_bn() -> nn.Module:
-    """VGG-11 with batch norm: 132,868,840 parameters."""
-    return VGG(VGG11)
-
-
-def vgg16_bn() -> nn.Module:
-    """VGG-16 with batch norm: 138,365,992 parameters."""
-    return VGG(VGG16)
-
-
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions around a shortcut, which is a 1×1 convolution where size or width change."""
 
@@ -144,13 +134,3 @@ class ResNet(nn.Module):
         for index in range(1, 5):
             x = self.get_submodule(f"layer{index}")(x)
         return cast(Tensor, self.fc(torch.flatten(self.avgpool(x), 1)))
-
-
-def resnet18() -> nn.Module:
-    """ResNet-18: 11,689,512 parameters."""
-    return ResNet(BasicBlock, (2, 2, 2, 2))
-
-
-def resnet50() -> nn.Module:
-    """ResNet-50: 25,557,032 parameters."""
-    return ResNet(Bottleneck, (3, 4, 6, 3))

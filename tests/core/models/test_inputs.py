@@ -15,8 +15,9 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, specs_text, tensors
+from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
+from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.models.source import parse
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.records.messages import Backward, Forward
@@ -64,20 +65,20 @@ class Nothing(nn.Module):
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (nn.Linear(5, 2), "2×5"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), "2×12"),
-        (nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(4 * 24 * 24, 2)), "2×1×28×28"),
-        (nn.Sequential(nn.Conv1d(3, 4, 5), nn.ReLU()), "2×3×64"),
-        (nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(3)), "2×3×32×32"),
-        (nn.LSTM(6, 4, batch_first=True), "2×16×6"),
-        (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), "2×16×16"),
-        (nn.Transformer(16, 2, 1, 1, 32, batch_first=True), "2×16×16 and 2×16×16"),
-        (nn.MultiheadAttention(8, 2, batch_first=True), "2×16×8 and 2×16×8 and 2×16×8"),
-        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2)), "2×6"),
-        (nn.ReLU(), "2×16"),
-        (Named(), "2×16 int64 and 2×7 and 2×7"),
-        (Looks(), "2×6"),
-        (Own(), "2×11"),
+        (nn.Linear(5, 2), "2x5"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), "2x12"),
+        (nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(4 * 24 * 24, 2)), "2x1x28x28"),
+        (nn.Sequential(nn.Conv1d(3, 4, 5), nn.ReLU()), "2x3x64"),
+        (nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(3)), "2x3x32x32"),
+        (nn.LSTM(6, 4, batch_first=True), "2x16x6"),
+        (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), "2x16x16"),
+        (nn.Transformer(16, 2, 1, 1, 32, batch_first=True), "2x16x16,2x16x16"),
+        (nn.MultiheadAttention(8, 2, batch_first=True), "2x16x8,2x16x8,2x16x8"),
+        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2)), "2x6"),
+        (nn.ReLU(), "2x16"),
+        (Named(), "2x16:int64,2x7,2x7"),
+        (Looks(), "2x6"),
+        (Own(), "2x11"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -113,16 +114,16 @@ def test_each_sample_model_could_be_guessed(name: str) -> None:
     [
         (
             "t5?num_layers=1&d_model=32&d_kv=16&num_heads=2&d_ff=48&vocab_size=90",
-            "2×16 int64 and 2×16 int64 and 2×16 int64",
+            "2x16:int64,2x16:int64,2x16:int64",
         ),
         (
             "vit?num_hidden_layers=1&hidden_size=32&num_attention_heads=2&intermediate_size=48&image_size=48&patch_size=16",
-            "2×3×48×48",
+            "2x3x48x48",
         ),
         (
             "whisper?encoder_layers=1&decoder_layers=1&d_model=32&encoder_attention_heads=2&decoder_attention_heads=2&head=base"
             "&max_source_positions=20&num_mel_bins=8",
-            "2×8×40",
+            "2x8x40",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_the_name_of_a_type_of_transformers_is_answered_with_its_source() -> Non
 
 def test_asking_for_a_type_of_transformers_imports_nothing() -> None:
     code = (
-        "import sys; from devexplorer.core.models.samples.library_types import type_of_transformers as ask; "
+        "import sys; from devexplorer.core.models.samples.registry import type_of_transformers as ask; "
         "print(ask('gpt2'), 'transformers' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
