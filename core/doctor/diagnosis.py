@@ -32,7 +32,7 @@ def diagnosis(
         problems=tuple(problems),
         notes=tuple(item for item in found if item.severity == "note"),
         unchecked=collector.unchecked(),
-        no_gradient=collector.no_gradient(),
+        no_gradient=tuple(collector.no_gradient),
         uncompiled=collector.uncompiled(),
         operations=operations,
     )

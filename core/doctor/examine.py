@@ -33,7 +33,7 @@ from devexplorer.core.doctor.subject import inputs_for, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.backward import forward_line
 from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
-from devexplorer.core.isolation.child import Progress
+from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models.builders import Builder, builder_of
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.guard import kept
@@ -48,17 +48,12 @@ AT_EVERY_CALL = ("device-hop", "hidden-sync")
 """Rules about what a call costs, if every call does it."""
 
 
-def examine(request: DoctorRequest, progress: Progress = lambda done, text: None) -> Diagnosis:
+def examine(request: DoctorRequest, progress: Progress = no_progress) -> Diagnosis:
     """Examine what a request names, in this process. Raises `BadInput` where nothing could be examined."""
     builder = builder_of(request.source, request.folder)
-    dtype = None if request.dtype is None else model_dtype(request.dtype)
     if request.inputs.strip():
         parse_inputs(request.inputs)
-    devices = chosen(request)
-    doctor = Doctor(
-        builder, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress
-    )
-    return doctor.examine(request.source)
+    return Doctor(builder, chosen(request), request, progress=progress).examine()
 
 
 class Doctor:
@@ -68,31 +63,35 @@ class Doctor:
         self,
         builder: Builder,
         devices: Devices,
-        *,
-        train: bool = False,
-        inputs: str | list[Tensor] = "",
-        dtype: torch.dtype | None = None,
-        seed: int = 0,
-        progress: Progress = lambda done, text: None,
+        request: DoctorRequest,
+        tensors: list[Tensor] | None = None,
+        progress: Progress = no_progress,
     ) -> None:
-        """`inputs` are shapes as `--input` takes them, or the tensors themselves, on the CPU."""
-        self._builder, self._devices, self._info = builder, devices, devices.chosen
-        self._train, self._inputs, self._dtype, self._seed, self._progress = train, inputs, dtype, seed, progress
+        """`tensors` are what forward gets, on the CPU; None: what the request says. Raises `BadInput` for a dtype."""
+        self._builder, self._info, self._request, self._progress = builder, devices.chosen, request, progress
+        self._dtype = None if request.dtype is None else model_dtype(request.dtype)
+        self._tensors = tensors
+        self._text = request.inputs if tensors is None else text_of_tensors(tensors)
         self._collector = FindingCollector()
-        self._text = inputs if isinstance(inputs, str) else text_of_tensors(inputs)
         self._cuda = CudaEmulation(self._collector, devices.cards, virtual=devices.imitated)
         self._operations = 0
 
-    def examine(self, target: str) -> Diagnosis:
+    def examine(self) -> Diagnosis:
         """Do all of it. Raises `BadInput` where nothing could be examined."""
-        with kept(self._seed), generators_kept(torch.device(self._info.id).type), self._cuda, eagerly(self._collector):
+        kind = torch.device(self._info.id).type
+        with kept(self._request.seed), generators_kept(kind), self._cuda, eagerly(self._collector):
             origins = Origins()
             try:
                 self._examine(origins)
             finally:
                 origins.close()
         return diagnosis(
-            self._collector, target, self._info, train=self._train, inputs=self._text, operations=self._operations
+            self._collector,
+            self._request.source,
+            self._info,
+            train=self._request.train,
+            inputs=self._text,
+            operations=self._operations,
         )
 
     def _examine(self, origins: Origins) -> None:
@@ -127,7 +126,7 @@ class Doctor:
         before = torch.get_default_dtype(), torch.get_default_device()
         try:
             with origins.recording():
-                model = self._builder.build(self._seed)
+                model = self._builder.build(self._request.seed)
                 cut_computed(model)
         except BadInput as error:
             if not self._errors():
@@ -136,36 +135,30 @@ class Doctor:
             return None
         dtype, device = torch.get_default_dtype(), torch.get_default_device()
         if dtype != before[0]:
-            self._collector.add(
-                "dtype-promotion",
-                f"Making the model sets the default dtype to {dtype}: every tensor that names none is of it, in the"
-                " whole process.",
-                "Give the dtype to the tensors that need it, and leave the default as it is.",
-                path="",
-                severity="note",
-            )
+            fix = "Give the dtype to the tensors that need it"
+            self._note_default("dtype-promotion", "dtype", str(dtype), "is of it", fix)
         if device != before[1]:
-            device_name = self._cuda.name_of(str(device))
-            self._collector.add(
-                "default-device",
-                f"Making the model sets the default device to {device_name}: every tensor that names none is made"
-                " there, in the whole process.",
-                "Name the device where a tensor is made, and leave the default as it is.",
-                path="",
-                severity="note",
-            )
+            fix = "Name the device where a tensor is made"
+            self._note_default("default-device", "device", self._cuda.name_of(str(device)), "is made there", fix)
         model = unwrapped(model, self._collector)
         if self._info.simulated:
             note_quantised(model, self._collector)
         return model
 
+    def _note_default(self, rule: str, what: str, value: str, effect: str, fix: str) -> None:
+        message = (
+            f"Making the model sets the default {what} to {value}: every tensor that names none {effect}, in the whole"
+            " process."
+        )
+        self._collector.add(rule, message, f"{fix}, and leave the default as it is.", path="", severity="note")
+
     def _given(self, model: nn.Module) -> list[Tensor] | None:
         """What forward gets, on the CPU; None where that is unknown."""
-        if not isinstance(self._inputs, str):
-            return list(self._inputs)
+        if self._tensors is not None:
+            return list(self._tensors)
         self._progress(0.2, "finding out what its forward takes")
         try:
-            given, self._text = inputs_for(self._builder, single(model), self._inputs, self._seed)
+            given, self._text = inputs_for(self._builder, single(model), self._request.inputs, self._request.seed)
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
@@ -197,11 +190,11 @@ class Doctor:
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is reported then."""
         dtype = self._dtype or floating_dtype(model)
-        inputs = given if dispatched(named_modules(model)) is not None else [self._there(item, dtype) for item in given]
-        work = Work(model, self._train, self._info.id, self._progress)
+        inputs = self._there(model, given, dtype)
+        work = Work(model, self._request.train, self._info.id, self._progress)
         known = len(self._collector.findings())
         self._seed_all()
-        gradients = Gradients(model, inputs) if self._train else None
+        gradients = Gradients(model, inputs) if self._request.train else None
         tracing = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
         try:
             with tracing:
@@ -209,9 +202,7 @@ class Doctor:
             if gradients is not None:
                 explain = functools.partial(gradients.explain, checks.place, self._collector)
                 self._look("without a gradient", explain)
-            if (
-                torch.device(self._info.id).type != "cpu"
-            ):  # where everything is on the CPU, what stays behind there makes nothing fail
+            if self._info.id != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
                 self._collector.used = tracing.used
             self._once_more(model, given, dtype)
             work.step()
@@ -220,7 +211,7 @@ class Doctor:
             if tracing.irregular and failure.kind == "other":
                 failure = failure._replace(kind="imitation")
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
-                again = Work(model, self._train, self._info.id, lambda done, text: None)
+                again = Work(model, self._request.train, self._info.id)
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             if work.stage != STEP and failure.kind == "other":
@@ -248,14 +239,10 @@ class Doctor:
         if not any(item.rule in AT_EVERY_CALL and item.severity == "warning" for item in self._collector.findings()):
             return
         second = FindingCollector()
-        work = Work(model, self._train, self._info.id, lambda done, text: None)
+        work = Work(model, self._request.train, self._info.id)
         try:
             with self._collector.ignoring():
-                inputs = (
-                    given
-                    if dispatched(named_modules(model)) is not None
-                    else [self._there(item, dtype) for item in given]
-                )
+                inputs = self._there(model, given, dtype)
                 self._seed_all()
                 with OpTracer(model, self._info.id, second, None, inputs):
                     work.run(inputs)
@@ -270,22 +257,22 @@ class Doctor:
 
     def _seed_all(self) -> None:
         """Two calls get the same random numbers; `kept` puts the generators back in the end."""
-        torch.default_generator.manual_seed(self._seed)
-        random.seed(self._seed)
-        np.random.seed(self._seed % 2**32)
+        torch.default_generator.manual_seed(self._request.seed)
+        random.seed(self._request.seed)
+        np.random.seed(self._request.seed % 2**32)
 
-    def _there(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-        return tensor.to(self._info.id, dtype if tensor.is_floating_point() else None)
+    def _there(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
+        """The inputs on the device; what accelerate has dispatched moves its inputs itself."""
+        if dispatched(named_modules(model)) is not None:
+            return given
+        return [item.to(self._info.id, dtype if item.is_floating_point() else None) for item in given]
 
     def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
         collector, device = self._collector, self._info.id
         rest = f"the rest of {stage}" if stage != STEP else STEP
-        if any(
-            finding.rule in DEVICES_MEET and finding.severity == "error" for finding in collector.findings()[known:]
-        ):
-            collector.not_checked(
-                rest, f"it ended{failure.at}: {failure.description}. Fix that and check again.", failure.place
-            )
+        ended = f"it ended{failure.at}: {failure.description}. Fix that and check again."
+        if any(item.rule in DEVICES_MEET and item.severity == "error" for item in collector.findings()[known:]):
+            collector.not_checked(rest, ended, failure.place)
             return
         if failure.kind == "memory":
             message, fix = out_of_memory(failure, self._info, stage.capitalize())
@@ -293,16 +280,12 @@ class Doctor:
             collector.not_checked(rest, f"{device} was full{failure.at}.", failure.place)
             return
         if failure.kind == "host":
-            collector.not_checked(
-                stage,
-                f"this machine has too little memory for its values ({failure.description}); give smaller inputs.",
-                failure.place,
-            )
+            why = f"this machine has too little memory for its values ({failure.description}); give smaller inputs."
+            collector.not_checked(stage, why, failure.place)
             return
         if failure.kind == "imitation":
-            collector.not_checked(
-                rest, f"{failure.description}: a card could do that, a virtual GPU cannot.", failure.place
-            )
+            why = f"{failure.description}: a card could do that, a virtual GPU cannot."
+            collector.not_checked(rest, why, failure.place)
             return
         self._progress(0.8, "trying the same on the CPU")
         there, reason = self._on_cpu(given)
@@ -335,15 +318,15 @@ class Doctor:
         model: nn.Module | None = None
         with OnCpu():
             try:
-                model = single(unwrapped(self._builder.build_on_cpu(self._seed), self._collector))
+                model = single(unwrapped(self._builder.build_on_cpu(self._request.seed), self._collector))
                 if self._dtype is not None:
                     model = model.to(self._dtype)
-                torch.default_generator.manual_seed(self._seed)
+                torch.default_generator.manual_seed(self._request.seed)
                 inputs = [
                     item.clone() if self._dtype is None or not item.is_floating_point() else item.to(self._dtype)
                     for item in given
                 ]
-                work = Work(model, self._train, "cpu", lambda done, text: None)
+                work = Work(model, self._request.train, "cpu")
                 work.run(inputs)
                 work.step()
             except (Exception, SystemExit) as error:
@@ -363,8 +346,8 @@ class Doctor:
         self._progress(0.9, "making it again with another seed")
         try:
             with OnCpu():
-                torch.default_generator.manual_seed(self._seed + 1)
-                other = unwrapped(self._builder.build_on_cpu(self._seed + 1), self._collector)
+                torch.default_generator.manual_seed(self._request.seed + 1)
+                other = unwrapped(self._builder.build_on_cpu(self._request.seed + 1), self._collector)
         except BadInput as error:
             self._collector.not_checked("the non-persistent buffers", f"it could not be made a second time: {error}.")
             return

@@ -1,4 +1,4 @@
-"""For your own tests: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow.
+"""For users' tests: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow.
 Any thread."""
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from devexplorer.core.doctor.findings.causes import passed_over
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.findings.verdict import verdict
 from devexplorer.core.doctor.subject import CopyBuilder
-from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
 
@@ -58,29 +57,16 @@ def assert_placement_clean(
             raise BadInput(f"there is no rule '{key}'; {suggestion(key, RULES)}")
     title = model if isinstance(model, str) else type(model).__name__
     shapes, tensors = _given(title, inputs, isinstance(model, str))
+    request = DoctorRequest(
+        source=title, folder=folder, device=device, virtual=virtual, train=train, inputs=shapes, dtype=dtype, seed=seed
+    )
     doctor: Doctor | None = None
     if not isinstance(model, str):
         if device.strip().lower().startswith("vgpu"):
             _demand_virtual(virtual)
-        cast = None if dtype is None else model_dtype(dtype)
-        doctor = Doctor(
-            CopyBuilder(model), picked(device), train=train, inputs=tensors or shapes, dtype=cast, seed=seed
-        )
+        doctor = Doctor(CopyBuilder(model), picked(device), request, tensors or None)
     try:
-        if doctor is not None:
-            diagnosis = doctor.examine(title)
-        else:
-            request = DoctorRequest(
-                source=title,
-                folder=folder,
-                device=device,
-                virtual=virtual,
-                train=train,
-                inputs=shapes,
-                dtype=dtype,
-                seed=seed,
-            )
-            diagnosis = diagnosed(request, seconds=seconds)
+        diagnosis = diagnosed(request, seconds=seconds) if doctor is None else doctor.examine()
     except BadInput as error:
         raise AssertionError(f"the placement of {title} could not be checked: {error}") from None
     problems = passed_over(diagnosis.problems, ignore)

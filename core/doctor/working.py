@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models.run import total
 from devexplorer.core.virtual.backend import backward_guard
 
@@ -21,7 +22,7 @@ class Work:
     """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its
     output, and a step."""
 
-    def __init__(self, model: nn.Module, train: bool, device: str, progress: Callable[[float, str], None]) -> None:
+    def __init__(self, model: nn.Module, train: bool, device: str, progress: Progress = no_progress) -> None:
         self._model, self._train, self._device, self._progress = model, train, device, progress
         self.stage = FORWARD
         """What is being done."""

@@ -30,6 +30,12 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 
 Progress = Callable[[float, str], None]
 """Gets the share that is done, 0 to 1, and what is being done."""
+
+
+def no_progress(done: float, text: str) -> None:
+    """For callers that do not ask how far it is."""
+
+
 PROGRESS_SECONDS = 0.05
 """Between two lines about the same thing; a display needs no more."""
 

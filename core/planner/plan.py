@@ -11,7 +11,7 @@ from torch import nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
-from devexplorer.core.isolation.child import Progress
+from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.inputs import parse_inputs
@@ -69,7 +69,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     return config, cards or [(profile,) for profile in load_profiles().values()]
 
 
-def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitReport:
+def plan(spec: FitSpec, progress: Progress = no_progress) -> FitReport:
     """Answer a request. It replaces the virtual GPUs of this process, so it belongs into one of its own.
 
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the

@@ -147,12 +147,14 @@ def examined(entry: dict[str, Any]) -> dict[str, Any]:
 
     from devexplorer.core.doctor.devices import picked
     from devexplorer.core.doctor.examine import Doctor
+    from devexplorer.core.records.doctor import DoctorRequest
 
     began = time.monotonic()
     wanted = ("problems", "notes", "unchecked", "no_gradient", "uncompiled", "operations")
     said: dict[str, Any] = {"repository": entry["repository"], "make": entry["make"]}
     try:
-        diagnosis = Doctor(Fetched(entry), picked("vgpu:0"), train=True, inputs=entry["inputs"]).examine(entry["make"])
+        request = DoctorRequest(source=entry["make"], train=True, inputs=entry["inputs"])
+        diagnosis = Doctor(Fetched(entry), picked("vgpu:0"), request).examine()
         said |= {key: msgspec.to_builtins(getattr(diagnosis, key)) for key in wanted}
     except Exception as error:
         said["failed"] = f"{type(error).__name__}: {error}"

@@ -28,7 +28,8 @@ class FindingCollector:
         self.path = ""
         self._evidence: dict[tuple[str, str, int, str], Evidence] = {}
         self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
-        self._no_gradient: list[NoGradient] = []
+        self.no_gradient: list[NoGradient] = []
+        """Parameters that a backward gave no gradient."""
         self._ignoring = False
         self.used: dict[str, bool] | None = None
         """After a forward that went through: tensors that are not registered and took part -> whether that makes every
@@ -104,14 +105,6 @@ class FindingCollector:
             (what, location.file, location.line),
             Unchecked(what=what, reason=Message(reason), file=location.file, line=location.line),
         )
-
-    def without_gradient(self, some: NoGradient) -> None:
-        """Note parameters that a backward gave no gradient."""
-        self._no_gradient.append(some)
-
-    def no_gradient(self) -> tuple[NoGradient, ...]:
-        """All of them, in order."""
-        return tuple(self._no_gradient)
 
     def left_uncompiled(self, what: str, place: SourceLocation | None) -> None:
         """Note that code runs as it is written which `what` (`torch.compile`) would compile, and the line that asks for

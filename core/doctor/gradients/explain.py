@@ -89,7 +89,7 @@ def _enter(
         place = (line_of(whole) if whole else None) or line_of(paths[0])
     at = place or NOWHERE
     code = "" if cause.subject is None else cause.subject.description
-    collector.without_gradient(
+    collector.no_gradient.append(
         NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code)
     )
     if cause.reason in _SILENT:

@@ -17,30 +17,29 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.explain import explained
 from devexplorer.core.doctor.gradients.graph import Graph
 from devexplorer.core.doctor.gradients.lineage import Lineage
-from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.isolation.source_location import SourceLocation
 
 _BATCHED = ("_add_batch_dim", "_remove_batch_dim")
 
 
-class Gradients:
-    """Of one run of one model; `Watching` tells it what happens."""
+class Gradients(Lineage):
+    """Of one run of one model; `OpTracer` tells it what happens."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Tensor] = ()) -> None:
         """`inputs` are what its forward gets."""
+        super().__init__(model, inputs)
         self._model = model
-        self._lineage = Lineage(model, inputs)
         self._graph: Graph | None = None
 
     @contextmanager
     def tracing(self, until: FrameType | None) -> Iterator[None]:
         """The run."""
-        self._lineage.switches.until = until
+        self.switches.until = until
         try:
-            with self._lineage.switches.watching_inference(), self._through_vmap():
+            with self.switches.watching_inference(), self._through_vmap():
                 yield
         finally:
-            self._lineage.switches.until = None
+            self.switches.until = None
 
     def _through_vmap(self) -> AbstractContextManager[Any]:
         """Within, what `vmap` makes of a tensor is known to be made of it: no call of torch's shows that."""
@@ -50,7 +49,7 @@ class Gradients:
                 result = function(tensor, *rest)
                 if isinstance(result, Tensor) and isinstance(tensor, Tensor):
                     with torch._C.DisableTorchFunction():
-                        self._lineage.pass_on(result, tensor)
+                        self.pass_on(result, tensor)
                 return result
 
             return passed
@@ -59,22 +58,6 @@ class Gradients:
         changing: AbstractContextManager[Any] = patch.multiple(vmap, **changed)
         return changing
 
-    def switch(self, on: bool, frame: FrameType) -> None:
-        """Gradients are about to be switched on or off."""
-        self._lineage.switches.switch(on, frame)
-
-    def after(self, call: Call, result: Any) -> None:
-        """A call of torch's was made in forward."""
-        self._lineage.after(call, result)
-
-    def output(self, value: Any) -> None:
-        """The model has returned this."""
-        self._lineage.output(value)
-
-    def drop(self, *tensors: Tensor) -> None:
-        """Nothing may refer to these weakly now."""
-        self._lineage.drop(*tensors)
-
     def backward(self, roots: Sequence[Tensor]) -> None:
         """A backward from these is about to begin."""
         if self._graph is None:
@@ -82,7 +65,7 @@ class Gradients:
 
     def explain(self, line_of: Callable[[str], SourceLocation | None], collector: FindingCollector) -> None:
         """Report every parameter without a gradient; before the optimizer's step, and once."""
-        explained(self._lineage, self._graph, self._model, line_of, collector)
+        explained(self, self._graph, self._model, line_of, collector)
 
     def close(self) -> None:
         """Let go of the model and of the graph."""

@@ -8,7 +8,7 @@ it would.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit
-from devexplorer.core.doctor.gradients.switches import Switched, Switches, inside
+from devexplorer.core.doctor.gradients.switches import Switches, inside
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.kinds import WAITS
 from devexplorer.core.isolation.source_location import SourceLocation, place_of
@@ -62,7 +62,7 @@ class Lineage:
     """What is known of the tensors of one forward."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
-        named = [(path, item) for path, item in model.named_parameters()]
+        named = list(model.named_parameters())
         self.paths = [path for path, _ in named]
         self.parameters = [item for _, item in named]
         """Held, so that no other tensor gets the `id()` of one."""
@@ -88,6 +88,10 @@ class Lineage:
         self._sweep_at = SWEEP_AT
 
     # --- events of the tracer
+
+    def switch(self, on: bool, frame: FrameType) -> None:
+        """Gradients are about to be switched on or off."""
+        self.switches.switch(on, frame)
 
     def drop(self, *tensors: Tensor) -> None:
         """Forget these: nothing may refer to them weakly now."""
@@ -221,7 +225,7 @@ class Lineage:
             description = ".data" if name == "data" else f".{name}()"
             return self._cut_at(call, "data" if name == "data" else "detach", description, live)
         if off is not None:
-            return self._switched_off(off, live)
+            return self._cut("switch", off.description, off.place, live, lambda: off.library)
         if name in _COPIES:
             return self._cut_at(call, "copy", call.kind.description, live)
         if name == "grad":
@@ -238,40 +242,32 @@ class Lineage:
     def _lost_in_function(self, tensor: Tensor, place: SourceLocation | None, live: int) -> int:
         """Computed in the forward of a Function, whose result has no history."""
         known = self._known.get(id(tensor))
-        kind, description, at = (None if known is None else known.pending) or _Pending("function", "a Function", place)
-        return self._cut_off(kind, description, at or place, live)
+        kind, description, made_at = (None if known is None else known.pending) or _Pending(
+            "function", "a Function", place
+        )
+        return self._cut(kind, description, made_at or place, live)
 
     def _lost_before(self, live: int) -> int:
-        return self._cut_off("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
+        return self._cut("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
 
     def _cut_at(self, call: Call, kind: str, description: str, live: int) -> int:
-        key = (kind, description, call.place)
-        known = self._by_place.get(key)
-        if known is None:
-            known = self._new(
-                key, Cut(len(self.cuts), kind, description, call.place, inside(call.frame, call.run.until))
-            )
-        known.parameters |= live
-        return known.number
+        return self._cut(kind, description, call.place, live, lambda: inside(call.frame, call.run.until))
 
-    def _switched_off(self, off: Switched, live: int) -> int:
-        key = ("switch", off.description, off.place)
-        known = self._by_place.get(key) or self._new(
-            key, Cut(len(self.cuts), "switch", off.description, off.place, off.library)
-        )
-        known.parameters |= live
-        return known.number
-
-    def _cut_off(self, kind: str, description: str, place: SourceLocation | None, live: int) -> int:
+    def _cut(
+        self,
+        kind: str,
+        description: str,
+        place: SourceLocation | None,
+        live: int,
+        library: Callable[[], SourceLocation | None] = lambda: None,
+    ) -> int:
+        """The number of the cut of this kind at this place, through which these parameters lose their history."""
         key = (kind, description, place)
-        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), kind, description, place))
-        known.parameters |= live
-        return known.number
-
-    def _new(self, key: tuple[str, str, object], cut: Cut) -> Cut:
-        self._by_place[key] = cut
-        self.cuts.append(cut)
-        return cut
+        if key not in self._by_place:
+            self._by_place[key] = Cut(len(self.cuts), kind, description, place, library())
+            self.cuts.append(self._by_place[key])
+        self._by_place[key].parameters |= live
+        return self._by_place[key].number
 
     def _leaves(self, call: Call, live: int, cut: int) -> None:
         """Values go to Python, which keeps no history."""

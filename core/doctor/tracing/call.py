@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -112,12 +112,22 @@ class Call:
         return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 
 
-class Rule(Protocol):
-    """Looks at calls one by one."""
+Rule = Callable[[Call, Any], None]
+"""Looks at a call that was made, and at its result."""
 
-    def after(self, call: Call, result: Any) -> None:
-        """A call was made."""
-        ...
+
+class Repair(NamedTuple):
+    """A call that failed for where its operands are, in a way that works."""
+
+    args: Any
+    kwargs: Any
+    """With which the rules look at it."""
+    repeated: Callable[[Any], Any]
+    """Calls the function so."""
+    note: Callable[[], None]
+    """Reports what was wrong."""
+    on_host: bool = False
+    """Whether the call cannot be made on a virtual GPU at all."""
 
 
 class Histories(Protocol):

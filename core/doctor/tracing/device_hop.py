@@ -19,52 +19,49 @@ from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.models.walk import device_id
 
 
-class DeviceHop:
-    """Finds them."""
-
-    def after(self, call: Call, result: Any) -> None:
-        """A call was made."""
-        if call.kind.name in _INDEXED:
-            _index(call)
-        if not call.kind.copies:
-            return
-        ends = _ends(call, result)
-        if ends is None:
-            return
-        source, destination = ends
-        run, here = call.run, source.device
-        if here == destination or "meta" in (here.type, destination.type) or source.numel() == 0:
-            return
-        if destination.type == "cpu" and not _without_waiting(call):
-            return  # a hidden synchronisation
-        if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
-            return  # told there
-        if run.collector.again("device-hop", call.place, run.path):
-            return
-        origin = origin_of(call, source)
-        if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
-            return  # there and back in one line: the way there has been told
-        upload = here.type == "cpu"
-        nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
-        run.collector.add(
-            "device-hop",
-            f"{origin.capital(run.path)} is copied from {device_id(here)} to {device_id(destination)}",
-            (
-                _fix(origin)
-                if upload
-                else (
-                    "Keep what works together on one device where nothing has to be copied; of a split model it is the"
-                    " price."
-                )
-            ),
-            place=call.place,
-            severity=None if upload and not call.by_torch else "note",
-            bytes=nbytes,
-            seconds=copy_seconds(here, destination, nbytes),
-            simulated=simulated(here, destination),
-            operands=[origin.operand],
-            frequency=True,
-        )
+def device_hop(call: Call, result: Any) -> None:
+    """Find a copy that forward makes at every call."""
+    if call.kind.name in _INDEXED:
+        _index(call)
+    if not call.kind.copies:
+        return
+    ends = _ends(call, result)
+    if ends is None:
+        return
+    source, destination = ends
+    run, here = call.run, source.device
+    if here == destination or "meta" in (here.type, destination.type) or source.numel() == 0:
+        return
+    if destination.type == "cpu" and not _without_waiting(call):
+        return  # a hidden synchronisation
+    if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
+        return  # told there
+    if run.collector.again("device-hop", call.place, run.path):
+        return
+    origin = origin_of(call, source)
+    if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
+        return  # there and back in one line: the way there has been told
+    upload = here.type == "cpu"
+    nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
+    run.collector.add(
+        "device-hop",
+        f"{origin.capital(run.path)} is copied from {device_id(here)} to {device_id(destination)}",
+        (
+            _fix(origin)
+            if upload
+            else (
+                "Keep what works together on one device where nothing has to be copied; of a split model it is the"
+                " price."
+            )
+        ),
+        place=call.place,
+        severity=None if upload and not call.by_torch else "note",
+        bytes=nbytes,
+        seconds=copy_seconds(here, destination, nbytes),
+        simulated=simulated(here, destination),
+        operands=[origin.operand],
+        frequency=True,
+    )
 
 
 _INDEXED = ("__getitem__", "__setitem__", "index_put", "index_put_")

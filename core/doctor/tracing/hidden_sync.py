@@ -61,49 +61,46 @@ _FIX_OF = {
 }  # fmt: skip
 
 
-class HiddenSync:
-    """Finds them."""
-
-    def after(self, call: Call, result: Any) -> None:
-        """A call was made."""
-        if not call.kind.waits:
+def hidden_sync(call: Call, result: Any) -> None:
+    """Find a call that makes the host wait."""
+    if not call.kind.waits:
+        return
+    waited = _waited_for(call, result)
+    if waited is None:
+        return
+    run, name = call.run, call.kind.name
+    if run.collector.again("hidden-sync", call.place, run.path):
+        return
+    description, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
+    source = run.sources.of(waited)
+    copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
+    copied = result.nbytes if copies and result.device.type in _HOST else None
+    wait = f"the host waits until {device_id(waited.device)} has finished its queued work"
+    read = f"is read by {description}: {wait}."
+    filled = call.args[0] if name in _FILLS and call.args else None
+    if isinstance(filled, Tensor) and filled.device.type == "cpu":
+        origin, copied = origin_of(call, filled), waited.nbytes
+        if origin.kind in _TOLD:
+            run.sources.use([filled], slow=True)
             return
-        waited = _waited_for(call, result)
-        if waited is None:
-            return
-        run, name = call.run, call.kind.name
-        if run.collector.again("hidden-sync", call.place, run.path):
-            return
-        description, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
-        source = run.sources.of(waited)
-        copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
-        copied = result.nbytes if copies and result.device.type in _HOST else None
-        wait = f"the host waits until {device_id(waited.device)} has finished its queued work"
-        read = f"is read by {description}: {wait}."
-        filled = call.args[0] if name in _FILLS and call.args else None
-        if isinstance(filled, Tensor) and filled.device.type == "cpu":
-            origin, copied = origin_of(call, filled), waited.nbytes
-            if origin.kind in _TOLD:
-                run.sources.use([filled], slow=True)
-                return
-            read = f"is written into {origin.description(run.path)}, on the CPU: {wait}."
-            fix = (
-                made_there(origin)
-                if origin.kind == "factory"
-                else "Keep the tensor that it is written into on the device as well."
-            )
-        run.collector.add(
-            "hidden-sync",
-            f"In PyTorch's own code {source.description(run.path)} {read}"
-            if call.by_torch
-            else f"{source.capital(run.path)} {read}",
-            _OF_TORCH if call.by_torch else fix,
-            place=call.place,
-            severity="note" if call.by_torch else None,
-            bytes=copied,
-            seconds=None if copied is None else copy_seconds(waited.device, torch.device("cpu"), copied),
-            simulated=copied is not None and simulated(waited.device),
+        read = f"is written into {origin.description(run.path)}, on the CPU: {wait}."
+        fix = (
+            made_there(origin)
+            if origin.kind == "factory"
+            else "Keep the tensor that it is written into on the device as well."
         )
+    run.collector.add(
+        "hidden-sync",
+        f"In PyTorch's own code {source.description(run.path)} {read}"
+        if call.by_torch
+        else f"{source.capital(run.path)} {read}",
+        _OF_TORCH if call.by_torch else fix,
+        place=call.place,
+        severity="note" if call.by_torch else None,
+        bytes=copied,
+        seconds=None if copied is None else copy_seconds(waited.device, torch.device("cpu"), copied),
+        simulated=copied is not None and simulated(waited.device),
+    )
 
 
 def _waited_for(call: Call, result: Any) -> Tensor | None:

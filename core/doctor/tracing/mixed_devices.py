@@ -6,14 +6,11 @@ The thread that is watched. What is to blame is the operand that is not where th
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.message import Message
 from devexplorer.core.doctor.static.model_context import listed
-from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.operands import exchanged, operands
 from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.doctor.tracing.unseen import unseen
@@ -24,49 +21,8 @@ from devexplorer.core.records.doctor import Finding
 RULE = "mixed-devices"
 
 
-class Mixed:
-    """The call with all of its operands on one device."""
-
-    def __init__(self, call: Call, given: list[Tensor], strays: list[Tensor], target: torch.device) -> None:
-        self._call, self._strays = call, strays
-        brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
-        self.args: Any = exchanged(call.args, lambda tensor: brought.get(id(tensor), tensor))
-        self.kwargs: Any = exchanged(call.kwargs, lambda tensor: brought.get(id(tensor), tensor))
-
-    def repeated(self, func: Any) -> Any:
-        """Call it so."""
-        return func(*self.args, **self.kwargs)
-
-    def note(self) -> None:
-        """Blame the operands that are on the wrong device; those that forward made there, at the line that made
-        them."""
-        call, run = self._call, self._call.run
-        origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
-        parts = [
-            f"{origins[id(item)].description(run.path)} is on {device_id(item.device)}"
-            for item in _one_per_origin(call.operands, origins)
-        ]
-        message = Message(f"{call.kind.sentence} gets operands from several devices: {listed(parts, len(parts))}.")
-        at = call.place or NOWHERE
-        rest = []
-        for stray in self._strays:
-            origin = origins[id(stray)]
-            fix = Message(_fix(origin, stray, call))
-            failed = Finding(rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=fix)
-            if origin.place is not None and run.collector.has("hard-coded-device", origin.place):
-                run.collector.made_fail("hard-coded-device", origin.place, failed)
-                continue
-            if origin.kind == "factory" and origin.place is not None and not origin.named_device:
-                _default_device(call, stray, origin, failed)
-            else:
-                rest.append(failed)
-        if rest:
-            operands = [origin.operand for origin in origins.values()]
-            run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
-
-
-def mixed_devices(call: Call) -> Mixed | None:
-    """Whether this is what failed: then who is to blame, and where all of them could meet."""
+def mixed_devices(call: Call) -> Repair | None:
+    """The call with all of its operands on one device, if that is why it failed."""
     given = _counted(call)
     devices = list(dict.fromkeys(tensor.device for tensor in given))
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
@@ -77,7 +33,36 @@ def mixed_devices(call: Call) -> Mixed | None:
     first = call.args[0] if call.args else None
     rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
     target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
-    return Mixed(call, given, [tensor for tensor in given if tensor.device != home], target)
+    brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
+    args, kwargs = exchanged((call.args, call.kwargs), lambda tensor: brought.get(id(tensor), tensor))
+    strays = [tensor for tensor in given if tensor.device != home]
+    return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: _note(call, strays))
+
+
+def _note(call: Call, strays: list[Tensor]) -> None:
+    """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
+    run = call.run
+    origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
+    parts = [
+        f"{origins[id(item)].description(run.path)} is on {device_id(item.device)}"
+        for item in _one_per_origin(call.operands, origins)
+    ]
+    message = Message(f"{call.kind.sentence} gets operands from several devices: {listed(parts, len(parts))}.")
+    location = call.place or NOWHERE
+    rest = []
+    for stray in strays:
+        origin = origins[id(stray)]
+        fix = Message(_fix(origin, stray, call))
+        failed = Finding(rule=RULE, path=run.path, file=location.file, line=location.line, message=message, fix=fix)
+        if origin.place is not None and run.collector.has("hard-coded-device", origin.place):
+            run.collector.made_fail("hard-coded-device", origin.place, failed)
+        elif origin.kind == "factory" and origin.place is not None and not origin.named_device:
+            _default_device(call, stray, origin, failed)
+        else:
+            rest.append(failed)
+    if rest:
+        operands = [origin.operand for origin in origins.values()]
+        run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
 
 
 def _counted(call: Call) -> list[Tensor]:

@@ -23,15 +23,14 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.tracing.call import BELOW, OPS, Call, Histories, Rule, Run
-from devexplorer.core.doctor.tracing.device_hop import DeviceHop
-from devexplorer.core.doctor.tracing.dtype_promotion import DtypePromotion
-from devexplorer.core.doctor.tracing.hidden_sync import HiddenSync
+from devexplorer.core.doctor.tracing.call import BELOW, OPS, Call, Histories, Repair, Rule, Run
+from devexplorer.core.doctor.tracing.device_hop import device_hop
+from devexplorer.core.doctor.tracing.dtype_promotion import dtype_promotion
+from devexplorer.core.doctor.tracing.hidden_sync import hidden_sync
 from devexplorer.core.doctor.tracing.kinds import DATA, Kind, kind_of_function
 from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
-from devexplorer.core.doctor.tracing.on_host import OnHost
-from devexplorer.core.doctor.tracing.repairs import REPAIRS, Repair
+from devexplorer.core.doctor.tracing.repairs import REPAIRS
 from devexplorer.core.doctor.tracing.sources import Sources
 from devexplorer.core.models.walk import is_irregular, named_modules
 from devexplorer.core.virtual.device.accounting import KIND
@@ -40,6 +39,11 @@ WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
 _Quiet: Any = torch._C.DisableTorchFunction
 NO_CARD = "virtual GPUs hold dense tensors only"
+_RULES: tuple[tuple[str, Rule], ...] = (
+    ("hidden-sync", hidden_sync),
+    ("device-hop", device_hop),
+    ("dtype-promotion", dtype_promotion),
+)
 
 
 class OpTracer(TorchFunctionMode):
@@ -69,11 +73,6 @@ class OpTracer(TorchFunctionMode):
         self._run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
         self._modules = Modules(self._run, self._returned)
         self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, _held(model)))
-        self._rules: tuple[tuple[str, Rule], ...] = (
-            ("hidden-sync", HiddenSync()),
-            ("device-hop", DeviceHop()),
-            ("dtype-promotion", DtypePromotion()),
-        )
         self._kinds: dict[Any, Kind] = {}
         self._backwards = 0
         self._thread = threading.get_ident()
@@ -159,10 +158,10 @@ class OpTracer(TorchFunctionMode):
             result, args, kwargs = repaired
         with _Quiet():
             call = Call(self._run, kind, args, kwargs, frame)
-            for name, rule in self._rules:
+            for name, rule in _RULES:
                 if name not in self._broken:
                     try:
-                        rule.after(call, result)
+                        rule(call, result)
                     except Exception as error:
                         self._gave_up(name, error)
             self._guarded("where tensors come from", lambda: note_results(call, result))
@@ -210,7 +209,7 @@ class OpTracer(TorchFunctionMode):
             repaired: tuple[Any, Any, Any] | None = repair.repeated(func), repair.args, repair.kwargs
         except Exception:  # it was not only the devices
             repaired = None
-        if repaired is not None or ("device" in str(error) and not isinstance(repair, OnHost)):
+        if repaired is not None or ("device" in str(error) and not repair.on_host):
             with _Quiet():
                 self._guarded("mixed-devices", repair.note)
         return repaired

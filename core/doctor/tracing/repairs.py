@@ -1,32 +1,106 @@
 """What can be done about a call that failed for where its operands are, so that the forward goes on and the rest is
-examined too."""
+examined too. The thread that is watched."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from devexplorer.core.doctor.tracing.call import Call
-from devexplorer.core.doctor.tracing.host_array import host_array
-from devexplorer.core.doctor.tracing.host_list import host_list
+import torch
+from torch import Tensor
+
+from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
-from devexplorer.core.doctor.tracing.on_host import on_host
+from devexplorer.core.doctor.tracing.operands import exchanged
+from devexplorer.core.models.walk import is_irregular
+from devexplorer.core.virtual.backend import is_virtual
+from devexplorer.core.virtual.device.accounting import KIND
+
+_MAKES = re.compile(r"sparse|nested")
+"""In the names of functions whose result is such a tensor."""
+CPU = torch.device("cpu")
 
 
-class Repair(Protocol):
-    """The same call in a way that works."""
+def host_list(call: Call) -> Repair | None:
+    """A tensor made of a list of a device's numbers: each is read by the host, which virtual GPUs cannot imitate there.
 
-    args: Any
-    kwargs: Any
-    """With which the rules look at it."""
+    That the host waits for them is what `hidden_sync` says; on a card nothing is wrong with it.
+    """
+    if call.kind.name not in ("tensor", "as_tensor", "asarray") or not call.args:
+        return None
+    if not isinstance(call.args[0], list | tuple) or not any(map(is_virtual, call.operands)):
+        return None
 
-    def repeated(self, func: Any) -> Any:
-        """Call it so."""
-        ...
+    def repeated(func: Any) -> Any:
+        return func(*exchanged(call.args, lambda tensor: tensor.detach().cpu()), **call.kwargs)
 
-    def note(self) -> None:
-        """Report what was wrong."""
-        ...
+    return Repair(call.args, call.kwargs, repeated, lambda: None)
+
+
+def host_array(call: Call) -> Repair | None:
+    """A tensor of a device that is asked for its NumPy array: refused there, and done on the CPU."""
+    if call.kind.name not in ("numpy", "__array__") or not call.args or not isinstance(call.args[0], Tensor):
+        return None
+    tensor, run = call.args[0], call.run
+    if tensor.device.type in ("cpu", "meta") or tensor.requires_grad:
+        return None
+    copy = tensor.cpu()
+
+    def note() -> None:
+        origin = run.sources.of(tensor)
+        run.collector.add(
+            "fails-on-device",
+            f"A NumPy array is asked of {origin.description(run.path)}; it is on {tensor.device}, and NumPy reads the"
+            " CPU's memory only.",
+            "Compute it with torch, on the device; or copy it over first with .cpu().numpy(), which waits for the"
+            " device at each call.",
+            place=call.place,
+            operands=[origin.operand],
+        )
+
+    def repeated(func: Any) -> Any:
+        return getattr(copy, call.kind.name)(*call.args[1:], **call.kwargs)
+
+    return Repair((copy, *call.args[1:]), call.kwargs, repeated, note)
+
+
+def on_host(call: Call) -> Repair | None:
+    """A call that a virtual GPU cannot hold the operands or results of, and a card can: sparse and nested tensors.
+
+    It is computed on the CPU, what is dense goes back to the card, and a note says that it was not checked there.
+    Nothing is done about a call that writes into a tensor of the card.
+    """
+    run, kind = call.run, call.kind
+    if run.device.type != KIND:
+        return None
+    kinds = ["nested" if item.is_nested else "sparse" for item in call.operands if is_irregular(item)]
+    if not kinds and (found := _MAKES.search(kind.name)) is not None:
+        kinds = [found[0]]
+    if not kinds or (kind.writes and isinstance(call.args[0], Tensor) and call.args[0].device.type == KIND):
+        return None
+    run.irregular = True
+    brought = {id(tensor): tensor.cpu() for tensor in call.operands if tensor.device.type == KIND}
+
+    def on_cpu(value: Any) -> Any:
+        return exchanged(value, lambda tensor: brought.get(id(tensor), tensor))
+
+    args = tuple(CPU if kind.copies and isinstance(item, str | torch.device) else item for item in on_cpu(call.args))
+    kwargs = {
+        name: CPU if name == "device" and value is not None else on_cpu(value) for name, value in call.kwargs.items()
+    }
+
+    def repeated(func: Any) -> Any:
+        if kind.name == "cuda":
+            return args[0]
+        return exchanged(func(*args, **kwargs), lambda made: made if is_irregular(made) else made.to(run.device))
+
+    def note() -> None:
+        what = f"{' and '.join(dict.fromkeys(kinds))} tensors"
+        why = f"{kind.sentence} was computed on the CPU: virtual GPUs hold dense tensors only."
+        run.collector.not_checked(what, why, call.place)
+
+    return Repair(args, kwargs, repeated, note, on_host=True)
 
 
 REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, on_host, mixed_devices, host_array)

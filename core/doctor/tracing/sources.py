@@ -10,11 +10,10 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import NamedTuple
 
 from torch import Tensor, UntypedStorage, nn
 
-from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.code.origins import Made, Origins
 from devexplorer.core.doctor.static.hidden import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models.walk import RegisteredIds, named_modules
@@ -71,36 +70,25 @@ class Origin:
     def _named(self, at: str) -> str:
         if self.kind in ("parameter", "buffer"):
             return f"{self.kind} {self.path}"
-        if self.kind in ("attribute", "hidden"):
-            made = (
-                f"made by {self.op} at {line(self.place)}, never moved"
-                if self.place is not None and self.op
-                else "not registered"
-            )
-            made = f"set at {line(self.place)}, not registered" if self.place is not None and not self.op else made
-            return f"{self.attribute(at)} ({made})"
-        if self.kind == "input":
-            return f"input {self.path}"
-        if self.kind == "output":
-            return f"output of {self.path}" if self.path else "output of the model"
         at_line = f" ({line(self.place)})" if self.place is not None else ""
-        if self.kind == "factory":
-            return f"what {self.op} made in this forward{at_line}"
-        if self.kind == "copy":
-            return f"the copy that {self.op} made on the CPU in this forward{at_line}"
-        if self.kind == "result":
-            where = f" in {self.path}" if self.path else ""
-            return f"result of {self.op}{where}{at_line}"
+        made = f"made by {self.op} at {line(self.place)}, never moved" if at_line and self.op else ""
+        if self.kind in ("attribute", "hidden"):
+            set_at = f"set at {line(self.place)}, " if at_line else ""
+            return f"{self.attribute(at)} ({made or f'{set_at}not registered'})"
         if self.kind in ("variable", "held", "earlier"):
             name = {
                 "held": f"a tensor that the {self.name} of {self.owner or 'the model'} holds",
                 "earlier": "a tensor that was made before",
             }.get(self.kind, self.path)
-            made = (
-                f" (made by {self.op} at {line(self.place)}, never moved)" if self.place is not None and self.op else ""
-            )
-            return f"{name}{made}"
-        return "a gradient" if self.kind == "gradient" else "a tensor from elsewhere"
+            return f"{name} ({made})" if made else name
+        return {
+            "input": f"input {self.path}",
+            "output": f"output of {self.path or 'the model'}",
+            "factory": f"what {self.op} made in this forward{at_line}",
+            "copy": f"the copy that {self.op} made on the CPU in this forward{at_line}",
+            "result": f"result of {self.op}{f' in {self.path}' if self.path else ''}{at_line}",
+            "gradient": "a gradient",
+        }.get(self.kind, "a tensor from elsewhere")
 
     def attribute(self, at: str) -> str:
         """The attribute as Python would write it in the module at `at`."""
@@ -135,11 +123,6 @@ def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Te
     return found
 
 
-class _Made(NamedTuple):
-    tensor: weakref.ref[Tensor]
-    origin: Origin
-
-
 class Sources:
     """Remembers what a model and its inputs are, and what becomes of them."""
 
@@ -147,7 +130,7 @@ class Sources:
         self._origins = origins
         self._held: dict[int, tuple[Tensor, Origin]] = {}
         self._unregistered: dict[str, Tensor] = {}
-        self._made: dict[int, _Made] = {}
+        self._made: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
         self._sweep_at = SWEEP_AT
         self._memory: dict[int, tuple[weakref.ref[UntypedStorage], Origin]] = {}
         """Storages that factories have made: a Parameter around one is another tensor."""
@@ -173,9 +156,7 @@ class Sources:
                 for name, tensor in list(register.items()):
                     if tensor is not None:
                         full = f"{path}.{name}" if path else name
-                        self._hold(
-                            tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name, place=None)
-                        )
+                        self._hold(tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name))
             for name, thing, by_hook in _unregistered(module, known):
                 full = f"{path}.{name}" if path else name
                 if isinstance(thing, Tensor):
@@ -210,10 +191,10 @@ class Sources:
         if id(tensor) in self._held or isinstance(tensor, nn.Parameter):
             return
         if len(self._made) >= self._sweep_at:
-            self._made = {key: made for key, made in self._made.items() if made.tensor() is not None}
+            self._made = {key: made for key, made in self._made.items() if made[0]() is not None}
             self._memory = {key: held for key, held in self._memory.items() if held[0]() is not None}
             self._sweep_at = max(SWEEP_AT, 2 * len(self._made))
-        self._made[id(tensor)] = _Made(weakref.ref(tensor), origin)
+        self._made[id(tensor)] = weakref.ref(tensor), origin
         if origin.kind == "factory" and not origin.derived:
             storage = _storage(tensor)
             if storage is not None:
@@ -227,8 +208,8 @@ class Sources:
     def known(self, tensor: Tensor) -> Origin | None:
         """What is remembered of it."""
         made = self._made.get(id(tensor))
-        if made is not None and made.tensor() is tensor:
-            return made.origin
+        if made is not None and made[0]() is tensor:
+            return made[1]
         held = self._held.get(id(tensor))
         if held is not None:
             return held[1]
@@ -243,7 +224,7 @@ class Sources:
             made = self._built(tensor)
             if made is None:
                 return GRADIENT if self.backward else UNKNOWN
-            return Origin("earlier", op=made[0], place=made[1])
+            return Origin("earlier", op=made.op, place=made.place)
         return self.placed(origin, tensor)
 
     def placed(self, origin: Origin, tensor: Tensor | None = None) -> Origin:
@@ -255,12 +236,11 @@ class Sources:
         if made is None and origin.name and self._origins is not None and self._model is not None:
             module = self._owner(origin.owner)
             place = None if module is None else self._origins.attribute(module, origin.name.partition("[")[0])
-            return _with(origin, "", place) if place is not None else origin
-        return origin if made is None else _with(origin, made[0], made[1])
+            return origin if place is None else replace(origin, op="", place=place)
+        return origin if made is None else replace(origin, op=made.op, place=made.place)
 
-    def _built(self, tensor: Tensor) -> tuple[str, SourceLocation] | None:
-        made = None if self._origins is None else self._origins.tensor(tensor)
-        return None if made is None else (made.op, made.place)
+    def _built(self, tensor: Tensor) -> Made | None:
+        return None if self._origins is None else self._origins.tensor(tensor)
 
     def _owner(self, path: str) -> nn.Module | None:
         try:
@@ -275,7 +255,3 @@ def _storage(tensor: Tensor) -> UntypedStorage | None:
         return (tensor._inner if type(tensor) is VirtualTensor else tensor).untyped_storage()
     except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
         return None
-
-
-def _with(origin: Origin, op: str, place: SourceLocation) -> Origin:
-    return replace(origin, op=op, place=place)
