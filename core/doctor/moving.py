@@ -15,7 +15,7 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import is_irregular, is_uninitialised, named_modules
+from devexplorer.core.models.walk import is_irregular, is_lazy, is_uninitialised, named_modules
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
 from devexplorer.core.workspace.parts import HOOKS
@@ -32,12 +32,11 @@ def moved(
     """
     if dispatched(named_modules(model)) is not None:
         return model
-    lazy = any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
     own = next((kind for kind in type(model).__mro__ if "to" in vars(kind)), nn.Module)
     to: Any = model.to
     try:
         with swapping():
-            if lazy and own is nn.Module:
+            if own is nn.Module and is_lazy(model):
                 return move_lazily(model, info.id, dtype)
             with _kept_back(model, dtype) if info.simulated else nullcontext():
                 result = to(info.id) if dtype is None else to(info.id, dtype)

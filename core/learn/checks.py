@@ -1,4 +1,4 @@
-"""What exercises look for: commands that succeeded or were refused, and what stands in the workspace. Pure functions,
+"""What exercises look for: commands that succeeded or were refused, and what is in the workspace. Pure functions,
 main thread.
 
 They are asked after every command and every change of an object, so they look at what the newest command touched, or at
@@ -20,27 +20,26 @@ Check = Callable[[Evidence], bool]
 
 def did(kind: type[C], when: Callable[[C], object] = lambda command: True) -> Check:
     """A command of this kind succeeded."""
-    return lambda evidence: _newest_is(evidence, kind, when, ok=True)
+    return lambda evidence: (command := newest(evidence, kind)) is not None and bool(when(command))
 
 
 def refused(kind: type[C], when: Callable[[C], object] = lambda command: True) -> Check:
     """A command of this kind was refused or failed."""
-    return lambda evidence: _newest_is(evidence, kind, when, ok=False)
+    return lambda evidence: (command := newest(evidence, kind, ok=False)) is not None and bool(when(command))
 
 
-def _newest_is(evidence: Evidence, kind: type[C], when: Callable[[C], object], *, ok: bool) -> bool:
-    newest = evidence.newest
-    return newest is not None and newest.ok == ok and isinstance(newest.command, kind) and bool(when(newest.command))
+def newest(evidence: Evidence, kind: type[C], *, ok: bool = True) -> C | None:
+    """The newest command, if it is of this kind and succeeded (or with `ok` False did not)."""
+    done = evidence.newest
+    return done.command if done is not None and done.ok == ok and isinstance(done.command, kind) else None
 
 
 def moved(when: Callable[[Any, Move], object]) -> Check:
     """A move succeeded whose report and command are so."""
 
     def check(evidence: Evidence) -> bool:
-        newest = evidence.newest
-        if newest is None or not newest.ok or newest.report is None or not isinstance(newest.command, Move):
-            return False
-        return bool(when(newest.report, newest.command))
+        command, done = newest(evidence, Move), evidence.newest
+        return command is not None and done is not None and done.report is not None and bool(when(done.report, command))
 
     return check
 
@@ -50,14 +49,9 @@ def either(*checks: Check) -> Check:
     return lambda evidence: any(check(evidence) for check in checks)
 
 
-def both(*checks: Check) -> Check:
-    """All of it, together."""
-    return lambda evidence: all(check(evidence) for check in checks)
-
-
 def objects(evidence: Evidence) -> list[ObjectSnapshot]:
-    """What stands in the workspace now; nothing while earlier commands are looked at, for nobody knows what stood there
-    then."""
+    """What is in the workspace now; nothing while earlier commands are looked at, because what was there then is not
+    known."""
     return list(evidence.state.objects.values()) if evidence.is_now else []
 
 

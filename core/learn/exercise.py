@@ -13,7 +13,7 @@ from devexplorer.core.session.state import State
 
 @dataclass
 class Evidence:
-    """What has happened since the present step of an exercise began."""
+    """What has happened since the current step of an exercise began."""
 
     state: State
     begun_at: int = 0
@@ -38,7 +38,7 @@ class Evidence:
 
     @property
     def is_now(self) -> bool:
-        """Whether that span ends now: what stands in the workspace is known only as it is now."""
+        """Whether that span ends now: what is in the workspace is known only as it is now."""
         return self.until == self.state.done_count
 
 
@@ -46,7 +46,7 @@ class Step(NamedTuple):
     """One thing to do."""
 
     text: str
-    """What to do, as one would say it: "Move mlp to vgpu:0"."""
+    """What to do: "Move mlp to vgpu:0"."""
     how: str
     """Where to click."""
     check: Callable[[Evidence], bool] = lambda evidence: False
@@ -60,10 +60,10 @@ class Exercise(NamedTuple):
     """A few steps and what they show."""
 
     id: str
-    """Stays the same for ever: progress is kept under it."""
+    """Never changes: progress is kept under it."""
     title: str
     topic: str
-    """Heading that it stands under."""
+    """The heading above it."""
     why: str
     """What it shows, in one or two sentences."""
     steps: tuple[Step, ...]
@@ -91,7 +91,7 @@ class Course:
         return None if self.finished else self.exercise.steps[self.at]
 
     def look(self) -> bool:
-        """Check the next steps; True when one more is done. What a recording shows is nothing that was done here."""
+        """Check the next steps; True when one more is done. What a recording shows was not done here."""
         before = self.at
         if self.evidence.state.recording is None:
             while (step := self.step) is not None and step.answers is None and self._is_done(step):
@@ -112,7 +112,7 @@ class Course:
         self.evidence.begun_at = self.evidence.until = self.evidence.state.done_count
 
     def answer(self, text: str) -> bool:
-        """Answer the question of the present step; True when it is right."""
+        """Answer the question of the current step; True when it is right."""
         if self.step is None or self.step.answers is None or self.evidence.state.recording is not None:
             return False
         said = " ".join(text.lower().split()).rstrip(".! ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devexplorer.core.learn import checks
-from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, refused, row_of, there
+from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
 from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
 from devexplorer.core.records.doctor import Check
@@ -31,10 +31,10 @@ _lazy_is_there = there(lambda item: item.source == "lazy-mlp" and any(not row.in
 
 def _ties(evidence: Evidence) -> bool:
     """Two parameters were tied; both names are looked at again later."""
-    newest = evidence.newest
-    if newest is None or not newest.ok or not isinstance(newest.command, Tie):
+    command = newest(evidence, Tie)
+    if command is None:
         return False
-    evidence.kept["tied"] = (newest.command.first, newest.command.second)
+    evidence.kept["tied"] = (command.first, command.second)
     return True
 
 
@@ -57,10 +57,10 @@ def _part_moved(path: str) -> Callable[[Move], bool]:
 
 def _in_two_places(evidence: Evidence) -> bool:
     """Layer 2 was moved, and is not where layer 0 is."""
-    newest = evidence.newest
-    if newest is None or not newest.ok or not isinstance(newest.command, Move) or not _part_moved("2")(newest.command):
+    command = newest(evidence, Move)
+    if command is None or not _part_moved("2")(command):
         return False
-    names = {target.partition(":")[0] for target in newest.command.targets}
+    names = {target.partition(":")[0] for target in command.targets}
     rows = [(row_of(evidence, f"{name}:0"), row_of(evidence, f"{name}:2")) for name in names]
     return any(first is not None and second is not None and first.devices != second.devices for first, second in rows)
 
@@ -70,16 +70,14 @@ _file_refused = either(refused(ListFile), refused(Load))
 
 def _scaling_ran(evidence: Evidence) -> bool:
     """A run that compares devices came to its end."""
-    newest = evidence.newest
-    if (
-        newest is None
-        or not isinstance(newest.command, StartBenchmark)
-        or not isinstance(newest.command.spec, ScalingSpec)
-    ):
+    command = newest(evidence, StartBenchmark)
+    if command is None or not isinstance(command.spec, ScalingSpec):
         return False
-    run = evidence.state.runs.get(newest.command.request)
+    run = evidence.state.runs.get(command.request)
     return run is not None and isinstance(run.result, ScalingResult) and run.result.speedup is not None
 
+
+_TO_A_GPU = Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination)))
 
 EXERCISES = (
     Exercise(
@@ -90,9 +88,7 @@ EXERCISES = (
         " what it was.",
         (
             _build("mlp"),
-            Step(
-                "Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))
-            ),
+            _TO_A_GPU,
             Step("Move it back", "Ctrl+0", moved(lambda r, c: r.parameters and r.destination == "cpu")),
         ),
         two_devices=True,
@@ -105,9 +101,7 @@ EXERCISES = (
         " is named.",
         (
             _build("mlp"),
-            Step(
-                "Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))
-            ),
+            _TO_A_GPU,
             Step(
                 "Create an input on the CPU: rand, 2x20",
                 "Tensor, Fill: rand, Shape: 2x20, Create",
@@ -197,7 +191,7 @@ EXERCISES = (
         "Which line is it?",
         MODELS,
         "A tensor that forward makes without naming a device is on the CPU, wherever the model is. The doctor runs the"
-        " model on a device, in a process of its own, and names the line.",
+        " model on a device, in a separate process, and names the line.",
         (
             _build("noise-pitfall"),
             Step(

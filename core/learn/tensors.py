@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devexplorer.core.learn.checks import did, elsewhere, moved, objects, refused, row_of
+from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
 from devexplorer.core.records.experiments import Ask, Crossover, TimeWork
 from devexplorer.core.records.laboratory import SetRequiresGrad
@@ -14,7 +14,7 @@ DEVICES, TENSORS = "Devices", "Tensors"
 
 _NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 ABSENT = "cuda:99"
-"""A device that nobody has."""
+"""A device that no machine has."""
 
 
 def _counted(number: int, *things: str) -> set[str]:
@@ -69,10 +69,10 @@ def _two_places(evidence: Evidence) -> bool:
 
 def _no_leaf(evidence: Evidence) -> bool:
     """What was moved is the result of an operation now."""
-    newest = evidence.newest
-    if newest is None or not newest.ok or not isinstance(newest.command, Move):
+    command = newest(evidence, Move)
+    if command is None:
         return False
-    rows = [row_of(evidence, target) for target in newest.command.targets if ":" not in target]
+    rows = [row_of(evidence, target) for target in command.targets if ":" not in target]
     return any(row is not None and row.is_leaf is False and row.grad_fn is not None for row in rows)
 
 
@@ -81,6 +81,7 @@ def _two_tensors(evidence: Evidence) -> bool:
 
 
 ON_A_GPU = "device: a GPU (cuda:0, or vgpu:0), Create"
+_NEW_ON_A_GPU = Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device)))
 
 EXERCISES = (
     Exercise(
@@ -220,7 +221,7 @@ EXERCISES = (
         TENSORS,
         "x.to(device) gives the very same object back when x is there already: no copy, no memory.",
         (
-            Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device))),
+            _NEW_ON_A_GPU,
             Step("Move it to where it is", "Select it, Move to: the same device", moved(lambda r, c: r.already_there)),
         ),
         two_devices=True,
@@ -257,7 +258,7 @@ EXERCISES = (
         TENSORS,
         "NumPy knows the memory of the host only: a tensor on a GPU has to come to the CPU first.",
         (
-            Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device))),
+            _NEW_ON_A_GPU,
             Step(
                 "Ask whether it can become a NumPy array",
                 "Select it, Lab, Ask, Can it become a NumPy array?",

@@ -22,7 +22,7 @@ from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.models.shapes import parse_input_shapes
-from devexplorer.core.models.walk import is_uninitialised, size_of
+from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised
 
 CHEAP_BYTES = 512 << 20
 """A model of up to this size is copied to try a guess with values."""
@@ -127,7 +127,7 @@ def _guesses(model: nn.Module) -> Iterator[tuple[InputSpec, ...]]:
 
 def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
     """The error of a forward without values; None when it went through."""
-    if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
+    if is_lazy(model):
         return NotImplementedError("it has lazy parameters, whose shapes appear with the first forward")
     try:
         with settings_kept(), torch.no_grad():
@@ -140,10 +140,7 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
 
 def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
     """The same on a copy with values, for models that look at them or hold tensors that PyTorch does not see."""
-    if (
-        sum(size_of(tensor) for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor))
-        > CHEAP_BYTES
-    ):
+    if bytes_of((*model.parameters(), *model.buffers())) > CHEAP_BYTES:
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
         with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -76,6 +76,11 @@ def is_uninitialised(tensor: Tensor) -> bool:
     return type(tensor) not in ORDINARY and isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
 
 
+def is_lazy(model: nn.Module) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return any(map(is_uninitialised, (*model.parameters(), *model.buffers())))
+
+
 def is_irregular(tensor: Tensor) -> bool:
     """Whether this is a sparse or nested tensor, which no virtual GPU can hold."""
     return tensor.layout is not torch.strided or tensor.is_nested
@@ -163,6 +168,11 @@ def size_of(tensor: Tensor) -> int:
         (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
     )
     return tensor.values().nbytes + sum(item.nbytes for item in indices)
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the values of all of them; lazy ones have none yet."""
+    return sum(size_of(tensor) for tensor in tensors if not is_uninitialised(tensor))
 
 
 def type_name(thing: nn.Module | Tensor) -> str:

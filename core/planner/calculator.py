@@ -62,7 +62,7 @@ class FitCalculator:
         `Unavailable`.
         """
         if len(profiles) == 1:
-            return one_card(profiles[0])
+            return DeviceMap((profiles[0],))
         weights = [float(profile.memory_bytes) for profile in profiles]
         result: list[tuple[float, DeviceMap]] = []
         for _ in range(DIVISIONS):
@@ -117,11 +117,6 @@ def _nothing_on(profile: Profile) -> FitCard:
     return FitCard(
         gpu=profile.name, capacity_bytes=profile.memory_bytes, bytes=FitBytes(), reserved_bytes=0, fits=False
     )
-
-
-def one_card(profile: Profile) -> DeviceMap:
-    """Everything on a single card."""
-    return DeviceMap((profile,))
 
 
 def label(profiles: Sequence[Profile]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.records.planner import FitBytes, FitCard, FitSpec
+from devexplorer.core.records.planner import FitCard, FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {
@@ -21,12 +21,6 @@ PARTS = {
 """Field of `FitBytes` -> what it is called."""
 
 
-def largest_part(parts: FitBytes) -> tuple[str, int]:
-    """What takes most, and how many bytes."""
-    name = max(PARTS, key=lambda field: getattr(parts, field))
-    return PARTS[name], getattr(parts, name)
-
-
 def reason(cards: Sequence[FitCard]) -> str:
     """Why it does not fit, of the card that is short of most; empty when all have room."""
     short = [card for card in cards if not card.fits]
@@ -34,14 +28,16 @@ def reason(cards: Sequence[FitCard]) -> str:
         return ""
     card = max(short, key=lambda card: card.bytes.total - card.capacity_bytes)
     who = "the card" if len(cards) == 1 else f"card {cards.index(card) + 1} ({card.gpu})"
-    name, nbytes = largest_part(card.bytes)
+    part = max(PARTS, key=lambda field: getattr(card.bytes, field))
     needs, has = bytes_text(card.bytes.total), bytes_text(card.capacity_bytes)
     if card.bytes.total <= card.capacity_bytes:
         return (
             f"it needs {needs} of the {has} that {who} has, but in blocks that do not fit into what is left of the"
             f" segments: on a larger card it would reserve {bytes_text(card.reserved_bytes + card.bytes.context)}"
         )
-    return f"it needs {needs}, {who} has {has}; the largest part is {name}, {bytes_text(nbytes)}"
+    return (
+        f"it needs {needs}, {who} has {has}; the largest part is {PARTS[part]}, {bytes_text(getattr(card.bytes, part))}"
+    )
 
 
 def assumptions(

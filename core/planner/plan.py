@@ -17,10 +17,10 @@ from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.calculator import FitCalculator, label, one_card
+from devexplorer.core.planner.calculator import FitCalculator, label
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
-from devexplorer.core.planner.run import StepConfig
+from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
@@ -91,7 +91,7 @@ def _planned(
     subject = cache.subject
     calculator = FitCalculator(cache, config, spec)
     progress(0.1, f"running a step of {subject.title} without values")
-    first = cache.traces(config, spec.batch, one_card(wanted[0][0]))[0]
+    first = cache.traces(config, spec.batch, DeviceMap((wanted[0][0],)))[0]
     fits: list[Fit] = []
     for index, profiles in enumerate(wanted):
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")

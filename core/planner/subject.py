@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
@@ -16,7 +16,7 @@ from devexplorer.core.models.builders import NamedBuilder, builder_of
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.walk import is_uninitialised, size_of
+from devexplorer.core.models.walk import bytes_of, is_lazy
 from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
 
 VALUES_BYTES = 1 << 30
@@ -52,7 +52,7 @@ class Subject:
     def with_values(self, why: BaseException) -> Subject:
         """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take
         too much memory."""
-        needed = _bytes(self.model)
+        needed = bytes_of((*self.model.parameters(), *self.model.buffers()))
         if needed > VALUES_BYTES:
             raise BadInput(
                 f"'{self.title}' cannot run without values ({error_text(why)}), and with values it takes"
@@ -95,12 +95,12 @@ def _subject(builder: NamedBuilder, inputs: str) -> Subject:
         model = builder.build_without_values()
     except BadInput:  # perhaps for want of values; a mistake in the code shows again
         model, values = _with_values(builder), True
-    if not values and _is_lazy(model):
+    if not values and is_lazy(model):
         model, values = _with_values(builder), True
     try:
         specs = _specs(builder, model, inputs)
     except BadInput:
-        if values or _bytes(model) > VALUES_BYTES:
+        if values or bytes_of((*model.parameters(), *model.buffers())) > VALUES_BYTES:
             raise
         model, values = _with_values(builder), True
         specs = _specs(builder, model, inputs)
@@ -119,13 +119,9 @@ def _specs(builder: NamedBuilder, model: nn.Module, given: str) -> tuple[InputSp
     return specs_for(model, builder.title, given) if known is None else known
 
 
-def _is_lazy(model: nn.Module) -> bool:
-    return any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
-
-
 def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
     """Lazy parameters get their shapes from a forward."""
-    if _is_lazy(model):
+    if is_lazy(model):
         try:
             with torch.no_grad():
                 model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
@@ -144,8 +140,3 @@ def _demand_unpacked(title: str, model: nn.Module) -> None:
                 f"'{layer}' of '{title}' holds packed weights, as torch.ao quantises them: they run on the CPU only, on"
                 " no GPU"
             )
-
-
-def _bytes(model: nn.Module) -> int:
-    held: list[Tensor] = [*model.parameters(), *model.buffers()]
-    return sum(size_of(tensor) for tensor in held if not is_uninitialised(tensor))

@@ -28,7 +28,7 @@ from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.current import set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.operators import attention, autocast, copies, ctc_loss, eigenvectors, out_variants
+from devexplorer.core.virtual.operators import attention, autocast, copies, subclass_kernels
 from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
 from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers
 from devexplorer.core.virtual.torch_api import (
@@ -88,9 +88,9 @@ def install() -> VirtualMachine:
             raise Unavailable(reason)
         machine = VirtualMachine()
         set_machine(machine)
-        register_handlers({**copies.HANDLERS, **tensor_swap.HANDLERS, **out_variants.HANDLERS})
+        register_handlers({**copies.HANDLERS, **tensor_swap.HANDLERS, **subclass_kernels.HANDLERS})
         backend_registration._setup_privateuseone_for_python_backend(
-            KIND, backend_module=VgpuModule(machine), device_guard=device_guard()
+            KIND, backend_module=VgpuModule(), device_guard=device_guard()
         )
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
@@ -106,10 +106,8 @@ def install() -> VirtualMachine:
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         attention.register(library)
-        ctc_loss.register(library)
+        subclass_kernels.register(library)
         tensor_swap.register(library)
-        out_variants.register(library)
-        eigenvectors.register(library)
         loading.register()
         names.register()
         accelerator.register()

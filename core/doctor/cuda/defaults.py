@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.cuda.tensors import dtype_of
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models.walk import is_lazy
 from devexplorer.core.virtual.backend import move_lazily
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
@@ -84,23 +84,19 @@ def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> No
 
     def to(model: Any, *args: Any, **kwargs: Any) -> Any:
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        if device is None or device.type not in ("cuda", KIND) or not _lazy(model):
+        if device is None or device.type not in ("cuda", KIND) or not is_lazy(model):
             return move(model, *args, **kwargs)
         seen()
         return move_lazily(model, cards.virtual(device), dtype)
 
     def to_cuda(model: Any, device: Any = None) -> Any:
-        if not _lazy(model):
+        if not is_lazy(model):
             return cuda(model, device)
         seen()
         return move_lazily(model, cards.virtual("cuda" if device is None else device))
 
     patches.call(nn.Module, "to", to)
     patches.call(nn.Module, "cuda", to_cuda)
-
-
-def _lazy(model: nn.Module) -> bool:
-    return any(map(is_uninitialised, (*model.parameters(), *model.buffers())))
 
 
 def _maker(patches: Patches, cards: Cards, original: Any, waiting: Any, default: Callable[[], torch.device]) -> Any:

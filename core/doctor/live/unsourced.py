@@ -13,7 +13,7 @@ from devexplorer.core.doctor.moving import moved
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.inputs import CHEAP_BYTES
-from devexplorer.core.models.walk import every_tensor, is_uninitialised, size_of
+from devexplorer.core.models.walk import bytes_of, every_tensor
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import Diagnosis
 
@@ -23,7 +23,7 @@ WHY = "the code that made this model is unknown, so it cannot be rebuilt in a se
 def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
     """What a look at a copy says, before and after a move. Raises `BadInput` where it is too large, or cannot be
     copied."""
-    size = sum(size_of(tensor) for tensor in every_tensor(model) if not is_uninitialised(tensor))
+    size = bytes_of(every_tensor(model))
     if size > CHEAP_BYTES:
         raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY}")
     try:

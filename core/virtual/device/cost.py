@@ -94,15 +94,6 @@ class Roofline:
         """Seconds of a copy between this card and one of another profile, or the host (None)."""
         return transfer_seconds(self.profile, other, nbytes)
 
-    def host_copy_seconds(self, nbytes: int) -> float:
-        """Seconds of a copy between the host (pinned memory) and this card."""
-        return _copy_seconds(nbytes, self.profile.host_gb_s)
-
-
-def operation_seconds(profile: Profile, flop: int, nbytes: int, dtype: str = "float32") -> float:
-    """Seconds of one operation on a card of this profile."""
-    return Roofline(profile).operation_seconds(flop, nbytes, dtype)
-
 
 def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes: int) -> float:
     """Seconds of a copy between two cards, over the slower of their peer links; None is the host: then over the card's

@@ -8,8 +8,7 @@ one is current, a `TorchFunctionMode` writes its number into calls that name `vg
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,13 +46,13 @@ def gpus() -> tuple[VirtualGpu, ...]:
 
 
 def current_index() -> int:
-    """Index that `vgpu` without a number stands for on this thread; 0 if the chosen device no longer exists."""
+    """Index that `vgpu` without a number means on this thread; 0 if the chosen device no longer exists."""
     gpu = _thread.gpu
     return gpu.index if gpu is not None and gpu in gpus() else 0
 
 
 def set_current(gpu: VirtualGpu) -> None:
-    """Make this the device that `vgpu` without a number stands for on the calling thread."""
+    """Make this the device that `vgpu` without a number means on the calling thread."""
     _thread.gpu = gpu
     if gpu.index and _thread.mode is None:
         _thread.mode = _IndexMode()
@@ -61,16 +60,6 @@ def set_current(gpu: VirtualGpu) -> None:
     elif not gpu.index and _thread.mode is not None:
         _remove(_thread.mode)
         _thread.mode = None
-
-
-@contextmanager
-def current(gpu: VirtualGpu, before: VirtualGpu) -> Iterator[None]:
-    """Make `gpu` the current device inside the block and `before` after it."""
-    set_current(gpu)
-    try:
-        yield
-    finally:
-        set_current(before)
 
 
 def streams() -> dict[VirtualGpu, Any]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.dtypes import item_bytes, product_dtype
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.cpu import CpuReader
@@ -298,11 +297,6 @@ class VirtualMachine:
     def empty_cache(self, device: str) -> None:
         """Give cached segments back."""
         self.gpu(device).memory.empty_cache()
-
-    def matmul_seconds(self, device: str, m: int, n: int, k: int, dtype: str) -> float:
-        """Seconds of one product (M×K)·(K×N) on that card, `tf32` meaning TF32 products of float32 tensors."""
-        nbytes = (m * k + k * n) * item_bytes(dtype) + m * n * item_bytes(product_dtype(dtype))
-        return self.gpu(device).roofline.operation_seconds(2 * m * n * k, nbytes, dtype)
 
     def advance(self, device: str, seconds: float) -> None:
         """Let a device be busy for `seconds` of its simulated time."""

@@ -69,7 +69,7 @@ class Block:
         self.requested = 0
         """What was asked for, before rounding; 0 while the block is free."""
         self.stack: Stack | None = None
-        """Where it was asked for; None: nobody recorded that."""
+        """Where it was asked for; None: not recorded."""
 
     @property
     def whole_segment(self) -> bool:
@@ -260,12 +260,6 @@ class CachingAllocator:
         having all of it."""
         with self._held():
             return self.capacity_bytes - self.context_bytes - self._allocated.current
-
-    @property
-    def largest_free_block_bytes(self) -> int:
-        """The largest cached block: beside `reserved - allocated` it shows how fragmented the cache is."""
-        with self._held():
-            return self._largest_free()
 
     def figures(self) -> Figures:
         """Everything that is counted, of one moment."""

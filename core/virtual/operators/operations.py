@@ -1,11 +1,11 @@
-"""What the dispatcher knows about each torch operation: results, cost, implementation. Any thread.
+"""What the dispatcher knows about each torch operation: results, cost, implementation, devices. Any thread.
 
 An `Operation` is derived once per overload from torch's schema (aliases, mutated arguments) and cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -117,7 +117,7 @@ def rate(operation: Operation, dtype: torch.dtype) -> str:
     """Which of the profile's rates this operation runs at: float32 uses TF32 where torch's settings let CUDA do so.
 
     torch's defaults: convolutions may use TF32, products may not. `fp32_precision` follows the older settings
-    (`allow_tf32`, `torch.set_float32_matmul_precision`), which cannot be asked any more once somebody used the new one.
+    (`allow_tf32`, `torch.set_float32_matmul_precision`), which cannot be asked any more once the new one was used.
     """
     if dtype is torch.float32:
         setting = torch.backends.cudnn.conv if operation.convolution else torch.backends.cuda.matmul  # type: ignore[attr-defined]
@@ -227,5 +227,40 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward,
 }
-"""What torch has for accelerators only, fused kernels above all; the CPU stands in with plain operations, counted as
-one kernel."""
+"""What torch has for accelerators only, fused kernels above all; the CPU computes it with plain operations, counted
+as one kernel."""
+
+
+def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and arguments that CUDA takes
+    from the CPU."""
+    named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
+    first = named[0][1]
+    if _is_host(first) and "indices" in operation.host_arguments:
+        raise RuntimeError(
+            f"indices should be either on cpu or on the same device as the indexed tensor ({first.device})"
+        )
+    seen: str | None = None
+    for name, value in named:
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            joins = tensor.dim() == 0 and not (name == operation.arguments[0] and changes_first(operation))
+            if _is_host(tensor) and (joins or name in operation.host_arguments):
+                continue
+            seen = seen or str(tensor.device)
+            if str(tensor.device) != seen:
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but found at least two devices, {seen} and"
+                    f" {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
+                )
+
+
+def changes_first(operation: Operation) -> bool:
+    """Whether it writes into its first argument, which then has to be where the others are, also when it is a
+    number."""
+    return operation.returns[:1] == [0] and operation.name != "aten::fill_"  # which fetches a value from wherever it is
+
+
+def _is_host(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"

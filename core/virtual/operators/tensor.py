@@ -20,8 +20,7 @@ from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.meta_values import drop_values, flatten, has_mixed_values, to_meta
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
-from devexplorer.core.virtual.operators.operations import VIEW, Operation, rate
-from devexplorer.core.virtual.operators.same_device import changes_first, check_devices
+from devexplorer.core.virtual.operators.operations import VIEW, Operation, changes_first, check_devices, rate
 
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled

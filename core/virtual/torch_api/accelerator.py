@@ -8,7 +8,7 @@ is replaced only where this torch has it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -39,17 +39,15 @@ def _set_index(index: int) -> None:
         set_current(gpu_named(index))
 
 
-def _exchange(index: int) -> int:
+def exchange(index: int) -> int:
+    """Change the current device and return the one before; a negative index changes nothing."""
     before = current_gpu().index
     _set_index(index)
     return before
 
 
-def _synchronize(index: int) -> None:
-    gpu_named(index)
-
-
-def _empty_cache() -> None:
+def empty_cache() -> None:
+    """Give cached segments of every device back."""
     for gpu in gpus():
         gpu.memory.empty_cache()
 
@@ -65,22 +63,18 @@ def _capability(index: int) -> dict[str, Any]:
     return {"supported_dtypes": {getattr(torch, name) for name in _DTYPES if hasattr(torch, name)} | set(DTYPE_NAMES)}
 
 
-def _no_graphs(*args: Any) -> NoReturn:
-    raise NotImplementedError("virtual GPUs have no graphs to capture; run the work itself")
-
-
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "complex64", "complex128")
 
 _ANSWERS: dict[str, Callable[..., Any]] = {
     "getDeviceIndex": lambda: current_gpu().index,
     "setDeviceIndex": _set_index,
-    "exchangeDevice": _exchange,
-    "maybeExchangeDevice": _exchange,
+    "exchangeDevice": exchange,
+    "maybeExchangeDevice": exchange,
     "getStream": current_stream,
     "setStream": set_stream,
-    "synchronizeDevice": _synchronize,
+    "synchronizeDevice": gpu_named,
     "isAllocatorInitialized": lambda: True,
-    "emptyCache": _empty_cache,
+    "emptyCache": empty_cache,
     "emptyHostCache": lambda: None,
     "getDeviceStats": lambda index: gpu_named(index).memory.statistics(),
     "resetAccumulatedStats": lambda index: gpu_named(index).memory.reset_accumulated(),

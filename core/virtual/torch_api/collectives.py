@@ -7,10 +7,10 @@ A process has its own virtual GPUs, so ranks meet as they would on cards of seve
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from devexplorer.core.virtual.operators.operations import Operation
 from devexplorer.core.virtual.operators.tensor import VirtualTensor, register_handlers
@@ -34,7 +34,7 @@ def _overload(name: str) -> Any:
 
 
 def _collective(operation: Operation, *args: Any, **kwargs: Any) -> Any:
-    tensors = list(_tensors((args, tuple(kwargs.values()))))
+    tensors = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
     where = {str(tensor.device) for tensor in tensors}
     if len(where) > 1:
         raise RuntimeError(
@@ -45,28 +45,9 @@ def _collective(operation: Operation, *args: Any, **kwargs: Any) -> Any:
     if any(tensor._inner.is_meta for tensor in wrappers.values()):
         raise RuntimeError(f"{operation.name} needs values, and a tensor of this process has none")
     began = time.perf_counter()
-    result = operation.overload(*map(_inside, args), **{name: _inside(value) for name, value in kwargs.items()})
-    nbytes = sum(inner.nbytes for inner in _tensors(_inside(args)))
+    inner_args, inner_kwargs = tree_map_only(VirtualTensor, lambda tensor: tensor._inner, (args, kwargs))
+    result = operation.overload(*inner_args, **inner_kwargs)
+    nbytes = sum(item.nbytes for item in tree_leaves(inner_args) if isinstance(item, torch.Tensor))
     gpu.clock.advance(gpu.copy_seconds(gpu, nbytes), time.perf_counter() - began)
-    return _outside(result, wrappers)
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _inside(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_inside(item) for item in value]
-    return value._inner if isinstance(value, VirtualTensor) else value
-
-
-def _outside(value: Any, wrappers: dict[int, VirtualTensor]) -> Any:
-    """The arguments that a collective gives back, as the very tensors that the caller passed."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_outside(item, wrappers) for item in value)
-    return wrappers.get(id(value), value) if isinstance(value, torch.Tensor) else value
+    # What a collective gives back of its arguments are the very tensors that the caller passed.
+    return tree_map_only(torch.Tensor, lambda tensor: wrappers.get(id(tensor), tensor), result)

@@ -11,8 +11,8 @@ import torch
 
 from devexplorer.core.virtual.device import streams
 from devexplorer.core.virtual.device.accounting import current_gpu
-from devexplorer.core.virtual.device.current import current, set_current
-from devexplorer.core.virtual.device.machine import VirtualGpu, VirtualMachine
+from devexplorer.core.virtual.device.current import gpus, set_current
+from devexplorer.core.virtual.device.streams import gpu_named
 from devexplorer.core.virtual.torch_api import accelerator
 
 Where: TypeAlias = "torch.device | str | int | None"
@@ -37,16 +37,12 @@ class VgpuModule:
     current_stream = staticmethod(streams.current_stream)
     default_stream = staticmethod(streams.default_stream)
     set_stream = staticmethod(streams.set_stream)
-
-    def __init__(self, machine: VirtualMachine) -> None:
-        self._machine = machine
-
-    def _gpu(self, device: Where = None) -> VirtualGpu:
-        return streams.gpu_named(device)
+    mem_get_info = staticmethod(accelerator.memory_info)
+    empty_cache = staticmethod(accelerator.empty_cache)
 
     def is_available(self) -> bool:
         """Whether there is a virtual GPU."""
-        return bool(self._machine.gpus)
+        return bool(gpus())
 
     def is_initialized(self) -> bool:
         """Nothing has to be initialised."""
@@ -57,7 +53,7 @@ class VgpuModule:
 
     def device_count(self) -> int:
         """How many virtual GPUs there are."""
-        return len(self._machine.gpus)
+        return len(gpus())
 
     def current_device(self) -> int:
         """What `vgpu` without a number means on this thread."""
@@ -65,15 +61,9 @@ class VgpuModule:
 
     def set_device(self, device: Where) -> None:
         """Let `vgpu` without a number mean this device on the calling thread."""
-        set_current(self._gpu(device))
+        set_current(gpu_named(device))
 
-    def _exchange_device(self, index: int) -> int:
-        before = self.current_device()
-        if index >= 0:
-            self.set_device(index)
-        return before
-
-    _maybe_exchange_device = _exchange_device
+    _exchange_device = _maybe_exchange_device = staticmethod(accelerator.exchange)
 
     @contextmanager
     def device(self, device: Where) -> Iterator[None]:
@@ -81,8 +71,12 @@ class VgpuModule:
         if device is None or (isinstance(device, int) and device < 0):
             yield
             return
-        with current(self._gpu(device), current_gpu()):
+        before = current_gpu()
+        set_current(gpu_named(device))
+        try:
             yield
+        finally:
+            set_current(before)
 
     @contextmanager
     def stream(self, stream: Any) -> Iterator[None]:
@@ -99,58 +93,49 @@ class VgpuModule:
 
     def get_device_properties(self, device: Where = None) -> Properties:
         """What the profile knows."""
-        profile = self._gpu(device).profile
+        profile = gpu_named(device).profile
         return Properties(profile.name, *self.get_device_capability(device), profile.memory_bytes, profile.sm_count)
 
     def get_device_name(self, device: Where = None) -> str:
         """The profile's name."""
-        return self._gpu(device).profile.name
+        return gpu_named(device).profile.name
 
     def get_device_capability(self, device: Where = None) -> tuple[int, int]:
         """Compute capability (major, minor); (0, 0) for a card that has none."""
-        major, _, minor = self._gpu(device).profile.compute_capability.partition(".")
+        major, _, minor = gpu_named(device).profile.compute_capability.partition(".")
         return (int(major), int(minor)) if minor else (0, 0)
 
     def synchronize(self, device: Where = None) -> None:
         """Operations are done when they return."""
-        self._gpu(device)
+        gpu_named(device)
 
     def memory_allocated(self, device: Where = None) -> int:
         """Bytes in live tensors, rounded as the allocator does."""
-        return self._gpu(device).memory.allocated_bytes
+        return gpu_named(device).memory.allocated_bytes
 
     def max_memory_allocated(self, device: Where = None) -> int:
         """The most that was allocated at one time."""
-        return self._gpu(device).memory.peak_allocated_bytes
+        return gpu_named(device).memory.peak_allocated_bytes
 
     def reset_peak_memory_stats(self, device: Where = None) -> None:
         """Let the peak start again."""
-        self._gpu(device).memory.reset_peak()
+        gpu_named(device).memory.reset_peak()
 
     def memory_reserved(self, device: Where = None) -> int:
         """Bytes in segments."""
-        return self._gpu(device).memory.reserved_bytes
+        return gpu_named(device).memory.reserved_bytes
 
     def max_memory_reserved(self, device: Where = None) -> int:
         """The most that was reserved at one time."""
-        return int(self._gpu(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
+        return int(gpu_named(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
 
     def memory_stats(self, device: Where = None) -> dict[str, int]:
         """What `torch.accelerator.memory_stats` says."""
-        return torch.accelerator.memory_stats(self._gpu(device).index)
+        return torch.accelerator.memory_stats(gpu_named(device).index)
 
     def reset_accumulated_memory_stats(self, device: Where = None) -> None:
         """Let the sums of what came and went start again."""
-        self._gpu(device).memory.reset_accumulated()
-
-    def mem_get_info(self, device: Where = None) -> tuple[int, int]:
-        """Free and total bytes of the device, as cudaMemGetInfo counts: cached memory is not free."""
-        return accelerator.memory_info(device)
-
-    def empty_cache(self) -> None:
-        """Give cached segments of every device back."""
-        for gpu in self._machine.gpus:
-            gpu.memory.empty_cache()
+        gpu_named(device).memory.reset_accumulated()
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """dtypes for `torch.autocast("vgpu")`."""
@@ -177,7 +162,7 @@ class VgpuModule:
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
         """The CPU generator's state for each device."""
-        return [torch.get_rng_state() for _ in self._machine.gpus]
+        return [torch.get_rng_state() for _ in gpus()]
 
     def set_rng_state_all(self, states: list[torch.Tensor]) -> None:
         """Set the CPU generator's state."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fakes.cuda import FakeCudaTorch
+from fakes.products import matmul_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,7 +252,7 @@ def test_the_virtual_clock_pays_for_every_iteration(virtual: VirtualMachine) -> 
     before = virtual.clock_seconds("vgpu:1")
     block = VirtualTimer("vgpu:1", virtual, stop).block(operation, 1)
     assert block.seconds == pytest.approx(virtual.clock_seconds("vgpu:1") - before)
-    assert block.seconds == pytest.approx(virtual.matmul_seconds("vgpu:1", 64, 64, 64, "float32"))
+    assert block.seconds == pytest.approx(matmul_seconds(virtual, "vgpu:1", 64, 64, 64, "float32"))
 
 
 @pytest.mark.parametrize("paced", [True, False])
@@ -284,8 +285,8 @@ def test_virtual_products_cost_what_the_model_says_whatever_their_layout(
     spec = MatmulSpec(**{"device": "vgpu:0", "dtype": "float16", "m": 2048, "n": 1024, "k": 512, **how})  # type: ignore[arg-type]
     made = virtual_product(spec)
     block = VirtualTimer("vgpu:0", virtual, threading.Event(), paced=False).block(made.operation, 1)
-    launch = virtual.matmul_seconds("vgpu:0", 1, 1, 1, spec.dtype)
-    one = virtual.matmul_seconds("vgpu:0", spec.m, spec.n, spec.k, spec.dtype) - launch
+    launch = matmul_seconds(virtual, "vgpu:0", 1, 1, 1, spec.dtype)
+    one = matmul_seconds(virtual, "vgpu:0", spec.m, spec.n, spec.k, spec.dtype) - launch
     assert block.seconds == pytest.approx(one * spec.batch + launch, rel=0.01)
     assert made.verify()
 
@@ -301,7 +302,7 @@ def test_what_others_do_on_the_device_meanwhile_is_not_the_benchmarks_time(virtu
         multiply()
 
     block = VirtualTimer("vgpu:0", virtual, threading.Event()).block(with_company, 1)
-    assert block.seconds == pytest.approx(virtual.matmul_seconds("vgpu:0", 64, 64, 64, "float32"))
+    assert block.seconds == pytest.approx(matmul_seconds(virtual, "vgpu:0", 64, 64, 64, "float32"))
 
 
 def test_nor_is_it_the_time_of_a_move_or_a_run(virtual: VirtualMachine) -> None:

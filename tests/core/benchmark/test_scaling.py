@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from fakes.products import matmul_seconds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,7 @@ def test_two_virtual_cards_at_once_are_twice_as_fast_as_one_of_them(
     fleet: DeviceRegistry, virtual: VirtualMachine
 ) -> None:
     points, result = measured(run_of(ScalingSpec(devices=BOTH, size=1000, iterations=1000), fleet))
-    each = 1000 * virtual.matmul_seconds("vgpu:0", 1000, 1000, 1000, "float32")
+    each = 1000 * matmul_seconds(virtual, "vgpu:0", 1000, 1000, 1000, "float32")
     assert result.parallel_seconds == pytest.approx(each)
     assert result.sequential_seconds == pytest.approx(2 * each)
     assert result.speedup == pytest.approx(2)
@@ -86,7 +87,7 @@ def test_cards_that_differ_the_slowest_is_what_at_once_takes(virtual: VirtualMac
     virtual.add(parse_virtual("NVIDIA A100-SXM4-80GB"))
     fleet = DeviceRegistry([TorchBackend(), virtual])
     _, result = measured(run_of(ScalingSpec(devices=("vgpu:2", "vgpu:0"), size=2048, iterations=10), fleet))
-    fast, slow = (10 * virtual.matmul_seconds(device, 2048, 2048, 2048, "float32") for device in ("vgpu:2", "vgpu:0"))
+    fast, slow = (10 * matmul_seconds(virtual, device, 2048, 2048, 2048, "float32") for device in ("vgpu:2", "vgpu:0"))
     assert result.parallel_seconds == pytest.approx(slow)
     assert result.sequential_seconds == pytest.approx(2 * fast)
     assert result.speedup == pytest.approx(2 * fast / slow)

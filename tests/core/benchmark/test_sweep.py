@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 from fakes.played_timer import PlayedTimer
+from fakes.products import matmul_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -219,7 +220,7 @@ def test_a_virtual_gpu_answers_with_its_cost_model(virtual: VirtualMachine) -> N
     found = result(run)
     assert found.simulated
     assert found.cells[0].tflops is not None
-    each = virtual.matmul_seconds("vgpu:0", 2048, 1024, 512, "float16")
+    each = matmul_seconds(virtual, "vgpu:0", 2048, 1024, 512, "float16")
     assert found.cells[0].tflops.median == pytest.approx(2 * 2048 * 1024 * 512 / each / 1e12)
     assert virtual.gpu("vgpu:0").clock.busy_seconds - busy >= 0.19, "utilization sees it"
 

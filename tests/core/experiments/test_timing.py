@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator
 
 import pytest
+from fakes.products import matmul_seconds
 from places import Place, place_of
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
@@ -75,7 +76,7 @@ def test_the_simulated_times_are_those_of_the_cost_model(place: Place) -> None:
     assert (event.device, event.size, event.iterations, event.simulated) == ("vgpu:1", 2000, 7, True)
     assert event.launched_seconds == pytest.approx(7 * LAUNCH_SECONDS)
     machine = place.fleet.backend("vgpu:1")
-    each = machine.matmul_seconds("vgpu:1", 2000, 2000, 2000, "float32")  # type: ignore[attr-defined]
+    each = matmul_seconds(machine, "vgpu:1", 2000, 2000, 2000, "float32")
     assert event.finished_seconds == pytest.approx(7 * each)
     assert place.allocated("vgpu:1") == 0
 
@@ -150,8 +151,8 @@ def test_simulated_seconds_are_those_of_the_cost_model_and_the_cpu_s_are_measure
     assert isinstance(measured, CrossoverMeasured)
     machine = place.fleet.backend("vgpu:0")
     for point in measured.points:
-        product = machine.matmul_seconds("vgpu:0", point.size, point.size, point.size, "float32")  # type: ignore[attr-defined]
-        copy = machine.gpu("vgpu:0").roofline.host_copy_seconds(4 * point.size**2)  # type: ignore[attr-defined]
+        product = matmul_seconds(machine, "vgpu:0", point.size, point.size, point.size, "float32")
+        copy = machine.gpu("vgpu:0").roofline.copy_seconds(None, 4 * point.size**2)  # type: ignore[attr-defined]
         assert point.device_seconds == pytest.approx(product)
         assert point.device_with_copies_seconds == pytest.approx(product + 3 * copy)
         assert copy > COPY_SECONDS

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from fakes.products import matmul_seconds
 from torch import nn
 
 from devexplorer.core.devices.profiles import parse_virtual
@@ -228,7 +229,7 @@ def test_events_measure_the_simulated_clock(event, virtual):
     begin.record(stream)
     x @ x
     end.record(stream)
-    seconds = virtual.matmul_seconds("vgpu:1", 1024, 1024, 1024, "float32")
+    seconds = matmul_seconds(virtual, "vgpu:1", 1024, 1024, 1024, "float32")
     assert begin.elapsed_time(end) == pytest.approx(1000 * seconds, rel=1e-6)
     assert seconds > LAUNCH_SECONDS
     assert begin.device == torch.device("vgpu", 1)

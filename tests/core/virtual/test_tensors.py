@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from fakes.products import matmul_seconds
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.devices.profiles import parse_virtual
@@ -452,7 +453,7 @@ def test_the_clock_moves_by_the_roofline_of_the_device(virtual):
     before = virtual.clock_seconds("vgpu:1")
     c = a @ a
     assert virtual.clock_seconds("vgpu:1") - before == pytest.approx(
-        virtual.matmul_seconds("vgpu:1", 2048, 2048, 2048, "float16")
+        matmul_seconds(virtual, "vgpu:1", 2048, 2048, 2048, "float16")
     )
     assert c.shape == (2048, 2048)
     assert virtual.clock_seconds("vgpu:0") == 0
