@@ -9,17 +9,15 @@ more, as far as autograd knows.
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import nn
 
+from devexplorer.core.models.class_source import SWITCHES, is_switch, own_attribute, reached_methods
 from devexplorer.core.models.walk import is_uninitialised
 
-SWITCHES = ("no_grad", "inference_mode")
 MOST_NAMED = 3
 """Places that are named; one line for each."""
 
@@ -34,7 +32,7 @@ class Cut(NamedTuple):
     file: str
     line: int
     code: str
-    """What stands there: `self.weight.data`, `torch.no_grad()`."""
+    """The code there: `self.weight.data`, `torch.no_grad()`."""
     parameter: str | None
     """The module's own parameter that it is about; None: something else, or everything within."""
 
@@ -60,8 +58,8 @@ NOTHING_MISSING = WithoutGradient(())
 
 
 def without_gradient(model: nn.Module, ran: set[int], *, path: str = "") -> WithoutGradient:
-    """Look through a model after a backward; `ran` are the `id()` of the modules that were run, `path` is where it
-    stands in its model."""
+    """Look through a model after a backward; `ran` are the `id()` of the modules that were run, `path` is its path in
+    the whole model."""
     paths, idle, frozen = [], [], []
     for place, module in model.named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
@@ -79,7 +77,7 @@ def without_gradient(model: nn.Module, ran: set[int], *, path: str = "") -> With
 
 
 def _named(cuts: Sequence[Cut], paths: Sequence[str]) -> tuple[Cut, ...]:
-    """Those that are about these very parameters; where there is none, whatever else stands on the way."""
+    """Those that are about these very parameters; where there is none, whatever else cuts on the way."""
     exact = [
         cut
         for cut in cuts
@@ -100,66 +98,28 @@ def _cuts(model: nn.Module, ran: set[int], path: str) -> Iterator[Cut]:
 
 
 def _in_class(kind: type, parameters: set[str]) -> Iterator[tuple[str, int, str, str | None]]:
-    """What stands in `forward` and in the methods that it calls on `self`."""
-    waiting, known = ["forward"], {"forward"}
-    while waiting:
-        method = inspect.getattr_static(kind, waiting.pop(), None)
-        read = _source(method)
-        if read is None:
+    """What cuts in `forward` and in the methods that it calls on its object, each as the class itself has it."""
+    read: set[str] = set()
+    for source, function, first in reached_methods(kind):
+        if function.name in read:
             continue
-        file, first, tree = read
-        nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-        for node in nodes:
-            called = _called_on_self(node)
-            if called is not None and called not in known:
-                known.add(called)
-                waiting.append(called)
+        read.add(function.name)
+        nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr)]
+        for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
             value = _cut_off(node)
-            if isinstance(node, ast.expr) and value is not None:
-                own = isinstance(value, ast.Attribute) and _is_self(value.value) and value.attr in parameters
-                yield (
-                    file,
-                    first + node.lineno - 1,
-                    ast.unparse(node),
-                    value.attr if own and isinstance(value, ast.Attribute) else None,
-                )
+            if value is not None:
+                own = own_attribute(value, first)
+                yield source.file, node.lineno, ast.unparse(node), own if own in parameters else None
 
 
-def _called_on_self(node: ast.AST) -> str | None:
-    """`name` of a call `self.name(...)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_self(node.func.value):
-        return node.func.attr
-    return None
-
-
-def _source(method: Any) -> tuple[str, int, ast.AST] | None:
-    """File, first line and syntax tree of a function; None for what has no source (built in, compiled, typed in)."""
-    function = inspect.unwrap(method) if callable(method) else None
-    try:
-        if function is None:
-            return None
-        lines, first = inspect.getsourcelines(function)
-        file = inspect.getsourcefile(function) or "?"
-        return file, first, ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, IndentationError):
-        return None
-
-
-def _cut_off(node: ast.AST) -> ast.expr | None:
+def _cut_off(node: ast.expr) -> ast.expr | None:
     """What is cut off by this expression, if anything: the value before `.data` and `.detach()`, or the switch
     itself."""
     if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.ctx, ast.Load):
         return node.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in ("detach", "detach_"):
-            return node.func.value
-        if node.func.attr in SWITCHES:
-            return node.func
-    return None
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "detach_"):
+        return node.func.value
+    return node.func if isinstance(node, ast.Call) and is_switch(node) else None
 
 
 def missing_words(missing: WithoutGradient) -> str:
@@ -185,12 +145,12 @@ def missing_words(missing: WithoutGradient) -> str:
 
 
 def no_backward(missing: WithoutGradient) -> str:
-    """Why nothing at all could get a gradient, as the end of a sentence; empty where nobody knows."""
+    """Why nothing at all could get a gradient, as the end of a sentence; empty where that is unknown."""
     if missing.cuts:
         return f": {_places(missing.cuts)}".rstrip(".")
     if missing.frozen and not missing.paths:
         return (
-            f": {_some(missing.frozen)} {'is' if len(missing.frozen) == 1 else 'are'} frozen; unfreeze what shall be"
+            f": {_some(missing.frozen)} {'is' if len(missing.frozen) == 1 else 'are'} frozen; unfreeze what should be"
             " trained"
         )
     if missing.idle and not missing.paths:
@@ -221,6 +181,6 @@ def _places(cuts: Sequence[Cut]) -> str:
             said.append(
                 f"{where} {gives} nothing that is computed there have a history."
                 if switch
-                else f"{where} {takes} the values without their history: leave that away, and gradients arrive."
+                else f"{where} {takes} the values without their history: without that, gradients arrive."
             )
     return " ".join(said)

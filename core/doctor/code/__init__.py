@@ -1,2 +1,1 @@
-"""The user's source as the doctor reads it: syntax trees, statements at fault, origins, fixes. No torch but for
-`origins`."""
+"""The user's source as the doctor reads it: statements at fault, origins, fixes. No torch but for `origins`."""

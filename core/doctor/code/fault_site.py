@@ -7,6 +7,7 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from devexplorer.core.models.class_source import Function, self_name
 from devexplorer.core.records.doctor import Finding
 
 Edit = tuple[ast.expr | ast.stmt, str]
@@ -21,7 +22,7 @@ class FaultSite(NamedTuple):
     text: Text
     tree: ast.Module
     statement: ast.stmt
-    function: ast.FunctionDef | ast.AsyncFunctionDef
+    function: Function
     finding: Finding
     holder: str
     """What holds the tensors of the finding: `attribute` where they are the attribute itself."""
@@ -29,8 +30,7 @@ class FaultSite(NamedTuple):
     @property
     def first(self) -> str:
         """What the method calls its object."""
-        arguments = [*self.function.args.posonlyargs, *self.function.args.args]
-        return arguments[0].arg if arguments else ""
+        return self_name(self.function) or ""
 
     @property
     def making(self) -> bool:
@@ -77,12 +77,12 @@ def blamed(finding: Finding, holder: str) -> FaultSite | None:
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    function: ast.FunctionDef | ast.AsyncFunctionDef | None = None
+    function: Function | None = None
     statement: ast.stmt | None = None
     for node in ast.walk(tree):  # outer ones first
         if not isinstance(node, ast.stmt) or not node.lineno <= finding.line <= (node.end_lineno or node.lineno):
             continue
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, Function):
             function = node
         elif not isinstance(node, ast.ClassDef):
             statement = node

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from devexplorer.core.doctor.code.fault_site import Edits, FaultSite, Text
+from devexplorer.core.models.class_source import last_name
 
 FACTORIES = frozenset({
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window",
@@ -17,6 +18,7 @@ FACTORIES = frozenset({
 """Functions of torch that take `device=` and make a tensor on the CPU without it."""
 _CASTS = ("to", "cuda", "cpu", "xpu", "double", "float", "half", "bfloat16")
 _CARD = re.compile(r"(cuda|xpu|mps|vgpu)(:\d+)?")
+_CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _SIMPLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 
 
@@ -40,44 +42,27 @@ def _container(line: FaultSite) -> Edits:
         if not items and not _all_single(_appended(line, found[0])):
             return None
         return value, f"{nn}.{kind}List({line.text.of(value) if items else ''})"
-    if (
-        isinstance(value, ast.Dict)
-        and value.keys
-        and all(_is_name(key) for key in value.keys)
-        and _all_single(value.values)
-    ):
-        return value, f"{nn}.{kind}Dict({line.text.of(value)})"
-    if isinstance(value, ast.DictComp) and isinstance(value.key, ast.JoinedStr) and _all_single([value.value]):
-        return value, f"{nn}.{kind}Dict({line.text.of(value)})"
-    return None
+    named = (
+        value.keys and all(map(_is_name, value.keys)) and _all_single(value.values)
+        if isinstance(value, ast.Dict)
+        else isinstance(value, ast.DictComp) and isinstance(value.key, ast.JoinedStr) and _all_single([value.value])
+    )
+    return (value, f"{nn}.{kind}Dict({line.text.of(value)})") if named else None
 
 
 def _appended(line: FaultSite, name: str) -> list[ast.expr]:
     """What is appended to an attribute, anywhere in the file."""
-    calls = [
-        node
-        for node in ast.walk(line.tree)
-        if isinstance(node, ast.Call) and _last_name(node.func) == "append" and node.args
-    ]
+    calls = [node for node in ast.walk(line.tree) if isinstance(node, ast.Call) and node.args]
     return [
-        node.args[0] for node in calls if isinstance(node.func, ast.Attribute) and _last_name(node.func.value) == name
+        node.args[0]
+        for node in calls
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "append" and last_name(node.func.value) == name
     ]
 
 
 def _all_single(items: list[ast.expr]) -> bool:
     """Whether no item is a container itself, or several."""
-    containers = (
-        ast.List,
-        ast.Tuple,
-        ast.Dict,
-        ast.Set,
-        ast.Starred,
-        ast.ListComp,
-        ast.DictComp,
-        ast.SetComp,
-        ast.Constant,
-    )
-    return not any(isinstance(item, containers) for item in items)
+    return not any(isinstance(item, (*_CONTAINERS, ast.Starred, ast.Constant)) for item in items)
 
 
 def _is_name(key: ast.expr | None) -> bool:
@@ -93,9 +78,7 @@ def _buffer(line: FaultSite) -> Edits:
     if not line.making or "[" in line.finding.path or not _after_super(line):
         return None
     name, value = found
-    if name.startswith("__") or isinstance(
-        value, (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-    ):
+    if name.startswith("__") or isinstance(value, _CONTAINERS):
         return None
     if any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in ast.walk(value)):
         return None  # a parameter, rather
@@ -134,25 +117,14 @@ def _leaf(line: FaultSite) -> Edits:
     if not isinstance(outer, ast.Call) or not isinstance(outer.func, ast.Attribute) or outer.func.attr not in _CASTS:
         return None
     inner = outer.func.value
-    if not isinstance(inner, ast.Call) or _last_name(inner.func) != "Parameter" or not inner.args:
+    if not isinstance(inner, ast.Call) or last_name(inner.func) != "Parameter" or not inner.args:
         return None
     text, first = line.text, inner.args[0]
-    moved = f"{_in_parentheses(text, first)}{text.of(outer)[len(text.of(inner)) :]}"
-    return (
-        outer,
-        (
-            f"{text.of(inner.func)}"
-            f"({', '.join([moved, *(text.of(item) for item in inner.args[1:]), *_keywords(text, inner)])})"
-        ),
-    )
-
-
-def _keywords(text: Text, call: ast.Call) -> list[str]:
-    return [f"{item.arg}={text.of(item.value)}" if item.arg else f"**{text.of(item.value)}" for item in call.keywords]
-
-
-def _in_parentheses(text: Text, node: ast.expr) -> str:
-    return text.of(node) if isinstance(node, _SIMPLE) else f"({text.of(node)})"
+    value = text.of(first) if isinstance(first, _SIMPLE) else f"({text.of(first)})"
+    moved = f"{value}{text.of(outer)[len(text.of(inner)) :]}"
+    keywords = [f"{item.arg}=" if item.arg else "**" for item in inner.keywords]
+    named = [f"{name}{text.of(item.value)}" for name, item in zip(keywords, inner.keywords, strict=True)]
+    return outer, f"{text.of(inner.func)}({', '.join([moved, *map(text.of, inner.args[1:]), *named])})"
 
 
 # --- what is in forward
@@ -160,15 +132,11 @@ def _in_parentheses(text: Text, node: ast.expr) -> str:
 
 def _history(line: FaultSite) -> Edits:
     """`self.weight.data` becomes `self.weight`, wherever it is in the line."""
-    attributes = [
-        node for node in _expressions(line) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    ]
-    cut = [node for node in attributes if node.attr == "data"]
-    return (
-        [(node, line.text.of(node.value)) for node in cut]
-        if all(_is_of_self(node.value, line.first) for node in cut)
-        else []
-    )
+    attributes = [node for node in _expressions(line) if isinstance(node, ast.Attribute)]
+    cut = [node for node in attributes if node.attr == "data" and isinstance(node.ctx, ast.Load)]
+    if not all(_is_of_self(node.value, line.first) for node in cut):
+        return None
+    return [(node, line.text.of(node.value)) for node in cut]
 
 
 def _is_of_self(node: ast.expr, first: str) -> bool:
@@ -180,7 +148,7 @@ def _is_of_self(node: ast.expr, first: str) -> bool:
 
 def _device_of_input(line: FaultSite) -> Edits:
     """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device)`."""
-    made = [node for node in _expressions(line) if _is_factory(node) and not _has_device(node)]
+    made = [node for node in _calls(line) if _is_factory(node) and not _has_device(node)]
     known = _tensor_argument(line)
     if len(made) != 1 or known is None:
         return None
@@ -195,7 +163,7 @@ def _no_device(line: FaultSite) -> Edits:
     known = _tensor_argument(line)
     if known is None:
         return None
-    calls = [node for node in _expressions(line) if isinstance(node, ast.Call)]
+    calls = _calls(line)
     named = [item for item in calls if _is_factory(item) and _has_device(item)]
     moved = [item for item in calls if _names_card(item)]
     if len(named) + len(moved) != 1:
@@ -212,7 +180,7 @@ def _no_device(line: FaultSite) -> Edits:
 
 def _made_on_cpu(line: FaultSite) -> Edits:
     """Without `.cuda()`, on what will be a module, a parameter or a buffer: it follows the module."""
-    moved = [node for node in _expressions(line) if isinstance(node, ast.Call) and _names_card(node)]
+    moved = [node for node in _calls(line) if _names_card(node)]
     if len(moved) != 1 or not isinstance(moved[0].func, ast.Attribute):
         return None
     outermost = line.statement.value if isinstance(line.statement, (ast.Assign, ast.AnnAssign, ast.Expr)) else None
@@ -221,11 +189,8 @@ def _made_on_cpu(line: FaultSite) -> Edits:
     if outermost is moved[0]:
         registers = isinstance(made, ast.Call) and nn is not None and line.text.of(made.func).startswith(f"{nn}.")
     else:
-        registers = isinstance(outermost, ast.Call) and _last_name(outermost.func) in (
-            "Parameter",
-            "register_buffer",
-            "Buffer",
-        )
+        registering = ("Parameter", "register_buffer", "Buffer")
+        registers = isinstance(outermost, ast.Call) and last_name(outermost.func) in registering
     return (moved[0], line.text.of(made)) if registers else None
 
 
@@ -234,6 +199,10 @@ def _expressions(line: FaultSite) -> Iterator[ast.expr]:
     for node in ast.walk(line.statement):
         if isinstance(node, ast.expr) and node.lineno <= line.finding.line <= (node.end_lineno or node.lineno):
             yield node
+
+
+def _calls(line: FaultSite) -> list[ast.Call]:
+    return [node for node in _expressions(line) if isinstance(node, ast.Call)]
 
 
 def _is_factory(node: ast.expr) -> bool:
@@ -306,10 +275,6 @@ def _name_of_nn(tree: ast.Module) -> str | None:
                 elif item.name in ("torch", "torch.nn") and not item.asname:
                     names.setdefault("torch", "torch.nn")
     return names.get("torch.nn") or names.get("torch")
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 FIXES: dict[str, Callable[[FaultSite], Edits]] = {

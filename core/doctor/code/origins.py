@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from devexplorer.core.doctor.code.reading import assigned
 from devexplorer.core.isolation.source_location import SourceLocation, caller_location
+from devexplorer.core.models.class_source import assigned
 from devexplorer.core.models.walk import ORDINARY
 
 HOOKS = (

@@ -61,12 +61,12 @@ class Cards:
     def virtual(self, device: Any) -> Any:
         """The virtual GPU that a device argument means; anything else as it is."""
         if isinstance(device, torch.device):
-            return self._virtual[self.ordinal(device)] if device.type == "cuda" else device
-        if isinstance(device, str):
-            return self._virtual[self.ordinal(device)] if device.startswith("cuda") else device
-        if isinstance(device, int) and not isinstance(device, bool):
-            return self._virtual[self.ordinal(device)]
-        return device
+            is_card = device.type == "cuda"
+        elif isinstance(device, str):
+            is_card = device.startswith("cuda")
+        else:
+            is_card = isinstance(device, int) and not isinstance(device, bool)
+        return self._virtual[self.ordinal(device)] if is_card else device
 
     def cuda(self, index: int) -> torch.device:
         """What code of the model is told instead of `vgpu:index`."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
 from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.models.class_source import last_name
 
 _DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
 _TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")
@@ -83,11 +84,7 @@ def asks_above(source: Source, node: ast.AST) -> bool:
 
 
 def _asks(test: ast.expr) -> bool:
-    names = (
-        node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        for node in ast.walk(test)
-    )
-    return any(name in _ASKS for name in names)
+    return any(isinstance(node, ast.expr) and last_name(node) in _ASKS for node in ast.walk(test))
 
 
 class _Looking:
@@ -102,13 +99,7 @@ class _Looking:
 
     def call(self, call: ast.Call, argument: str | None = None) -> Written | None:
         """The device in a call."""
-        name = (
-            call.func.attr
-            if isinstance(call.func, ast.Attribute)
-            else call.func.id
-            if isinstance(call.func, ast.Name)
-            else ""
-        )
+        name = last_name(call.func)
         if _TENSOR_TYPE.fullmatch(text := ast.unparse(call.func)):
             return Written(text, card=False)
         for keyword in sorted(call.keywords, key=lambda keyword: keyword.arg != argument):
@@ -192,7 +183,7 @@ class _Looking:
         return self._constant_of(module, node.attr, text) if isinstance(module, ModuleType) else None
 
     def _of_class(self, owner: ast.ClassDef, name: str, numbers: bool) -> Written | None:
-        for target, value in _all_assignments(owner):
+        for target, value in _pairs(_inside(owner, functions=True)):
             if not self._is_attribute(target, name):
                 continue
             before, self.argument = self.argument, ""
@@ -201,14 +192,7 @@ class _Looking:
             if result is None and given:
                 result = self._default(self._source.scope(target), given, numbers)
             if result is not None:
-                asks = result.asks or asks_above(self._source, target)
-                return replace(
-                    result,
-                    name=f"self.{name}",
-                    file=result.file or self._source.file,
-                    line=result.line or value.lineno,
-                    asks=asks,
-                )
+                return replace(self._through(result, value, target), name=f"self.{name}")
         return None
 
     def _is_attribute(self, target: ast.expr, name: str) -> bool:
@@ -223,26 +207,25 @@ class _Looking:
         for argument, default in _defaults(scope.args):
             if argument == name:
                 result = _constant(default, numbers) if isinstance(default, ast.Constant) else None
-                return (
-                    None
-                    if result is None
-                    else replace(result, default=True, file=self._source.file, line=default.lineno)
-                )
+                if result is not None:
+                    return replace(result, default=True, file=self._source.file, line=default.lineno)
         return None
 
     def _assigned(self, values: list[ast.expr], use: ast.AST, numbers: bool, name: str) -> Written | None:
         for value in values:
             result = self.value(value, value, numbers=numbers)
             if result is not None:
-                asks = result.asks or asks_above(self._source, value)
-                return replace(
-                    result,
-                    name=result.name or name,
-                    file=result.file or self._source.file,
-                    line=result.line or value.lineno,
-                    asks=asks,
-                )
+                return replace(self._through(result, value, value), name=result.name or name)
         return None
+
+    def _through(self, result: Written, value: ast.expr, target: ast.expr) -> Written:
+        """The same as what came through an assignment."""
+        return replace(
+            result,
+            file=result.file or self._source.file,
+            line=result.line or value.lineno,
+            asks=result.asks or asks_above(self._source, target),
+        )
 
     def _imported(self, name: str, shown: str) -> Written | None:
         for node in self._source.tree.body:
@@ -310,10 +293,6 @@ def _pairs(nodes: Iterator[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield from ((target, node.value) for target in node.targets)
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             yield node.target, node.value
-
-
-def _all_assignments(owner: ast.ClassDef) -> Iterator[tuple[ast.expr, ast.expr]]:
-    return _pairs(_inside(owner, functions=True))
 
 
 def _assignments(scope: ast.AST, name: str) -> list[ast.expr]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from devexplorer.core.doctor.code.parsed import tree_of
 from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.class_source import tree_of
 
 EXPLICIT, IMPLICIT = 0, 1
 """Whether values without a history were asked for, or an operation has no derivative."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from devexplorer.core.doctor.code.reading import class_source, functions_of
 from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.class_source import class_source, functions_of
 
 
 class Refusal(NamedTuple):

@@ -14,9 +14,8 @@ from unittest.mock import patch
 import torch
 from torch.autograd.grad_mode import inference_mode
 
-from devexplorer.core.doctor.code.parsed import tree_of
-from devexplorer.core.doctor.static.forward import is_switch
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_of
+from devexplorer.core.models.class_source import is_switch, tree_of
 
 _DECORATED = torch.utils._contextlib.__file__
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from torch import nn
 
-from devexplorer.core.doctor.code.reading import assigned, class_source, functions_of
 from devexplorer.core.doctor.static.hidden import HOOKS, Attribute, hidden
 from devexplorer.core.doctor.static.model_context import ModelContext, joined
 from devexplorer.core.isolation.source_location import SourceLocation, place_at
+from devexplorer.core.models.class_source import assigned, class_source, functions_of
 from devexplorer.core.models.walk import RegisteredIds
 
 CONTAINERS = ("list", "tuple", "dict", "set")

@@ -7,9 +7,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.doctor.code.reading import ClassSource, Function, class_source, functions_of, self_name
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.gradient_cuts import SWITCHES
+from devexplorer.core.models.class_source import ClassSource, Function, is_switch, reached_methods
 
 CUTS = ("data", "detach")
 
@@ -42,22 +41,7 @@ class Use(NamedTuple):
 
 def forward_of(kind: type) -> list[Use]:
     """What `forward` and the methods that it calls on its object read of it; those of the bases too."""
-    sources = [source for base in type.mro(kind) if (source := class_source(base)) is not None]
-    waiting, known, uses = ["forward"], {"forward"}, list[Use]()
-    while waiting:
-        name = waiting.pop()
-        for source in sources:
-            function = functions_of(source).get(name)
-            first = None if function is None else self_name(function)
-            if function is None or first is None:
-                continue
-            reader = _Reader(source, function, first)
-            for use in reader.read():
-                uses.append(use)
-                if use.names and use.names[0] not in known:
-                    known.add(use.names[0])
-                    waiting.append(use.names[0])
-    return uses
+    return [use for reached in reached_methods(kind) for use in _Reader(*reached).read()]
 
 
 class _Reader:
@@ -115,11 +99,3 @@ def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
             node = node.func
         else:
             return tuple(reversed(names)), node
-
-
-def is_switch(node: ast.expr) -> bool:
-    """`torch.no_grad()`, `torch.inference_mode`, also as a decorator."""
-    called = node.func if isinstance(node, ast.Call) else node
-    return (
-        called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    ) in SWITCHES

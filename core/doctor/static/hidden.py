@@ -19,8 +19,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from devexplorer.core.doctor.code.reading import file_of
 from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.models.class_source import file_of
 from devexplorer.core.models.walk import CONTAINER_ITEMS, RegisteredIds
 
 DEPTH = 6

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.code.reading import assignments, class_source
 from devexplorer.core.doctor.static.attribute_refs import AttributeRef
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, joined
 from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.class_source import assignments, class_source, last_name
 from devexplorer.core.models.walk import leaves_below
 
 
@@ -97,6 +97,4 @@ def _is_parameter(value: ast.expr) -> bool:
     called = value.func
     if isinstance(called, ast.Attribute) and called.attr == "requires_grad_":
         return _is_parameter(called.value)
-    return (
-        called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    ) == "Parameter"
+    return last_name(called) == "Parameter"

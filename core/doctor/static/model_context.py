@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.code.reading import assigned
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.class_source import assigned
 from devexplorer.core.models.walk import is_uninitialised, named_modules, size_of
 
 

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base.formats import bytes_text, count_text, shape_text
-from devexplorer.core.doctor.code.reading import (
+from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds
+from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.model_context import bytes_of, is_same_device
+from devexplorer.core.models.class_source import (
     Function,
     assignments,
     class_source,
@@ -16,9 +19,6 @@ from devexplorer.core.doctor.code.reading import (
     own_attribute,
     self_name,
 )
-from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds
-from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.model_context import bytes_of, is_same_device
 from devexplorer.core.models.walk import device_id
 
 _CONVERSIONS = frozenset({"to", "cuda", "type_as"})

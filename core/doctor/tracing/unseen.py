@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from devexplorer.core.doctor.code.parsed import tree_of
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of
+from devexplorer.core.models.class_source import last_name, tree_of
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
 UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for kind in _TYPED)})
@@ -97,6 +97,5 @@ def _made(body: ast.AST, name: str, before: SourceLocation) -> tuple[str, Source
 def _made_by(node: Any) -> str | None:
     if not isinstance(node, ast.Call):
         return None
-    func = node.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(node.func)
     return f"torch.{name}" if name in UNSEEN else None

@@ -1,9 +1,13 @@
-"""What the source of a class says: where it sets an attribute, and with what. The source is read, never executed. Any
-thread."""
+"""What the source of a class says: where it sets an attribute, and with what; what its forward may run. Any thread; no
+torch.
+
+The source is read, never executed. Each file is parsed once: those of libraries are long.
+"""
 
 from __future__ import annotations
 
 import ast
+import linecache
 import os
 import sys
 import types
@@ -11,11 +15,45 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from devexplorer.core.doctor.code.parsed import Stamp, stamp_of, tree_of
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of
 
+SWITCHES = ("no_grad", "inference_mode")
 _REGISTERS = ("register_buffer", "register_parameter", "register_module", "add_module")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Stamp = tuple[int, int]
+
+
+def tree_of(file: str) -> ast.Module | None:
+    """The tree of a file as it is now; None where it cannot be read or is no Python."""
+    return _parsed(file, stamp_of(file))
+
+
+def stamp_of(file: str) -> Stamp:
+    """Another one when the file has changed: for the keys of caches."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=64)
+def _parsed(file: str, stamp: Stamp) -> ast.Module | None:
+    linecache.checkcache(file)
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def last_name(node: ast.expr) -> str:
+    """`append` of `self.items.append`; the name of a name; empty for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_switch(node: ast.expr) -> bool:
+    """`torch.no_grad()`, `torch.inference_mode`, also as a decorator."""
+    return last_name(node.func if isinstance(node, ast.Call) else node) in SWITCHES
 
 
 class Assigned(NamedTuple):
@@ -82,6 +120,26 @@ def _classes(file: str, stamp: Stamp) -> dict[str, ast.ClassDef]:
 def functions_of(source: ClassSource) -> dict[str, Function]:
     """The methods that a class defines, by name."""
     return {node.name: node for node in source.tree.body if isinstance(node, Function)}
+
+
+def reached_methods(kind: type) -> Iterator[tuple[ClassSource, Function, str]]:
+    """`forward`, every method that it reads from its object, and so on, those of the bases too; each with what it calls
+    its object."""
+    sources = [source for base in type.mro(kind) if (source := class_source(base)) is not None]
+    waiting, known = ["forward"], {"forward"}
+    while waiting:
+        name = waiting.pop()
+        for source in sources:
+            function = functions_of(source).get(name)
+            first = None if function is None else self_name(function)
+            if function is None or first is None:
+                continue
+            yield source, function, first
+            for node in ast.walk(function):
+                inner = own_attribute(node, first)
+                if inner is not None and inner not in known:
+                    known.add(inner)
+                    waiting.append(inner)
 
 
 def assigned(kind: type, name: str) -> SourceLocation | None:
