@@ -57,7 +57,7 @@ def explained(
     line_of: Callable[[str], SourceLocation | None],
     collector: FindingCollector,
 ) -> None:
-    """Report it; `line_of` says which line set what stands at a path of the model."""
+    """Report it; `line_of` says which line set what is at a path of the model."""
     numbers = [
         number for number, item in enumerate(lineage.parameters) if not is_uninitialised(item) and item.grad is None
     ]

@@ -35,30 +35,39 @@ def device_hop(call: Call, result: Any) -> None:
     if destination.type == "cpu" and not _without_waiting(call):
         return  # a hidden synchronisation
     if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
-        return  # told there
+        return  # reported there
     if run.collector.again("device-hop", call.place, run.path):
         return
     origin = origin_of(call, source)
     if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
-        return  # there and back in one line: the way there has been told
+        return  # there and back in one line: the way there has been reported
     upload = here.type == "cpu"
     nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
-    run.collector.add(
+    what = f"is copied from {device_id(here)} to {device_id(destination)}"
+    fix = "Keep what works together on one device where nothing has to be copied; of a split model it is the price."
+    _add(call, origin, what, _fix(origin) if upload else fix, here, destination, nbytes, note=not upload)
+
+
+def _add(
+    call: Call,
+    origin: Origin,
+    what: str,
+    fix: str,
+    source: torch.device,
+    destination: torch.device,
+    nbytes: int,
+    *,
+    note: bool = False,
+) -> None:
+    call.run.collector.add(
         "device-hop",
-        f"{origin.capital(run.path)} is copied from {device_id(here)} to {device_id(destination)}",
-        (
-            _fix(origin)
-            if upload
-            else (
-                "Keep what works together on one device where nothing has to be copied; of a split model it is the"
-                " price."
-            )
-        ),
+        f"{origin.capital(call.run.path)} {what}",
+        fix,
         place=call.place,
-        severity=None if upload and not call.by_torch else "note",
+        severity="note" if note or call.by_torch else None,
         bytes=nbytes,
-        seconds=copy_seconds(here, destination, nbytes),
-        simulated=simulated(here, destination),
+        seconds=copy_seconds(source, destination, nbytes),
+        simulated=simulated(source, destination),
         operands=[origin.operand],
         frequency=True,
     )
@@ -76,21 +85,10 @@ def _index(call: Call) -> None:
     for index in given if isinstance(given, (tuple, list)) else (given,):
         if isinstance(index, Tensor) and index.device.type == "cpu" and index.dim() > 0:
             run.sources.use([index], slow=True)
-            if run.collector.again("device-hop", call.place, run.path):
-                return
-            origin, there = origin_of(call, index), device_id(first.device)
-            run.collector.add(
-                "device-hop",
-                f"{origin.capital(run.path)} is an index on the CPU: it is copied from cpu to {there}",
-                _fix(origin),
-                place=call.place,
-                severity="note" if call.by_torch else None,
-                bytes=index.nbytes,
-                seconds=copy_seconds(index.device, first.device, index.nbytes),
-                simulated=simulated(index.device, first.device),
-                operands=[origin.operand],
-                frequency=True,
-            )
+            if not run.collector.again("device-hop", call.place, run.path):
+                origin = origin_of(call, index)
+                what = f"is an index on the CPU: it is copied from cpu to {device_id(first.device)}"
+                _add(call, origin, what, _fix(origin), index.device, first.device, index.nbytes)
             return
 
 
