@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from devexplorer.core.virtual.backend import add_virtual_gpus
+from devexplorer.core.virtual.device.streams import gpu_named
 
 RANKS = 2
 
@@ -202,7 +203,7 @@ def main(rank: int, file: str) -> None:
             found[name] = check(rank)
         except RuntimeError as error:
             found[name] = str(error)
-    found["busy"] = torch.vgpu._gpu(rank).clock.busy_seconds  # type: ignore[attr-defined]
+    found["busy"] = gpu_named(rank).clock.busy_seconds
     dist.destroy_process_group()
     print(json.dumps(found))
 
