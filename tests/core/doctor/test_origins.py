@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.code.origins import HOOKS, MOST_BYTES, Origins
-from devexplorer.core.models.class_source import assigned, assignments, class_source
 from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.class_source import assigned, assignments, class_source
 
 HERE = str(Path(__file__))
 
