@@ -66,24 +66,24 @@ class Controller:
 
     def why_no_move(self) -> str | None:
         """Reason why the selection cannot move anywhere."""
-        if (reason := self.why_no_selection()) is not None:
-            return reason
-        if len(self.state.usable_devices) < 2:
-            return "There is only one device here, the CPU: add virtual GPUs to move things between devices."
-        return None
+        alone = len(self.state.usable_devices) < 2
+        return self.why_no_selection() or (
+            "There is only one device here, the CPU: add virtual GPUs to move things between devices."
+            if alone
+            else None
+        )
 
     def why_no_model(self) -> str | None:
         """Reason when one model, or a part of one, is needed."""
-        if (reason := self.why_no_selection()) is not None:
-            return reason
-        models = [target for target in self.selection() if self._is_model(target)]
-        return None if len(models) == 1 else "Select one model, or one part of a model."
+        return self.why_no_selection() or (
+            None if sum(map(self._is_model, self.selection())) == 1 else "Select one model, or one part of a model."
+        )
 
     def why_no_element(self) -> str | None:
         """Reason when one tensor with values is needed."""
-        if (reason := self.why_no_selection()) is not None:
-            return reason
-        return None if self.element_target() is not None else "Select one tensor, parameter or buffer with values."
+        return self.why_no_selection() or (
+            None if self.element_target() is not None else "Select one tensor, parameter or buffer with values."
+        )
 
     def row(self, target: str) -> Row | None:
         """The row of a target, where it is there."""
@@ -101,9 +101,9 @@ class Controller:
 
     def why_no_pair(self) -> str | None:
         """Reason when two tensors are needed."""
-        if (reason := self.why_no_engine()) is not None:
-            return reason
-        return None if len(self._tensors()) == 2 else "Select two tensors (hold Ctrl and click)."
+        return self.why_no_engine() or (
+            None if len(self._tensors()) == 2 else "Select two tensors (hold Ctrl and click)."
+        )
 
     def why_no_undo(self) -> str | None:
         """Reason when there is nothing to undo."""

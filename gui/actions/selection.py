@@ -47,9 +47,9 @@ class Selection:
 
     def why_no_values(self) -> str | None:
         """Reason when one tensor with values is needed."""
-        if (reason := self._controller.why_no_selection()) is not None:
-            return reason
-        return None if len(self.tensors()) == 1 else "Select one tensor, parameter or buffer with values."
+        return self._controller.why_no_selection() or (
+            None if len(self.tensors()) == 1 else "Select one tensor, parameter or buffer with values."
+        )
 
     def why_no_target(self) -> str | None:
         """Reason when something that can be initialised or frozen is needed."""
@@ -64,15 +64,13 @@ class Selection:
 
     def why_no_one_target(self) -> str | None:
         """The same, when it has to be one."""
-        if (reason := self.why_no_target()) is not None:
-            return reason
-        return None if len(self.rows()) == 1 else "Select one thing only."
+        return self.why_no_target() or (None if len(self.rows()) == 1 else "Select one thing only.")
 
     def why_no_model(self) -> str | None:
         """Reason when the selection belongs to no one model."""
-        if (reason := self._controller.why_no_selection()) is not None:
-            return reason
-        return None if self.model() is not None else "Select one model, or something in it."
+        return self._controller.why_no_selection() or (
+            None if self.model() is not None else "Select one model, or something in it."
+        )
 
     def model_has(self, field: str) -> bool:
         """Whether a field of the selected model's snapshot is filled."""

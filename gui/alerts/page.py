@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QStackedLayout, QWidget
 
@@ -15,9 +15,8 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets.layouts import push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTER, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme, device_colour
@@ -58,7 +57,7 @@ class AlertsPanel(QWidget):
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS, self)
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
-        self.nothing = label(NOTHING, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTER)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules, notifications)
         self._lay_out()
@@ -139,12 +138,12 @@ class AlertsPanel(QWidget):
             (
                 Cell(state, theme.dim if is_over else theme.error if is_alarm else theme.warning),
                 Cell(name, theme.cpu if device is None else device_colour(device.colour, theme)),
-                Cell(what, colour, tip(f"{words}. {quantity.meaning}")),
+                Cell(what, colour, f"{words}. {quantity.meaning}"),
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),
                 Cell(since.strftime("%H:%M:%S"), colour, f"{since:%Y-%m-%d %H:%M:%S}"),
                 Cell(_lasted(until - alert.since_unix_s), colour),
-                Cell(alert.detail, colour, tip(alert.detail)),
+                Cell(alert.detail, colour, alert.detail),
             ),
         )
 
@@ -166,9 +165,7 @@ class AlertsPanel(QWidget):
         self.dismiss_button.setVisible(any(alert.metric == NEW_ECC_ERRORS for alert in self._state.alerts.active))
         self.dismiss_button.setEnabled(can)
         self.dismiss_button.setToolTip(
-            tip(
-                "Acknowledge these errors" if can else "Choose an alert about ECC errors; the others end by themselves."
-            )
+            "Acknowledge these errors" if can else "Choose an alert about ECC errors; the others end by themselves."
         )
 
     def _dismiss(self) -> None:

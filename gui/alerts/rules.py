@@ -33,7 +33,6 @@ from devexplorer.core.telemetry.alert_rules import (
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.gui.widgets.layouts import ScrollArea, check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
 
 GIB = 1 << 30
@@ -100,14 +99,14 @@ class _Row(QObject):
         self.rule = rule
         quantity = QUANTITIES[rule.metric]
         self._quantity = quantity
-        self.check = check_box(tip=tip(quantity.meaning))
+        self.check = check_box(tip=quantity.meaning)
         self.check.setChecked(rule.enabled)
         self.check.setText(quantity.label)
         self.side = QComboBox()
         self.side.addItems(["too high", "too low"])
         self.side.setCurrentIndex(int(limits(rule).below))
         self.side.setFixedWidth(SIDE_PX)
-        self.side.setToolTip(tip(SIDE_TIP))
+        self.side.setToolTip(SIDE_TIP)
         self.side.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.raise_at, self.clear_at = _Threshold(quantity), _Threshold(quantity)
         self.seconds = QSpinBox()
@@ -121,7 +120,7 @@ class _Row(QObject):
         self.remove: QPushButton | None = None
         if rule.metric not in {default.metric for default in DEFAULT_RULES}:
             self.remove = push_button(
-                "✕", look="quiet", name=f"Remove the rule for {quantity.label}", tip=tip("Remove this rule")
+                "✕", look="quiet", name=f"Remove the rule for {quantity.label}", tip="Remove this rule"
             )
         self.problem = label("", Role.LABEL, "error", wrap=True)
         for control, words in (
@@ -206,13 +205,11 @@ class _Row(QObject):
         self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
         for box, words in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
             box.setEnabled(on and not (auto and box is self.clear_at))
-            box.setToolTip(
-                tip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words))
-            )
+            box.setToolTip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words))
             box.setAccessibleDescription(self.problem.text())
         self.side.setEnabled(on and not auto)
         self.seconds.setEnabled(on)
-        self.seconds.setToolTip(tip(SECONDS_TIP))
+        self.seconds.setToolTip(SECONDS_TIP)
         self.problem.setVisible(bool(self.problem.text()))
 
 
@@ -267,14 +264,14 @@ class AlertRulesForm(QWidget):
         self.scroll_area.setAccessibleName("Rules of alerts")
         self.desktop_check = check_box(
             "Show alarms on the desktop",
-            tip=tip("At most one message a minute for each rule and device; notices are never shown there."),
+            tip="At most one message a minute for each rule and device; notices are never shown there.",
         )
         self.desktop_check.setChecked(notifications)
         self.add_button = QToolButton()
         self.add_button.setText("Add rule")
         self.add_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.add_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.add_button.setToolTip(tip("A rule for any other metric"))
+        self.add_button.setToolTip("A rule for any other metric")
         self._menu = QMenu(self.add_button)
         self.add_button.setMenu(self._menu)
         self.defaults_button = push_button("Defaults", lambda: self._replace(DEFAULT_RULES))
@@ -301,7 +298,7 @@ class AlertRulesForm(QWidget):
                 widget.hide()
                 widget.deleteLater()
         for place, (words, meaning) in enumerate(_HEADERS):
-            header = label(words, Role.LABEL, "dim", tip=tip(meaning))
+            header = label(words, Role.LABEL, "dim", tip=meaning)
             self._grid.addWidget(header, 0, place)
         self._grid.setColumnStretch(0, 1)
         self.rows = [_Row(rule, self) for rule in complete(rules)]
@@ -366,5 +363,5 @@ class AlertRulesForm(QWidget):
         changed = self.rules != DEFAULT_RULES
         self.defaults_button.setEnabled(changed)
         self.defaults_button.setToolTip(
-            tip("Put back the rules that come with DevExplorer" if changed else "These are the defaults.")
+            "Put back the rules that come with DevExplorer" if changed else "These are the defaults."
         )

@@ -331,7 +331,7 @@ class BenchPage(QWidget, Generic[Spec]):
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(
-            tip("The finished runs of this kind, as the command line prints them" if finished else NONE_ENDED)
+            "The finished runs of this kind, as the command line prints them" if finished else NONE_ENDED
         )
 
     def showEvent(self, event: QShowEvent) -> None:

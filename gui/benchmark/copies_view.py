@@ -23,7 +23,6 @@ from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
 from devexplorer.gui.widgets.theme import CPU, Role, Theme, device_colour, font
@@ -68,7 +67,9 @@ class CopiesView(QWidget):
         self._shown: tuple[object, ...] = ()
         self._copies = Copies(())
         self._run: Run | None = None
-        self._pair: tuple[str, str] | None = None
+        self._spec: BandwidthSpec | None = None
+        self.pair: tuple[str, str] | None = None
+        """Source and destination of the curve."""
         self._picked = False
         """Whether somebody has chosen the pair; until then it is the first that goes from one device to another."""
         self.summary = Summary("The run on show")
@@ -110,22 +111,17 @@ class CopiesView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self._run is not None and isinstance(self._run.spec, BandwidthSpec):
-            self._split(len(self._run.spec.destinations))
+        if self._spec is not None:
+            self._split(len(self._spec.destinations))
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme, self._shown = theme, ()
         self.curve.set_theme(theme)
 
-    @property
-    def pair(self) -> tuple[str, str] | None:
-        """Source and destination of the curve."""
-        return self._pair
-
     def choose(self, source: str, destination: str) -> None:
         """Show the curve of this pair, and its cell as the current one."""
-        self._pair, self._picked = (source, destination), True
+        self.pair, self._picked = (source, destination), True
         if self._run is not None:
             self._draw()
 
@@ -138,12 +134,12 @@ class CopiesView(QWidget):
         if shown != self._shown:
             if self._run is None or run.run != self._run.run:
                 self._begin(run.spec)
-            self._shown, self._run = shown, run
+            self._shown, self._run, self._spec = shown, run, run.spec
             self._copies = Copies(rows)
             self._offer_kinds(run.spec)
             if not self._picked and rows:
                 first = next((row for row in rows if row.source != row.destination), rows[0])
-                self._pair = (first.source, first.destination)
+                self.pair = (first.source, first.destination)
             self._draw()
         self._tell(run)
 
@@ -159,8 +155,8 @@ class CopiesView(QWidget):
         self._split(len(spec.destinations))
         self.bytes.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
         pairs = (*spec.sources, *spec.destinations)
-        if self._pair is not None and not set(self._pair) <= set(pairs):
-            self._pair, self._picked = None, False
+        if self.pair is not None and not set(self.pair) <= set(pairs):
+            self.pair, self._picked = None, False
         self._offer_kinds(spec)
 
     def _offer_kinds(self, spec: BandwidthSpec) -> None:
@@ -175,9 +171,9 @@ class CopiesView(QWidget):
         return self.how.value or Kind()
 
     def _draw(self) -> None:
-        if self._run is None or not isinstance(self._run.spec, BandwidthSpec):
+        spec, latency = self._spec, self.quantity.value == LATENCY
+        if self._run is None or spec is None:
             return
-        spec, latency = self._run.spec, self.quantity.value == LATENCY
         size, kind = int(self.bytes.value or 0), self._kind
         rows = []
         for source in spec.sources:
@@ -198,17 +194,17 @@ class CopiesView(QWidget):
         words = row_words(row, source, destination)
         if text.startswith(WRONG) and row is not None:
             words += "\n" + self._copies.route_words(source, destination, row.bytes)
-        return Cell(text, colour, tip(words))
+        return Cell(text, colour, words)
 
     def _colour(self, name: str) -> str:
         device = self._state.devices.get(name)
         return device_colour(device.colour if device is not None else CPU, self._theme)
 
     def _draw_curve(self) -> None:
-        if self._pair is None:
+        if self.pair is None:
             self.curve.set_curves(())
             return
-        source, destination = self._pair
+        source, destination = self.pair
         colour = self._colour(source if destination == "cpu" else destination)
         host = (source == "cpu") != (destination == "cpu")
         kinds = [Kind(), *([Kind(pinned=False)] if host else []), Kind(both_ways=True)]
@@ -222,20 +218,15 @@ class CopiesView(QWidget):
             name = kind.words if host or kind.both_ways else "one way"
             mark = "square" if kind.both_ways else "" if kind.pinned else "ring"
             series.append(Series(name, colour, points, simulated, mark))
-        sizes = self._run.spec.sizes if self._run is not None and isinstance(self._run.spec, BandwidthSpec) else ()
+        sizes = self._spec.sizes if self._spec is not None else ()
         between = (float(min(sizes)), float(max(sizes))) if len(sizes) > 1 else None
         self.curve.set_axis("", partial(bytes_text, digits=0), pair_text(source, destination), between)
         self.curve.set_curves(series)
 
     def _on_cell(self, current: QModelIndex, _previous: QModelIndex) -> None:
-        if (
-            self._run is None
-            or not isinstance(self._run.spec, BandwidthSpec)
-            or not current.isValid()
-            or current.column() == 0
-        ):
+        if self._run is None or self._spec is None or not current.isValid() or current.column() == 0:
             return
-        self._pair = (self._run.spec.sources[current.row()], self._run.spec.destinations[current.column() - 1])
+        self.pair = (self._spec.sources[current.row()], self._spec.destinations[current.column() - 1])
         self._picked = True
         self._draw_curve()
         self._tell(self._run)
@@ -247,13 +238,13 @@ class CopiesView(QWidget):
         missing = sum(row.gb_per_s is None for row in rows)
         facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
         wrong = self._copies.wrong()
-        if self._pair is None:
+        if self.pair is None:
             facts += ["simulated"] if is_simulated(run, self._state) else []
             self.summary.say(
                 "Nothing is measured yet." if not run.ended else "Nothing was measured.", "", state, *facts
             )
             return
-        source, destination = self._pair
+        source, destination = self.pair
         size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
         is_model = (

@@ -74,13 +74,6 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
     return (*done, *run.cells)
 
 
-def tflops_of(result: BenchResult | None) -> float | None:
-    """The throughput that a finished run stands for: its median, or the best shape of a sweep; None where it measured
-    something else."""
-    spread = None if result is None else kind_of(result).throughput(result)
-    return None if spread is None else spread.median
-
-
 def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
     """How a run stands; `more` are things to know about a result."""
     if not run.ended:

@@ -6,6 +6,7 @@ from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
+from devexplorer.gui.widgets.layouts import CENTER
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -50,7 +51,7 @@ class DeviceCard(DeviceItem):
         taken += 6 + self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
         self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
         bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
-        if self._verdict is not None:
+        if self.verdict is not None:
             self._paint_verdict(painter, bottom)
         else:
             self._paint_readings(painter, bottom)
@@ -103,7 +104,7 @@ class DeviceCard(DeviceItem):
         painter.drawRoundedRect(box, 3, 3)
         painter.setFont(which)
         painter.setPen(QColor(self._theme.dim))
-        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, "simulated")
+        painter.drawText(box, CENTER, "simulated")
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
@@ -175,7 +176,7 @@ class DeviceRow(DeviceItem):
         return WARNING_PX if self.texts.alarm else 0
 
     def _show_bar(self) -> None:
-        self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
+        self.bar.setVisible(not self.texts.reason and self.verdict is None)  # the words need the room
 
     def _id_width(self) -> int:
         """Room for two digits in every row, so that the bars stand in line; a longer id is never cut off."""
@@ -211,7 +212,7 @@ class DeviceRow(DeviceItem):
             x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)
             self._words(painter, QRect(x, 0, rest.right() - x, rest.height()), texts.reason, Role.LABEL, theme.soft)
             return
-        if self._verdict is not None:
+        if self.verdict is not None:
             self._paint_verdict(painter, rest)
             return
         numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTER, ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -26,8 +26,10 @@ class DetailsPanel(QWidget):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state, self._theme = state, theme
-        self._device: str | None = None
-        self._groups: tuple[Group, ...] = ()
+        self.device: str | None = None
+        """Id of the device on show."""
+        self.groups: tuple[Group, ...] = ()
+        """Everything that is known of it, before the filter."""
         self.title = label("", Role.STRONG)
         self.name = ElidedLabel(Role.TEXT, "dim")
         self.filter = line_edit(
@@ -45,7 +47,7 @@ class DetailsPanel(QWidget):
             tip="All details of this device, with the reasons for missing values",
         )
         self.sheet = FactsSheet(theme)
-        self.nothing = label("", words="dim", align=Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label("", words="dim", align=CENTER)
         self.empty = EmptyState("", "")
         self.empty.chosen.connect(self._choose_offered)
         self._offered: str | None = None
@@ -67,20 +69,10 @@ class DetailsPanel(QWidget):
         self._stack.addWidget(self.empty)
         self._filled = filled
 
-    @property
-    def device(self) -> str | None:
-        """Id of the device on show."""
-        return self._device
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """Everything that is known of it, before the filter."""
-        return self._groups
-
     def set_device(self, device: str | None) -> None:
         """Show another device; None: none is chosen."""
-        if device != self._device:
-            self._device = device
+        if device != self.device:
+            self.device = device
             self.area.verticalScrollBar().setValue(0)
             self.refresh()
 
@@ -92,18 +84,18 @@ class DetailsPanel(QWidget):
 
     def refresh(self) -> None:
         """Take over the latest readings."""
-        device = self._state.devices.get(self._device) if self._device is not None else None
+        device = self._state.devices.get(self.device) if self.device is not None else None
         self._stack.setCurrentWidget(self.empty if device is None else self._filled)
         if device is None:
-            self._groups = ()
+            self.groups = ()
             self._offer()
             return
         self._name_device()
-        self._groups = facts(device.info, device.sample, device.details, self._state.problems)
+        self.groups = facts(device.info, device.sample, device.details, self._state.problems)
         self._show()
 
     def _name_device(self) -> None:
-        device = self._state.devices.get(self._device or "")
+        device = self._state.devices.get(self.device or "")
         if device is None:
             return
         if self.title.text() != device.info.id:
@@ -117,11 +109,11 @@ class DetailsPanel(QWidget):
     def _show(self) -> None:
         """The groups, or what the filter leaves of them."""
         words = self.filter.text().lower().split()
-        shown = filtered(self._groups, words)
+        shown = filtered(self.groups, words)
         self.sheet.set_groups(shown)
         nothing = bool(words) and not shown
         if nothing:
-            self.nothing.setText(f"No fact about {self._device} holds “{self.filter.text().strip()}”.")
+            self.nothing.setText(f"No fact about {self.device} holds “{self.filter.text().strip()}”.")
         self._below.setCurrentWidget(self.nothing if nothing else self.area)
 
     def _offer(self) -> None:
@@ -130,8 +122,8 @@ class DetailsPanel(QWidget):
         self._offered = next(
             (name for name, device in devices.items() if device.info.kind != "cpu"), next(iter(devices), None)
         )
-        gone = self._device is not None
-        words = f"{self._device} is no longer available." if gone else "Click a device on the left to see its details."
+        gone = self.device is not None
+        words = f"{self.device} is no longer available." if gone else "Click a device on the left to see its details."
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
         self.empty.button.setVisible(self._offered is not None)
@@ -145,11 +137,11 @@ class DetailsPanel(QWidget):
 
     def copy_text(self) -> None:
         """Put everything on the clipboard as text."""
-        device = self._state.devices.get(self._device or "")
+        device = self._state.devices.get(self.device or "")
         if device is not None:
             mark = ", simulated" if device.info.simulated else ""
             QGuiApplication.clipboard().setText(
-                f"{device.info.id}: {device.info.name}{mark}\n\n{facts_text(self._groups)}\n"
+                f"{device.info.id}: {device.info.name}{mark}\n\n{facts_text(self.groups)}\n"
             )
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -55,8 +55,10 @@ class DeviceItem(QWidget):
         self.device_id = device.info.id
         self._device, self._theme = device, theme
         self._texts: CardTexts | None = None
-        self._verdict: Verdict | None = None
-        self._selected = self._hovered = self._drop_here = False
+        self.verdict: Verdict | None = None
+        """What a drop would do, while something is dragged."""
+        self.is_selected = self._hovered = self._drop_here = False
+        """Whether this device is the chosen one."""
         self.bar = MemoryBar(theme, device_colour(device.colour, theme), self)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -70,16 +72,6 @@ class DeviceItem(QWidget):
         assert self._texts is not None
         return self._texts
 
-    @property
-    def verdict(self) -> Verdict | None:
-        """What a drop would do, while something is dragged."""
-        return self._verdict
-
-    @property
-    def is_selected(self) -> bool:
-        """Whether this device is the chosen one."""
-        return self._selected
-
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
@@ -88,14 +80,14 @@ class DeviceItem(QWidget):
 
     def set_selected(self, selected: bool) -> None:
         """Mark the device as chosen, or not."""
-        if selected != self._selected:
-            self._selected = selected
+        if selected != self.is_selected:
+            self.is_selected = selected
             self.update()
 
     def set_verdict(self, verdict: Verdict | None) -> None:
         """Show what a drop would do in place of the readings; None: nothing is dragged."""
-        if verdict != self._verdict:
-            self._verdict = verdict
+        if verdict != self.verdict:
+            self.verdict = verdict
             self._show_bar()
             self.update()
 
@@ -189,12 +181,12 @@ class DeviceItem(QWidget):
         box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         outline = QPainterPath()
         outline.addRoundedRect(box, radius, radius)
-        painter.fillPath(outline, QColor(theme.hover if self._hovered and not self._selected else theme.card))
+        painter.fillPath(outline, QColor(theme.hover if self._hovered and not self.is_selected else theme.card))
         edge = QColor(theme.border_strong)
-        if self._drop_here and self._verdict is not None:
-            refused = not self._verdict.allowed and not self._verdict.nothing_to_do
+        if self._drop_here and self.verdict is not None:
+            refused = not self.verdict.allowed and not self.verdict.nothing_to_do
             edge = QColor(theme.error) if refused else colour
-        elif self._selected:
+        elif self.is_selected:
             edge = colour
         pen = QPen(edge, 1)
         if self.texts.simulated:
@@ -251,15 +243,15 @@ class DeviceItem(QWidget):
             )
 
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
-        assert self._verdict is not None
-        if self._verdict.allowed:
-            self._words(painter, where, self._verdict.words, Role.TEXT, self._theme.text)
+        assert self.verdict is not None
+        if self.verdict.allowed:
+            self._words(painter, where, self.verdict.words, Role.TEXT, self._theme.text)
         else:
-            nothing = self._verdict.nothing_to_do
+            nothing = self.verdict.nothing_to_do
             sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)
             x = self._sign(painter, where.left(), where.center().y() + 1, sign, colour)
             where = QRect(x, where.top(), where.right() - x, where.height())
-            self._words(painter, where, self._verdict.words, Role.TEXT, colour)
+            self._words(painter, where, self.verdict.words, Role.TEXT, colour)
 
 
 def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:

@@ -41,8 +41,10 @@ class DevicesPanel(Panel):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Devices", parent=parent)
         self._state, self._theme = state, theme
-        self._items: dict[str, DeviceItem] = {}
-        self._chosen: str | None = None
+        self.items: dict[str, DeviceItem] = {}
+        """The card or row of each device by its id, in the order on screen."""
+        self.chosen: str | None = None
+        """Id of the chosen device, or None."""
         self._full = 0
         self._dragged: tuple[str, ...] = ()
         self.add_button = push_button("+ virtual GPU", self.add_virtual_requested, look="quiet", tip=ADD_TIP)
@@ -66,33 +68,23 @@ class DevicesPanel(Panel):
         vbox(self.offer_words, self.offer_button, spacing=10, margins=EDGE_PX, parent=offer)
         return offer
 
-    @property
-    def items(self) -> dict[str, DeviceItem]:
-        """The card or row of each device by its id, in the order on screen."""
-        return self._items
-
-    @property
-    def chosen(self) -> str | None:
-        """Id of the chosen device, or None."""
-        return self._chosen
-
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
-        for item in self._items.values():
+        for item in self.items.values():
             item.set_theme(theme)
 
     def choose(self, device_id: str | None) -> None:
         """Mark a device as chosen, without telling anybody."""
-        self._chosen = device_id
-        for name, item in self._items.items():
+        self.chosen = device_id
+        for name, item in self.items.items():
             item.set_selected(name == device_id)
 
     def show_verdicts(self, targets: tuple[str, ...]) -> None:
         """Say on every card what dropping `targets` there would do; empty: nothing is dragged any more."""
         self._dragged = targets
-        result = verdicts(self._state, targets, self._items) if targets else {}
-        for name, item in self._items.items():
+        result = verdicts(self._state, targets, self.items) if targets else {}
+        for name, item in self.items.items():
             item.set_verdict(result.get(name))
 
     def refresh_devices(self) -> None:
@@ -103,19 +95,19 @@ class DevicesPanel(Panel):
         for at, (name, instances) in enumerate(families(state).items()):
             wanted[name] = DeviceCard if at < self._full else DeviceRow
             wanted |= dict.fromkeys(instances, DeviceRow)
-        for name in [name for name, item in self._items.items() if wanted.get(name) is not type(item)]:
-            item = self._items.pop(name)
+        for name in [name for name, item in self.items.items() if wanted.get(name) is not type(item)]:
+            item = self.items.pop(name)
             item.hide()
             item.deleteLater()
         items = {}
         for name, kind in wanted.items():
-            items[name] = self._items.get(name) or self._new_item(kind, name)
-        self._items = items
+            items[name] = self.items.get(name) or self._new_item(kind, name)
+        self.items = items
         self.set_subtitle(
             "GiB" if any(isinstance(item, DeviceRow) for item in items.values()) else ""
         )  # rows name no unit
         self._fill()
-        self.choose(self._chosen if self._chosen in items else None)
+        self.choose(self.chosen if self.chosen in items else None)
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
@@ -128,11 +120,11 @@ class DevicesPanel(Panel):
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
-        alarmed = sum(bool(item.texts.alarm) for item in self._items.values())  # a line each, on cards and rows
+        alarmed = sum(bool(item.texts.alarm) for item in self.items.values())  # a line each, on cards and rows
         for full in range(min(FULL_CARDS, number), 0, -1):
             rows = number - full
             more = alarmed + sum(
-                name in self._items and bool(self._items[name].texts.warning) for name in list(cards)[:full]
+                name in self.items and bool(self.items[name].texts.warning) for name in list(cards)[:full]
             )
             if (
                 full * (CARD_PX + 8) - 8 + more * WARNING_PX + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0)
@@ -162,18 +154,18 @@ class DevicesPanel(Panel):
                     inner.takeAt(0)
         headed = False
         for name, instances in families(self._state).items():
-            item = self._items[name]
+            item = self.items[name]
             part = self._cards if isinstance(item, DeviceCard) else self._rows
             if part is self._rows and self._state.devices[name].info.simulated and not headed:
                 headed = True
                 self._rows.addWidget(self._simulated)
             part.addWidget(item)
             if instances:
-                inside = [self._items[instance] for instance in instances]
+                inside = [self.items[instance] for instance in instances]
                 part.addLayout(vbox(*inside, spacing=ROW_GAP_PX, margins=(INDENT_PX, 0, 0, 0)))
         self._simulated.setVisible(headed)
         previous: QWidget = self.add_button
-        for following in (*self._items.values(), self.offer_button):
+        for following in (*self.items.values(), self.offer_button):
             QWidget.setTabOrder(previous, following)
             previous = following
 
@@ -181,7 +173,7 @@ class DevicesPanel(Panel):
         """Take over the latest readings."""
         state = self._state
         alerts = state.alerts.active
-        for name, item in self._items.items():
+        for name, item in self.items.items():
             device = state.devices.get(name)
             if device is not None:
                 item.refresh(device, state.problems, alerts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -12,8 +11,8 @@ from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
 from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import ProcessUse
 from devexplorer.core.session.state import Device, State
+from devexplorer.gui.widgets.layouts import CENTER
 from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme, device_colour
@@ -36,17 +35,16 @@ COLUMNS = (
 )
 WIDTHS = [92, 88, 96, 168, 136, 96, 76]
 _DEVICE, _PID, _USER, _NAME, _TYPE, _MEMORY, _PERCENT, _COMMAND = range(len(COLUMNS))
-_NUMBERS: dict[int, Callable[[ProcessUse], float | None]] = {
-    _PID: lambda use: use.pid,
-    _MEMORY: lambda use: use.memory_bytes,
-    _PERCENT: lambda use: use.utilization_percent,
+_FIELDS = {
+    _PID: "pid",
+    _USER: "user",
+    _NAME: "name",
+    _TYPE: "kind",
+    _MEMORY: "memory_bytes",
+    _PERCENT: "utilization_percent",
+    _COMMAND: "command",
 }
-_TEXTS: dict[int, Callable[[ProcessUse], str | None]] = {
-    _USER: lambda use: use.user,
-    _NAME: lambda use: use.name,
-    _TYPE: lambda use: use.kind,
-    _COMMAND: lambda use: use.command,
-}
+"""Column -> the field of `ProcessUse` that it is sorted by."""
 
 
 class ProcessesPanel(QWidget):
@@ -69,7 +67,7 @@ class ProcessesPanel(QWidget):
         header.setSortIndicatorClearable(True)
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
-        self.nothing = label("", words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label("", words="dim", wrap=True, align=CENTER)
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self.table)
         self._stack.addWidget(self.nothing)
@@ -125,16 +123,13 @@ class ProcessesPanel(QWidget):
             return by_default
         if column == _DEVICE:
             return sorted(by_default, key=lambda pair: place[pair[0].info.id], reverse=down)
-        if column in _NUMBERS:
-            number = _NUMBERS[column]
-            known = [pair for pair in by_default if number(pair[1]) is not None]
-            known.sort(key=lambda pair: number(pair[1]) or 0, reverse=down)
-        else:
-            text = _TEXTS[column]
-            known = [pair for pair in by_default if text(pair[1])]
-            known.sort(key=lambda pair: (text(pair[1]) or "").casefold(), reverse=down)
-        there = {(device.info.id, use.pid) for device, use in known}
-        return known + [pair for pair in by_default if (pair[0].info.id, pair[1].pid) not in there]
+
+        def value(pair: tuple[Device, ProcessUse]) -> Any:
+            result = getattr(pair[1], _FIELDS[column])
+            return result.casefold() if isinstance(result, str) else result
+
+        known = sorted((pair for pair in by_default if value(pair) not in (None, "")), key=value, reverse=down)
+        return known + [pair for pair in by_default if value(pair) in (None, "")]
 
     def _row(self, device: Device, use: ProcessUse) -> TableRow:
         name = use.name or MISSING
@@ -173,20 +168,20 @@ class ProcessesPanel(QWidget):
         else:
             return []
         unknown = Cell(MISSING, self._theme.dim, words)
-        cells = [self._where(device), *[unknown] * (len(COLUMNS) - 2), Cell(words, self._theme.dim, tip(words))]
+        cells = [self._where(device), *[unknown] * (len(COLUMNS) - 2), Cell(words, self._theme.dim, words)]
         return [TableRow(device.info.id, tuple(cells))]
 
     def _where(self, device: Device) -> Cell:
-        return Cell(device.info.id, device_colour(device.colour, self._theme), tip(device.info.name))
+        return Cell(device.info.id, device_colour(device.colour, self._theme), device.info.name)
 
     def _text(self, text: str | None) -> Cell:
         """Somebody else's process can hide its name, user and command line."""
         if not text:
             return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: the process has ended, or belongs to another user")
-        return Cell(text, tip=tip(text))
+        return Cell(text, tip=text)
 
     def _missing(self, device: Device, field: str) -> Cell:
-        return Cell(MISSING, self._theme.dim, tip(f"{NOT_VISIBLE}: {self._why(device, field)}"))
+        return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: {self._why(device, field)}")
 
     def _why(self, device: Device, *fields: str) -> str:
         """The most exact reason that was given."""
@@ -224,14 +219,6 @@ class _Model(RowsModel):
 
 class _Table(RowsTable):
     """A row can be copied: its pid and command line are what one wants in a terminal."""
-
-    def select_key(self, key: object) -> None:
-        """Select the row with this key, if it is there."""
-        model = self.model()
-        assert isinstance(model, RowsModel)
-        at = next((number for number, row in enumerate(model.rows) if row.key == key), None)
-        if at is not None:
-            self.selectRow(at)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         model = self.model()

@@ -34,7 +34,7 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
+from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, push_button
 from devexplorer.gui.widgets.panel import ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.table import Padded
@@ -242,7 +242,7 @@ class _CardsTree(QTreeWidget):
         self.clear()
         self.setHeaderLabels([number_title if title == "nvidia-smi" else title for title in _COLUMNS])
         for column in (2, 3):
-            self.headerItem().setTextAlignment(column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            self.headerItem().setTextAlignment(column, RIGHT)
         self._cards = {info.id: info for info in cards}
         for info in cards:
             self.addTopLevelItem(_item(info))
@@ -324,7 +324,7 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
     item.setCheckState(0, Qt.CheckState.Checked if info.usable else Qt.CheckState.Unchecked)
     item.setSizeHint(0, QSize(0, _ROW_PX))
     for column in (2, 3):
-        item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        item.setTextAlignment(column, RIGHT)
     for column in range(len(_COLUMNS)):
         item.setToolTip(column, tip(info.reason) if info.reason and not info.usable else tip(item.text(column)))
     return item

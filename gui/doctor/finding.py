@@ -33,7 +33,8 @@ class FindingView(ScrollArea):
     def __init__(self, theme: Theme) -> None:
         super().__init__(name="The chosen finding")
         self._theme = theme
-        self._shown: Finding | Unchecked | None = None
+        self.shown: Finding | Unchecked | None = None
+        """What is on show."""
         self.sign = QLabel()
         self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self.title = label(role=Role.STRONG, wrap=True, selectable=True)
@@ -84,11 +85,6 @@ class FindingView(ScrollArea):
     def minimumSizeHint(self) -> QSize:
         return QSize(LEAST_PX, 40)
 
-    @property
-    def shown(self) -> Finding | Unchecked | None:
-        """What is on show."""
-        return self._shown
-
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
@@ -98,7 +94,7 @@ class FindingView(ScrollArea):
 
     def show_nothing(self) -> None:
         """No row is chosen."""
-        self._shown = None
+        self.shown = None
         self.content.setVisible(False)
 
     def show_unchecked(self, unchecked: Unchecked) -> None:
@@ -135,9 +131,9 @@ class FindingView(ScrollArea):
         self.ensureVisible(0, middle.y(), 0, self.viewport().height() // 2)
 
     def _show(self, thing: Finding | Unchecked, title: str, message: str, fix: str, cost: str) -> None:
-        if thing is not self._shown:
+        if thing is not self.shown:
             self.verticalScrollBar().setValue(0)
-        self._shown = thing
+        self.shown = thing
         self.content.setVisible(True)
         self.title.setText(title)
         show_text(self.message, message)
@@ -154,7 +150,7 @@ class FindingView(ScrollArea):
         self._show_sign()
 
     def _show_sign(self) -> None:
-        finding = self._shown
+        finding = self.shown
         self.sign.setVisible(isinstance(finding, Finding))
         if isinstance(finding, Finding):
             colour = severity_colour(finding.severity, self._theme)
@@ -168,12 +164,12 @@ class FindingView(ScrollArea):
         self.patch_title.setVisible(bool(patch))
 
     def _open(self) -> None:
-        if self._shown is not None and not QDesktopServices.openUrl(QUrl.fromLocalFile(self._shown.file)):
+        if self.shown is not None and not QDesktopServices.openUrl(QUrl.fromLocalFile(self.shown.file)):
             self.open_button.setText("No editor found")
 
     def _show_path(self) -> None:
-        if isinstance(self._shown, Finding):
-            self.path_requested.emit(self._shown.path)
+        if isinstance(self.shown, Finding):
+            self.path_requested.emit(self.shown.path)
 
 
 def where_text(thing: Finding | Unchecked) -> str:

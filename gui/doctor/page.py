@@ -3,7 +3,7 @@ the state only."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QStackedLayout, QWidget
 
@@ -25,7 +25,7 @@ from devexplorer.gui.doctor.table import FindingsTable
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, splitter, vbox
+from devexplorer.gui.widgets.layouts import CENTER, hbox, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
@@ -50,7 +50,8 @@ class DoctorPanel(QWidget):
         super().__init__(parent)
         self._state, self._theme = state, theme
         self._target: str | None = None
-        self._diagnosis: Diagnosis | None = None
+        self.diagnosis: Diagnosis | None = None
+        """What is on show."""
         self._compared: tuple[ObjectSnapshot | None, ObjectSnapshot | None, bool] = (None, None, False)
         self.form = DoctorForm(state)
         self.form.command_requested.connect(self.command_requested)
@@ -63,7 +64,7 @@ class DoctorPanel(QWidget):
         self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
         self.failure.command_requested.connect(self.command_requested)
-        self.nothing = label(NOTHING, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTER)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(theme)
         self._wide = False
@@ -88,16 +89,11 @@ class DoctorPanel(QWidget):
 
     # --- what the window calls
 
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        """What is on show."""
-        return self._diagnosis
-
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
         self.finding.set_theme(theme)
-        self._diagnosis = None
+        self.diagnosis = None
         self.refresh()
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
@@ -115,8 +111,8 @@ class DoctorPanel(QWidget):
             self._target = None
         self.form.set_target(self._target, () if snapshot is None or not snapshot.rows else snapshot.rows[0].devices)
         diagnosis = self._state.diagnoses.get(self._target or "")
-        if diagnosis is not self._diagnosis:
-            self._diagnosis = diagnosis
+        if diagnosis is not self.diagnosis:
+            self.diagnosis = diagnosis
             self.model.set_rows([] if diagnosis is None else table_rows(diagnosis, self._theme))
             if self.model.rows and self.table.selected_key is None:
                 self.table.selectRow(0)
@@ -132,11 +128,8 @@ class DoctorPanel(QWidget):
         if name != self._target and name in self._state.diagnoses:
             self._target = name
             self.refresh()
-        for at, row in enumerate(self.model.rows):
-            if row.key == (FINDING, number):
-                self.table.selectRow(at)
-                self.table.scrollTo(self.model.index(at, 0))
-                self.finding.show_line()
+        if self.table.select_key((FINDING, number)):
+            self.finding.show_line()
 
     # --- inside
 
@@ -145,7 +138,7 @@ class DoctorPanel(QWidget):
         return None if self.form.at_work else self._state.check_failures.get(self._target or "")
 
     def _show_verdict(self, failed: Answer | None) -> None:
-        diagnosis = self._diagnosis
+        diagnosis = self.diagnosis
         if failed is not None:
             self.failure.show_answer(failed, ready=self.form.why_not is None)
             self._stack.setCurrentWidget(self.failure)
@@ -172,7 +165,7 @@ class DoctorPanel(QWidget):
         return self._compared[2]
 
     def _show_chosen(self) -> None:
-        key, diagnosis = self.table.selected_key, self._diagnosis
+        key, diagnosis = self.table.selected_key, self.diagnosis
         if diagnosis is None or not isinstance(key, tuple) or self._stack.currentWidget() is not self.table:
             self.finding.setVisible(False)
             return
@@ -194,8 +187,8 @@ class DoctorPanel(QWidget):
         """Double-click or Return: the line, and in the tree what it is about."""
         key = self.model.rows[index.row()].key
         self.finding.show_line()
-        if isinstance(key, tuple) and key[0] == FINDING and self._diagnosis is not None:
-            self._choose_target(findings_of(self._diagnosis)[key[1]].path)
+        if isinstance(key, tuple) and key[0] == FINDING and self.diagnosis is not None:
+            self._choose_target(findings_of(self.diagnosis)[key[1]].path)
 
     def _choose_target(self, path: str) -> None:
         if self._target is not None:

@@ -10,7 +10,6 @@ from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.findings.verdict import verdict
 from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme, severity_colour
 
@@ -50,10 +49,10 @@ def _finding(number: int, finding: Finding, theme: Theme) -> TableRow:
         (FINDING, number),
         (
             Cell(f"{SIGNS.get(finding.severity, '')} {finding.severity}", severity_colour(finding.severity, theme)),
-            Cell(title, "", tip("\n".join((title, summary)).rstrip())),
-            Cell(finding.path or MISSING, "", tip(finding.path or "the model itself")),
-            Cell(place_text(finding) or MISSING, theme.dim, tip(full_place(finding))),
-            Cell(f"{finding.message}{times}", "", tip(words_of(finding))),
+            Cell(title, "", "\n".join((title, summary)).rstrip()),
+            Cell(finding.path or MISSING, "", finding.path or "the model itself"),
+            Cell(place_text(finding) or MISSING, theme.dim, full_place(finding)),
+            Cell(f"{finding.message}{times}", "", words_of(finding)),
         ),
     )
 
@@ -64,10 +63,10 @@ def _unchecked(number: int, unchecked: Unchecked, theme: Theme) -> TableRow:
         (UNCHECKED, number),
         (
             Cell(f"{SIGNS['not checked']} not checked", theme.dim),
-            Cell(unchecked.what, "", tip(unchecked.what)),
+            Cell(unchecked.what, "", unchecked.what),
             Cell(MISSING, theme.dim),
-            Cell(place or MISSING, theme.dim, tip(full_place(unchecked))),
-            Cell(sentence(str(unchecked.reason)), theme.soft, tip(sentence(str(unchecked.reason)))),
+            Cell(place or MISSING, theme.dim, full_place(unchecked)),
+            Cell(sentence(str(unchecked.reason)), theme.soft, sentence(str(unchecked.reason))),
         ),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from PySide6.QtCore import QItemSelectionModel, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
@@ -125,9 +125,7 @@ class SessionPanel(QWidget):
 
     def choose(self, number: int) -> None:
         """Choose an action, counted from 0."""
-        index = self.model.index(number, 0)
-        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
-        self.table.selectionModel().select(index, flags)
+        self.table.select_key(number)
 
     def _colour_of(self, text: str) -> str | None:
         device = self._state.devices.get(text)

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOp
 from devexplorer.core.records.planner import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import MEMORY, sizes
+from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.table import PAD_PX
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -84,7 +85,7 @@ class BarDelegate(QStyledItemDelegate):
             paint_bar(painter, bar, fit, self.theme)
         painter.setFont(font(Role.LABEL))
         painter.setPen(QColor(self.theme.dim))
-        painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(index.data()))
+        painter.drawText(where, RIGHT, str(index.data()))
         painter.restore()
 
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
 from devexplorer.core.records.planner import FitReport, Help
-from devexplorer.gui.widgets.layouts import push_button
+from devexplorer.gui.widgets.layouts import RIGHT, push_button
 from devexplorer.gui.widgets.panel import ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
@@ -36,7 +36,7 @@ class HelpLine:
         self.button = push_button("Use", lambda _checked: use(found), look="quiet", tip=USE, name=f"Use: {found.title}")
         self.button.setVisible(found.key in USABLE)
         for number in (self.takes, self.batch):
-            number.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            number.setAlignment(RIGHT)
         for text in (self.title, self.takes, self.batch):
             text.setToolTip(tip(words_of(found)))
             text.setAccessibleDescription(words_of(found))
@@ -109,6 +109,4 @@ class HelpsView(QWidget):
 
 
 def _head(words: str, meaning: str) -> QLabel:
-    return label(
-        words, Role.LABEL, "dim", tip=meaning, align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-    )
+    return label(words, Role.LABEL, "dim", tip=meaning, align=RIGHT)

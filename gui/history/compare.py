@@ -16,7 +16,6 @@ from devexplorer.gui.history.intervals import AXIS_PX, ENTRY_PX, Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
 from devexplorer.gui.widgets.layouts import ScrollArea, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.widgets.table import ROW_PX, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -46,7 +45,7 @@ class ConditionsModel(RowsModel):
                 (
                     Cell(differing.label, self.theme.dim),
                     *(
-                        Cell(value, "" if value != differing.values[0] else self.theme.soft, tip(value))
+                        Cell(value, "" if value != differing.values[0] else self.theme.soft, value)
                         for value in differing.values
                     ),
                 ),

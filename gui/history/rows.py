@@ -19,7 +19,6 @@ from devexplorer.core.benchmark.statistics import noise_words
 from devexplorer.core.records.benchmark import Conditions, Spread, StoredRun
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
@@ -148,10 +147,10 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
     return TableRow(
         run.id,
         (
-            Cell(short_when_text(known.started_unix_s, now_unix_s), tip=tip(about)),
+            Cell(short_when_text(known.started_unix_s, now_unix_s), tip=about),
             Cell(kind.name, theme.dim),
-            Cell(device_text(run), colour_of(run, state, theme), tip(about)),
-            Cell(kind.subject(result), tip=tip(kind.subject_tip(result))),
+            Cell(device_text(run), colour_of(run, state, theme), about),
+            Cell(kind.subject(result), tip=kind.subject_tip(result)),
             Cell(dtype(result.spec) or MISSING, theme.dim),
             Cell(number_text(median), tip=spread),
             Cell(head.unit if median is not None else "", theme.dim),
@@ -167,8 +166,8 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
                 theme.warning if noise_words(head.noise) == "noisy" else "",
             ),
             *(_reading(value, run) for value in (known.sm_clock_mhz, known.power_w, known.temperature_c)),
-            Cell(words, theme.error if is_wrong else theme.warning if is_warning else theme.dim, tip(words)),
-            Cell(tags_text(run.tags), tip=tip(tags_text(run.tags))),
+            Cell(words, theme.error if is_wrong else theme.warning if is_warning else theme.dim, words),
+            Cell(tags_text(run.tags), tip=tags_text(run.tags)),
         ),
     )
 

@@ -3,7 +3,7 @@ thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
@@ -119,9 +119,7 @@ class LearnPanel(QWidget):
 
     def choose(self, exercise_id: str) -> None:
         """Show an exercise: begin it, or go on with it."""
-        at = list(_BY_ID).index(exercise_id)
-        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
-        self.table.selectionModel().setCurrentIndex(self.model.index(at, 0), flags)
+        self.table.select_key(exercise_id)
 
     # --- which exercise
     # ------------------------------------------------------------------------------------------------

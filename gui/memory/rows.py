@@ -8,7 +8,6 @@ from typing import NamedTuple
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets.plain_text import tip as plain_tip
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
@@ -131,14 +130,14 @@ def _row(
         if 0 < size < total / 2000
         else f"{100 * size / total:.1f} %"
     )
-    why, tip = "" if size is not None else "not known here", plain_tip(tip)
+    why = "" if size is not None else "not known here"
     return TableRow(
         key,
         (
-            Cell(title, tip=tip or plain_tip(title)),
+            Cell(title, tip=tip or title),
             Cell(bytes_text(size), tip=why or tip),
             Cell(MISSING if size is None else f"{size:,}", theme.dim, tip=why or tip),
             Cell(share, theme.dim, tip=tip),
-            Cell(words, theme.dim, tip=plain_tip(words)),
+            Cell(words, theme.dim, tip=words),
         ),
     )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
@@ -134,7 +133,7 @@ def _place(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[
     if not 0 <= block.frame < len(snapshot.stacks):
         return "not recorded", theme.dim, "Recording was off when this block was allocated."
     frames = snapshot.stacks[block.frame].frames
-    return (frames[0] if frames else MISSING), "", tip("\n".join(frames))
+    return (frames[0] if frames else MISSING), "", "\n".join(frames)
 
 
 def stack_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
@@ -148,5 +147,5 @@ def _stack_cells(stack: StackRow, total: int, theme: Theme) -> tuple[Cell, ...]:
         Cell(bytes_text(stack.bytes), tip=f"{stack.bytes:,} bytes"),
         Cell(f"{100 * stack.bytes / total:.1f} %" if total else MISSING, theme.dim),
         Cell(f"{stack.blocks:,}", theme.dim),
-        Cell(" ← ".join(stack.frames[:CALLERS]) or MISSING, tip=tip("\n".join(stack.frames))),
+        Cell(" ← ".join(stack.frames[:CALLERS]) or MISSING, tip="\n".join(stack.frames)),
     )

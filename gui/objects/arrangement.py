@@ -37,6 +37,7 @@ class Entry:
     def __init__(self, number: int, known: Known, group: str | None, visible: Visible) -> None:
         shown = visible.shown
         self.base: Final = number << BITS
+        """The node of the object itself; those of its rows follow."""
         self.known, self.group = known, group
         self.name: Final = known.snapshot.name
         self.shown: Final = None if shown is None else shown.tobytes()
@@ -52,11 +53,6 @@ class Entry:
         """The object has another snapshot with the same paths; returns the one before."""
         before, self.known, self._sums = self.known, known, None
         return before
-
-    @property
-    def root(self) -> int:
-        """The node of the object itself."""
-        return self.base
 
     def children(self, row: int) -> list[int]:
         """Rows that are shown directly below this one, as they come."""
@@ -162,7 +158,7 @@ class Arrangement:
         number = next(self._numbers)
         entry = self.entries[number] = Entry(number, known, group, found)
         self._of.setdefault(entry.name, []).append(entry)
-        return entry.root
+        return entry.base
 
     def _group(self, objects: Mapping[str, Known]) -> None:
         where = {name: devices_of(known.outline) or [NOWHERE] for name, known in objects.items()}

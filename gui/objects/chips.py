@@ -13,7 +13,8 @@ from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROL
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.theme import CPU, Role, Theme, device_colour, device_pen, font, severity_colour
+from devexplorer.gui.widgets.layouts import CENTER, RIGHT
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font, severity_colour
 
 ROW_PX = 26
 _CHIP_PX = 18
@@ -22,21 +23,11 @@ _PAD = 12
 """Right of a column of numbers."""
 
 
-class DeviceLook:
-    """How a device looks: its place in the palette, and whether it is simulated. Unknown devices look like the CPU."""
-
-    def __init__(self, find: Callable[[str], tuple[int, bool] | None]) -> None:
-        self._find = find
-
-    def __call__(self, device: str) -> tuple[int, bool]:
-        """Palette index and whether it is simulated."""
-        return self._find(device) or (CPU, False)
-
-
 class ChipsDelegate(QStyledItemDelegate):
     """Paints every column of the tree; the view paints selection and hover."""
 
-    def __init__(self, theme: Theme, look: DeviceLook, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, look: Callable[[str], tuple[int, bool]], parent: QWidget | None = None) -> None:
+        """`look`: the palette index of a device, and whether it is simulated."""
         super().__init__(parent)
         self._look = look
         self.set_theme(theme)
@@ -122,7 +113,7 @@ class ChipsDelegate(QStyledItemDelegate):
         self._words(painter, words, str(finding.message), self._theme.soft)
         painter.setFont(self._label)
         painter.setPen(QColor(self._theme.dim))
-        side = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        side = RIGHT
         painter.drawText(where.adjusted(0, 0, -_PAD, 0), side | Qt.TextFlag.TextSingleLine, place)
 
     def _paint_chips(self, painter: QPainter, where: QRect, devices: tuple[str, ...]) -> None:
@@ -146,5 +137,5 @@ class ChipsDelegate(QStyledItemDelegate):
             painter.setBrush(QColor(self._theme.panel))  # so that the name keeps its contrast in a selected row
             painter.drawRoundedRect(box, 4, 4)
             painter.setPen(QColor(device_colour(index, self._theme)))
-            painter.drawText(box, Qt.AlignmentFlag.AlignCenter, device)
+            painter.drawText(box, CENTER, device)
             x += width + _GAP

@@ -41,7 +41,8 @@ class InspectorPanel(Panel):
         super().__init__("Inspector", parent=parent)
         self._state, self._theme = state, theme
         self._selection: tuple[str, ...] = ()
-        self._answer: Answer | None = None
+        self.answer: Answer | None = None
+        """The answer on show."""
         self._seen: Answer | None = None
         self._told: Answer | None = None
         """The answer that is on show: where another one comes, it is shown from its beginning."""
@@ -59,7 +60,8 @@ class InspectorPanel(Panel):
         self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self._offers = QVBoxLayout()
         self._offers.setSpacing(6)
-        self._buttons: list[QPushButton] = []
+        self.offers: list[QPushButton] = []
+        """The buttons of the answer's ways out."""
         self._preparing = Preparing(self)
         self._preparing.ready.connect(self.refresh)
         self._summed: dict[str, ObjectSnapshot] = {}
@@ -91,16 +93,6 @@ class InspectorPanel(Panel):
         )
         return ScrollArea(column, "What happened, and the placement of the selection")
 
-    @property
-    def answer(self) -> Answer | None:
-        """The answer on show."""
-        return self._answer
-
-    @property
-    def offers(self) -> list[QPushButton]:
-        """The buttons of the answer's ways out."""
-        return self._buttons
-
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
@@ -114,24 +106,24 @@ class InspectorPanel(Panel):
             return
         self._selection = targets
         if len(targets) == 1:
-            self._answer = self._state.latest_answer(targets[0])
-        elif targets and self._answer is not None and not any(is_about(self._answer, target) for target in targets):
-            self._answer = None
+            self.answer = self._state.latest_answer(targets[0])
+        elif targets and self.answer is not None and not any(is_about(self.answer, target) for target in targets):
+            self.answer = None
         self.refresh()
 
     def refresh(self) -> None:
         """Something happened, or objects changed: show the newest."""
         if self._state.answer is not self._seen:
-            self._seen = self._answer = self._state.answer
+            self._seen = self.answer = self._state.answer
         self._show_answer()
         self._show_selection()
         self._align()
-        self.show_empty(self._answer is None and not self.placement.facts)
+        self.show_empty(self.answer is None and not self.placement.facts)
         self.empty.set_ready(self._state.engine is not None)
         self.set_subtitle(_names(self._selection))
 
     def _show_answer(self) -> None:
-        answer = self._answer
+        answer = self.answer
         if answer is not self._told:
             self._told = answer
             self.scroll_area.verticalScrollBar().setValue(
@@ -152,18 +144,18 @@ class InspectorPanel(Panel):
         if offers == self._shown_offers:
             return
         self._shown_offers = offers
-        for button in self._buttons:
+        for button in self.offers:
             self._offers.removeWidget(button)
             button.hide()
             button.deleteLater()
-        self._buttons = []
+        self.offers = []
         for at, offer in enumerate(offers):
             button = ElidedButton(offer.label)
             if at == 0:
                 button.setProperty("look", "primary")
             button.clicked.connect(lambda _checked=False, offer=offer: self.offer_chosen.emit(offer))
             self._offers.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
-            self._buttons.append(button)
+            self.offers.append(button)
 
     def _show_selection(self) -> None:
         chosen = {

@@ -32,6 +32,7 @@ from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
+from devexplorer.gui.widgets.layouts import RIGHT
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -99,7 +100,7 @@ class ObjectsModel(QAbstractItemModel):
 
     def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
         for name in gone:
-            at = self._shown.place(self._shown.of(name)[0].root)
+            at = self._shown.place(self._shown.of(name)[0].base)
             self.beginRemoveRows(QModelIndex(), at, at)
             self._shown.remove(at)
             self.endRemoveRows()
@@ -313,7 +314,7 @@ class ObjectsModel(QAbstractItemModel):
         node, column = index.internalId(), index.column()
         match role:
             case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
-                return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+                return RIGHT
             case _ if role in ANSWERS:
                 found = self._shown.found(node)
                 if found is not None:

@@ -21,8 +21,8 @@ from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.form_fields import free_bytes
 from devexplorer.gui.widgets.layouts import check_box, line_edit
-from devexplorer.gui.widgets.plain_text import tip
 
 _Parsed = TypeVar("_Parsed")
 
@@ -97,7 +97,7 @@ class NewTensorDialog(FormDialog):
         self.device = QComboBox()
         self.device.setEditable(True)  # a device that is not there is a thing to try, with the fall-back
         self.requires_grad = QCheckBox("requires grad")
-        self.fall_back = check_box("Fall back to CPU", tip=tip("Create it on the CPU where there is no such device"))
+        self.fall_back = check_box("Fall back to CPU", tip="Create it on the CPU if there is no such device")
         for words, field in (
             ("Name", self.name), ("Fill", self.fill), ("Shape", self.shape), ("Values", self.values), ("File",
                                                                                                        self.file),
@@ -219,9 +219,7 @@ class NewTensorDialog(FormDialog):
 
     def _free(self, device: str) -> int | None:
         known = self._state.devices.get(device)
-        if known is None or known.parts.free is None:
-            return None
-        return known.parts.free + (known.parts.cached or 0)
+        return None if known is None else free_bytes(known)
 
     def _does_not_fit(self, size: int, device: str) -> list[str]:
         free = self._free(device)

@@ -53,14 +53,14 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         return None if len(two) == 2 and same else "Select two parameters of one model (hold Ctrl and click)."
 
     def why_no_untie() -> str | None:
-        if (reason := controller.why_no_selection()) is not None:
-            return reason
-        return None if len(tied()) == 1 else "Select one parameter that is tied to another."
+        return controller.why_no_selection() or (
+            None if len(tied()) == 1 else "Select one parameter that is tied to another."
+        )
 
     def why_no_step() -> str | None:
-        if (reason := selection.why_no_model()) is not None:
-            return reason
-        return None if selection.model_has("optimizer") else "Give the model an optimizer first."
+        return selection.why_no_model() or (
+            None if selection.model_has("optimizer") else "Give the model an optimizer first."
+        )
 
     return [
         ActionSpec("freeze", "Freeze", "requires_grad off: no gradient, no step", partial(set_requires_grad, False),

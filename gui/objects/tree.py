@@ -11,29 +11,33 @@ from PySide6.QtCore import (
     QModelIndex,
     QPersistentModelIndex,
     QPoint,
-    QPointF,
     QRect,
-    QRectF,
     Qt,
     Signal,
 )
 from PySide6.QtGui import (
     QColor,
     QDrag,
-    QFontMetrics,
     QMouseEvent,
     QPainter,
     QPaintEvent,
     QPen,
     QPixmap,
-    QPolygonF,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QHeaderView,
+    QLabel,
+    QStyleOptionViewItem,
+    QTreeView,
+    QWidget,
+)
 
 from devexplorer.gui.actions.dragging import decode
 from devexplorer.gui.objects.cells import Column
-from devexplorer.gui.objects.item_model import ObjectsModel
+from devexplorer.gui.objects.item_model import Index, ObjectsModel
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
@@ -160,39 +164,16 @@ class ObjectsTree(QTreeView):
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
         where: QRect = option.rect
-        hovered = (
-            self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
-        )
         if self.selectionModel().isSelected(index):
             painter.fillRect(where, QColor(self._theme.selection))
-        elif hovered:
+        elif _same_row(self._hovered, index):
             painter.fillRect(where, QColor(self._theme.hover))
         super().drawRow(painter, option, index)
-        if (
-            self.hasFocus()
-            and self.currentIndex().row() == index.row()
-            and self.currentIndex().parent() == index.parent()
-        ):
+        if self.hasFocus() and _same_row(self.currentIndex(), index):
             painter.save()
             painter.setPen(QPen(QColor(self._theme.accent), 1))
             painter.drawRect(where.adjusted(0, 0, -1, -1))
             painter.restore()
-
-    def drawBranches(self, painter: QPainter, rect: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
-        if not self.model().hasChildren(index):
-            return
-        middle = QPointF(rect.right() - _INDENT / 2 + 4, rect.center().y() + 1)
-        half = QPointF(3.5, 3.5)
-        points = (
-            [QPointF(-half.x(), -2), QPointF(0, 1.8), QPointF(half.x(), -2)]
-            if self.isExpanded(index)
-            else [QPointF(-2, -half.y()), QPointF(1.8, 0), QPointF(-2, half.y())]
-        )
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(self._theme.dim), 1.4))
-        painter.drawPolyline(QPolygonF([middle + point for point in points]))
-        painter.restore()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
@@ -253,20 +234,14 @@ class ObjectsTree(QTreeView):
 
     def drag_picture(self, targets: tuple[str, ...]) -> QPixmap:
         """What hangs at the pointer: the name, or how many."""
-        words = targets[0] if len(targets) == 1 else f"{len(targets)} objects"
-        which = font(Role.TEXT)
-        ratio = self.devicePixelRatioF()
-        width, height = QFontMetrics(which).horizontalAdvance(words) + 20, 26
-        result = QPixmap(round(width * ratio), round(height * ratio))
-        result.setDevicePixelRatio(ratio)
-        result.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(result)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QColor(self._theme.accent))
-        painter.setBrush(QColor(self._theme.selection))
-        painter.drawRoundedRect(QRectF(0.5, 0.5, width - 1, height - 1), 5, 5)
-        painter.setFont(which)
-        painter.setPen(QColor(self._theme.text))
-        painter.drawText(QRectF(0, 0, width, height), Qt.AlignmentFlag.AlignCenter, words)
-        painter.end()
-        return result
+        picture = QLabel(targets[0] if len(targets) == 1 else f"{len(targets)} objects")
+        picture.setTextFormat(Qt.TextFormat.PlainText)
+        picture.setStyleSheet(
+            f"color: {self._theme.text}; background: {self._theme.selection}; padding: 4px 10px;"
+            f" border: 1px solid {self._theme.accent};"
+        )
+        return picture.grab()
+
+
+def _same_row(one: Index, other: Index) -> bool:
+    return one.row() == other.row() and one.parent() == other.parent()

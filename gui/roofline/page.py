@@ -37,7 +37,6 @@ from devexplorer.gui.roofline.picture import GLYPHS, NOWHERE, RooflinePicture
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
@@ -308,7 +307,7 @@ class RooflinePanel(QWidget):
                 _number(best.tflops if best is not None else None, "not measured yet"),
                 _percent(sheet, sheet_tip),
                 _percent(share, published_tip),
-                Cell(best.shape if best is not None else "", theme.dim, tip(best.what) if best is not None else ""),
+                Cell(best.shape if best is not None else "", theme.dim, best.what if best is not None else ""),
             ),
         )
 

@@ -51,7 +51,7 @@ class Toolbar(QFrame):
         self._actions = actions
         self._icons: dict[QPushButton, str] = {}
         self._words: dict[QPushButton, str] = {}
-        """What stands on a button where there is room for it."""
+        """The text of each button where there is room for it, in the order of the row."""
         self._layout = hbox(margins=(12, 0, 12, 0), parent=self)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
@@ -171,14 +171,7 @@ class Toolbar(QFrame):
     @property
     def overflow(self) -> list[QPushButton]:
         """The buttons that are in the menu now, in the order in which they stand in the row."""
-        return [
-            button
-            for item in self._items()
-            if isinstance(button := item.widget(), QPushButton) and self._has_left(button)
-        ]
-
-    def _has_left(self, button: QPushButton) -> bool:
-        return button in self._leaving and button.isHidden()
+        return [button for button in self._words if button in self._leaving and button.isHidden()]
 
     def _items(self) -> list[QLayoutItem]:
         return [item for at in range(self._layout.count()) if (item := self._layout.itemAt(at)) is not None]

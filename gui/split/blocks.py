@@ -13,7 +13,6 @@ from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, Qt, Signal
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.gui.split.draft import Draft, shown_path
 from devexplorer.gui.widgets import rows
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Index, RowsModel, TableRow
 
 MIME = "application/x-devexplorer-blocks"
@@ -51,17 +50,16 @@ class SplitBlocksModel(RowsModel):
     def _row(self, draft: Draft, place: int) -> TableRow:
         block = draft.blocks[place]
         tied = f"{block.path} shares a tensor with {' and '.join(block.tied_with)}: they move together"
-        path = tip(block.path)
         return TableRow(
             (draft, place),
             (
                 Cell(
                     f"{shown_path(block, draft.blocks)}{'  (tied)' if block.tied_with else ''}",
-                    tip=tip(tied) if block.tied_with else path,
+                    tip=tied if block.tied_with else block.path,
                 ),
-                Cell(block.type, tip=path),
-                Cell(bytes_text(block.bytes), tip=path),
-                Cell(", ".join(self._now[place]), tip=path),
+                Cell(block.type, tip=block.path),
+                Cell(bytes_text(block.bytes), tip=block.path),
+                Cell(", ".join(self._now[place]), tip=block.path),
                 Cell(draft.devices[place], tip="Click to choose another device, or drag the row onto one"),
             ),
         )

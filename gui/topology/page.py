@@ -17,7 +17,6 @@ from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
 from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import ROW_PX, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
@@ -158,10 +157,9 @@ class TopologyPanel(QWidget):
         if a == b:
             return Cell(SELF, self._theme.dim)
         link = self._pairs.link(a, b)
-        words = tip(pair_text(a, b, link))
         which = self.choice.value
         text = code_text(link) if which == "link" else _peer_text(link, which)
-        return Cell(text, self._theme.dim if text == MISSING else "", words)
+        return Cell(text, self._theme.dim if text == MISSING else "", pair_text(a, b, link))
 
     def _why_no_affinity(self, device: str) -> str:
         result = self._state.devices.get(device)

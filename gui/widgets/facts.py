@@ -27,17 +27,13 @@ class FactsTable(QWidget):
         self._grid.setVerticalSpacing(4)
         self._grid.setColumnStretch(1, 1)
         self._cells: list[tuple[ShrinkingLabel, QLabel | TextBlock]] = []
-        self._facts: tuple[Fact, ...] = ()
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
+        self.facts: tuple[Fact, ...] = ()
         """What is on show."""
-        return self._facts
 
     @property
     def label_width(self) -> int:
         """Pixels that the longest label takes."""
-        widths = (name.sizeHint().width() for name, _ in self._cells[: len(self._facts)])
+        widths = (name.sizeHint().width() for name, _ in self._cells[: len(self.facts)])
         return min(max(widths, default=0), self._label_at_most)
 
     @property
@@ -55,9 +51,9 @@ class FactsTable(QWidget):
 
     def set_facts(self, facts: tuple[Fact, ...]) -> None:
         """Show `facts`; labels are kept and get new texts."""
-        if facts == self._facts:
+        if facts == self.facts:
             return
-        self._facts = facts
+        self.facts = facts
         while len(self._cells) < len(facts):
             name = ShrinkingLabel(words="dim")
             value = _number() if self._numbers else TextBlock()

@@ -30,6 +30,7 @@ from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QToolTip, QWidget
 from devexplorer.core.base.formats import MISSING
 from devexplorer.core.telemetry.device_facts import Group, Row
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import LEFT, RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -55,18 +56,14 @@ class FactsSheet(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._groups: tuple[Group, ...] = ()
+        self.groups: tuple[Group, ...] = ()
+        """What is on show."""
         self._places: list[_Place] = []
         self._titles: list[QRect] = []
         self._current: int | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(False)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """What is on show."""
-        return self._groups
 
     @property
     def columns(self) -> int:
@@ -81,7 +78,7 @@ class FactsSheet(QWidget):
     def box_of(self, group: str, label: str) -> QRect:
         """Where a row stands. KeyError: there is no such row."""
         for place in self._places:
-            if (self._groups[place.group].title, self._row(place).label) == (group, label):
+            if (self.groups[place.group].title, self._row(place).label) == (group, label):
                 return place.box
         raise KeyError(f"{group}: {label}")
 
@@ -92,9 +89,9 @@ class FactsSheet(QWidget):
 
     def set_groups(self, groups: tuple[Group, ...]) -> None:
         """Show `groups`. Where only values changed, only their rows are painted again."""
-        if groups == self._groups:
+        if groups == self.groups:
             return
-        old, self._groups = self._groups, groups
+        old, self.groups = self.groups, groups
         if _shape(old) != _shape(groups):
             self._current = None
             self._lay_out()
@@ -106,25 +103,25 @@ class FactsSheet(QWidget):
                 self.update(place.box)
 
     def _row(self, place: _Place) -> Row:
-        return self._groups[place.group].rows[place.row]
+        return self.groups[place.group].rows[place.row]
 
     # geometry
 
     def _lay_out(self) -> None:
         """Columns of about equal height, groups in reading order."""
         self._places, self._titles = [], []
-        if not self._groups:
+        if not self.groups:
             return
         room = max(self.width() - 2 * EDGE_PX, LEAST_COLUMN_PX)
         most = max((room + COLUMN_GAP_PX) // (LEAST_COLUMN_PX + COLUMN_GAP_PX), 1)
-        columns = in_columns([_height(group) for group in self._groups], most)
+        columns = in_columns([_height(group) for group in self.groups], most)
         width = min((room - (len(columns) - 1) * COLUMN_GAP_PX) // len(columns), MOST_COLUMN_PX)
         for at, numbers in enumerate(columns):
             left, top = EDGE_PX + at * (width + COLUMN_GAP_PX), 8
             for number in numbers:
                 self._titles.append(QRect(left, top, width, TITLE_PX))
                 top += TITLE_PX + 2
-                for row in range(len(self._groups[number].rows)):
+                for row in range(len(self.groups[number].rows)):
                     self._places.append(_Place(number, row, QRect(left, top, width, ROW_PX)))
                     top += ROW_PX
                 top += GROUP_GAP_PX
@@ -145,7 +142,7 @@ class FactsSheet(QWidget):
             if event.region().intersects(box):
                 painter.setFont(font(Role.STRONG))
                 painter.setPen(QColor(self._theme.text))
-                painter.drawText(box.adjusted(0, 0, 0, -4), Qt.AlignmentFlag.AlignVCenter, self._groups[number].title)
+                painter.drawText(box.adjusted(0, 0, 0, -4), Qt.AlignmentFlag.AlignVCenter, self.groups[number].title)
                 painter.setPen(QPen(QColor(self._theme.border), 1))
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
         for at, place in enumerate(self._places):
@@ -166,10 +163,10 @@ class FactsSheet(QWidget):
         painter.setFont(plain)
         painter.setPen(QColor(theme.dim))
         label = metrics.elidedText(row.label, Qt.TextElideMode.ElideRight, box.width() - room - 12)
-        painter.drawText(box, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, label)
+        painter.drawText(box, LEFT, label)
         right = box.adjusted(0, 0, 0, 0)
         if unit:
-            painter.drawText(right, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, unit)
+            painter.drawText(right, RIGHT, unit)
             right.setRight(right.right() - metrics.horizontalAdvance(unit) - 4)
         medium = _value_font()
         painter.setFont(medium)
@@ -177,7 +174,7 @@ class FactsSheet(QWidget):
         shown = QFontMetrics(medium).elidedText(
             value, _elide(row), room - (box.right() - right.right()) - (SIGN_PX + 5 if signed else 0)
         )
-        painter.drawText(right, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, shown)
+        painter.drawText(right, RIGHT, shown)
         if signed:
             x = right.right() - QFontMetrics(medium).horizontalAdvance(shown) - SIGN_PX - 4
             painter.drawPixmap(

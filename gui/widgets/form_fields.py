@@ -104,22 +104,18 @@ class MenuEdit(QLineEdit):
         self.setPlaceholderText(placeholder or name)
         self.setAccessibleName(name)
         self.setFixedWidth(width_px)
-        self._menu = QMenu(self)
+        self.menu = QMenu(self)
+        """What the arrow opens."""
         for words, filled in choices:
-            self._menu.addAction(words, functools.partial(self._fill, filled))
+            self.menu.addAction(words, functools.partial(self._fill, filled))
         self._show = self.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
         self._show.setText(f"Choose {name}")
         self.setCursorPosition(0)  # a long text is read from its beginning
-        self._show.triggered.connect(lambda: self._menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
+        self._show.triggered.connect(lambda: self.menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
 
     def _fill(self, text: str) -> None:
         self.setText(text)
         self.setCursorPosition(0)
-
-    @property
-    def menu(self) -> QMenu:
-        """What the arrow opens."""
-        return self._menu
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the arrow in its colour."""

@@ -25,6 +25,10 @@ Item = Part | int | tuple[Part, int] | tuple[Part, int, Qt.AlignmentFlag]
 Margins = int | tuple[int, int, int, int]
 """All four alike, or left, top, right and bottom."""
 T = TypeVar("T", bound=QBoxLayout)
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+CENTER = Qt.AlignmentFlag.AlignCenter
+"""Places of a text, between top and bottom in the middle."""
 
 
 def hbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget | None = None) -> QHBoxLayout:

@@ -63,15 +63,11 @@ class MemoryBar(QWidget):
     def __init__(self, theme: Theme, colour: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme, self._colour = theme, QColor(colour)
-        self._segments: tuple[Segment, ...] = ()
+        self.segments: tuple[Segment, ...] = ()
+        """What the bar shows, from left to right."""
         self._total: int | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("memory")
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """What the bar shows, from left to right."""
-        return self._segments
 
     def set_theme(self, theme: Theme, colour: str) -> None:
         """Paint in other colours."""
@@ -81,8 +77,8 @@ class MemoryBar(QWidget):
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
         found = segments(parts)
-        if (found, total_bytes) != (self._segments, self._total):
-            self._segments, self._total = found, total_bytes
+        if (found, total_bytes) != (self.segments, self._total):
+            self.segments, self._total = found, total_bytes
             self.setAccessibleDescription(
                 ", ".join(f"{one.part} {bytes_text(one.bytes)}" for one in found) or "unknown"
             )
@@ -91,7 +87,7 @@ class MemoryBar(QWidget):
     def part_at(self, x: float) -> Segment | None:
         """The segment below `x` pixels from the left, or None where there is none."""
         edge = 0.0
-        for segment, width in zip(self._segments, widths(self._segments, self._total, self.width()), strict=True):
+        for segment, width in zip(self.segments, widths(self.segments, self._total, self.width()), strict=True):
             edge += width
             if x < edge:
                 return segment
@@ -99,11 +95,11 @@ class MemoryBar(QWidget):
 
     def tooltip(self, x: float) -> str:
         """The part below `x` with its definition first, then what else there is."""
-        if not self._segments:
+        if not self.segments:
             return "How much memory is in use is not known here."
         here = self.part_at(x)
         lines = [f"{here.part}: {bytes_text(here.bytes)}", PART_TEXTS[here.key].definition, ""] if here else []
-        lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self._segments if one != here]
+        lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self.segments if one != here]
         if self._total is not None:
             lines.append(f"total: {bytes_text(self._total)}")
         return "\n".join(lines)
@@ -129,7 +125,7 @@ class MemoryBar(QWidget):
         painter.setClipPath(outline)
         painter.fillRect(whole, QColor(self._theme.bar_free))
         x = 0.0
-        for segment, width in zip(self._segments, widths(self._segments, self._total, whole.width()), strict=True):
+        for segment, width in zip(self.segments, widths(self.segments, self._total, whole.width()), strict=True):
             paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._theme, self._colour)
             x += width
         painter.end()

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.widgets import plain_text
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTER, hbox, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -79,7 +79,8 @@ class ElidedLabel(QLabel):
 
     def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._full = ""
+        self.full_text = ""
+        """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
         """Where: in the middle of a path, whose end tells most."""
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -87,15 +88,10 @@ class ElidedLabel(QLabel):
         self.setProperty("words", words)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
-    @property
-    def full_text(self) -> str:
-        """All of it."""
-        return self._full
-
     def set_full_text(self, text: str) -> None:
         """Show `text`, as much of it as fits."""
-        if text != self._full:
-            self._full = text
+        if text != self.full_text:
+            self.full_text = text
             self.setAccessibleName(text)
             self._fit()
 
@@ -104,10 +100,10 @@ class ElidedLabel(QLabel):
         self._fit()
 
     def _fit(self) -> None:
-        shown = self.fontMetrics().elidedText(self._full, self.cut, self.contentsRect().width())
+        shown = self.fontMetrics().elidedText(self.full_text, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
-        self.setToolTip(plain_text.tip(self._full) if shown != self._full else "")
+        self.setToolTip(plain_text.tip(self.full_text) if shown != self.full_text else "")
 
 
 class ShrinkingLabel(ElidedLabel):
@@ -138,7 +134,7 @@ class EmptyState(QWidget):
 
     def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.sentence = label(sentence, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
+        self.sentence = label(sentence, words="dim", wrap=True, align=CENTER)
         self.button = push_button(action, self.chosen)
         vbox(
             (None, 2),

@@ -12,6 +12,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor
 
+from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, font
 
 Index = QModelIndex | QPersistentModelIndex
@@ -29,7 +30,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text, its colour (`#RRGGBB`; empty: the usual one) and its tooltip."""
+    """One text, its colour (`#RRGGBB`; empty: the usual one) and its tooltip, which is shown as it is, never as rich
+    text."""
 
     text: str
     colour: str = ""
@@ -90,7 +92,7 @@ class RowsModel(QAbstractTableModel):
             case Qt.ItemDataRole.ForegroundRole:
                 return QColor(cell.colour) if cell.colour else None
             case Qt.ItemDataRole.ToolTipRole:
-                return cell.tip or None
+                return tip(cell.tip) or None
             case Qt.ItemDataRole.TextAlignmentRole:
                 return self._alignment(index.column())
         return None

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QTextEdit, QWidget
 
 from devexplorer.core.records.doctor import CodeLines
 from devexplorer.gui.widgets.code_view import CodeView, Colours
+from devexplorer.gui.widgets.layouts import LEFT, RIGHT
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 _GUTTER_PX = 10
@@ -33,7 +34,8 @@ class SourceView(QPlainTextEdit):
         super().__init__(parent)
         self._theme = theme
         self._lines: CodeLines | None = None
-        self._line = 0
+        self.line = 0
+        """Number of the marked line; 0: none is on show."""
         self.setProperty("look", "code")
         self.setReadOnly(True)
         self.setTextInteractionFlags(
@@ -51,22 +53,17 @@ class SourceView(QPlainTextEdit):
         self.updateRequest.connect(lambda _where, _dy: self._gutter.update())
 
     @property
-    def line(self) -> int:
-        """Number of the marked line; 0: none is on show."""
-        return self._line
-
-    @property
     def marked(self) -> str:
         """The text of the marked line."""
-        if self._lines is None or not 0 <= self._line - self._lines.first < len(self._lines.lines):
+        if self._lines is None or not 0 <= self.line - self._lines.first < len(self._lines.lines):
             return ""
-        return self._lines.lines[self._line - self._lines.first]
+        return self._lines.lines[self.line - self._lines.first]
 
     def set_lines(self, lines: CodeLines | None, line: int) -> None:
         """Show these lines and mark the one with this number."""
-        if (lines, line) == (self._lines, self._line):
+        if (lines, line) == (self._lines, self.line):
             return
-        self._lines, self._line = lines, line if lines is not None else 0
+        self._lines, self.line = lines, line if lines is not None else 0
         self.setPlainText("" if lines is None else "\n".join(lines.lines))
         self.setAccessibleDescription(f"line {line}: {self.marked.strip()}" if self.marked else "")
         self._make_room()
@@ -93,11 +90,11 @@ class SourceView(QPlainTextEdit):
 
     def _cursor(self) -> QTextCursor:
         assert self._lines is not None
-        return QTextCursor(self.document().findBlockByNumber(self._line - self._lines.first))
+        return QTextCursor(self.document().findBlockByNumber(self.line - self._lines.first))
 
     def _mark(self) -> None:
         band = QTextEdit.ExtraSelection()
-        if self.marked or self._line:
+        if self.marked or self.line:
             band.cursor = self._cursor()
             look = QTextCharFormat()
             look.setBackground(QColor(self._theme.selection))
@@ -136,14 +133,14 @@ class SourceView(QPlainTextEdit):
         while block.isValid():
             where = self.blockBoundingGeometry(block).translated(offset).toRect()
             number = self._lines.first + block.blockNumber()
-            here = number == self._line
+            here = number == self.line
             row = QRect(QPoint(0, where.top()), QSize(self.gutter_px - _GUTTER_PX, where.height()))
             if here:
                 painter.fillRect(QRect(0, where.top(), self.gutter_px, where.height()), QColor(self._theme.selection))
                 painter.setPen(QColor(self._theme.text))
-                painter.drawText(row, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, _MARK)
+                painter.drawText(row, LEFT, _MARK)
             painter.setPen(QColor(self._theme.text if here else self._theme.dim))
-            painter.drawText(row, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(number))
+            painter.drawText(row, RIGHT, str(number))
             block = block.next()
 
     # --- Qt

@@ -93,6 +93,8 @@ QWidget#panelHeader { border: 0; border-bottom: 1px solid $border; }
 QFrame#offer { background: $card; border: 1px solid $border_strong; border-radius: 6px; }
 QScrollArea, QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
 
+QTreeView::branch:has-children:closed { image: url("$icons/style-right.svg"); }
+QTreeView::branch:has-children:open { image: url("$icons/style-down.svg"); }
 QTreeView, QTableView, QListView { color: $text; background: $panel; border: 0; outline: 0; }
 QListView#boxed {
   background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px;

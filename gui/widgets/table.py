@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from devexplorer.gui.widgets.layouts import LEFT
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -85,7 +86,7 @@ class RowsTable(QTableView):
         header.setHighlightSections(False)
         header.setStretchLastSection(stretched is None)
         header.setMinimumSectionSize(40)
-        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setDefaultAlignment(LEFT)
         for column, width in enumerate(widths):
             self.setColumnWidth(column, width)
 
@@ -98,6 +99,16 @@ class RowsTable(QTableView):
                 if column != self._stretched and not self.isColumnHidden(column)
             )
             self.setColumnWidth(self._stretched, max(self._widths[self._stretched], self.viewport().width() - others))
+
+    def select_key(self, key: object) -> bool:
+        """Select the row with this key and scroll to it; False: it is not there."""
+        model = self.model()
+        assert isinstance(model, RowsModel)
+        row = next((number for number, row in enumerate(model.rows) if row.key == key), None)
+        if row is not None:
+            self.selectRow(row)
+            self.scrollTo(model.index(row, 0))
+        return row is not None
 
     @property
     def selected_key(self) -> object | None:

@@ -1,7 +1,7 @@
 """Colours, fonts and the style of the window, dark and light. Main thread only.
 
 Colour means device: `device_colour` gives the one colour that a device has in its card, its chips and its curves.
-Every pair of text and background in `text_pairs` has 4.5:1 contrast at least (WCAG 2.2, 1.4.3); a test computes it.
+Every text has a contrast of at least 4.5:1 with what it is on (WCAG 2.2, 1.4.3); a test computes it.
 """
 
 from __future__ import annotations
@@ -160,21 +160,6 @@ def device_pen(index: int, theme: Theme, *, simulated: bool = False, width: floa
     if pattern:
         pen.setDashPattern(pattern)
     return pen
-
-
-def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
-    """Every pair of text colour and background that the window uses, by what it is."""
-    surfaces = ("window", "panel", "card", "button", "button_hover", "code", "selection", "hover")
-    texts = ("text", "soft", "dim", "warning", "error")
-    pairs = {
-        f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
-    }
-    pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
-    # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
-    for index in range(CPU, len(theme.devices)):
-        for where in ("window", "panel", "card", "code"):
-            pairs[f"device {index} on {where}"] = (device_colour(index, theme), getattr(theme, where))
-    return pairs
 
 
 def font(role: Role) -> QFont:

@@ -150,7 +150,8 @@ def test_why_memory_or_share_are_not_known_is_in_the_tooltip(qtbot: QtBot, state
 def test_a_command_line_with_tags_is_no_markup(qtbot: QtBot, state: State) -> None:
     use(state, "cuda:0", msgspec.structs.replace(TRAIN, command="run <b>"))
     panel = shown_by(qtbot, state)
-    assert "&lt;b&gt;" in panel.model.rows[0].cells[-1].tip
+    command = panel.model.index(0, TITLES.index("command line"))
+    assert "&lt;b&gt;" in command.data(Qt.ItemDataRole.ToolTipRole)
     assert column(panel, "command line")[0] == "run <b>"
 
 

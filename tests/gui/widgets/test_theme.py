@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.widgets import icons
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.style import stylesheet
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, Theme, device_colour, device_dash, device_pen, text_pairs
+from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Role, Theme, device_colour, device_dash, device_pen
 
 BOTH = pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
 
@@ -115,6 +115,21 @@ def test_the_stylesheet_has_no_colour_but_the_themes(theme: Theme):
     sheet = stylesheet(theme)
     assert "$" not in sheet
     assert "font" not in sheet
+
+
+def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
+    """Every pair of text colour and background that the window uses, by what it is."""
+    surfaces = ("window", "panel", "card", "button", "button_hover", "code", "selection", "hover")
+    texts = ("text", "soft", "dim", "warning", "error")
+    pairs = {
+        f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
+    }
+    pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
+    # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
+    for index in range(CPU, len(theme.devices)):
+        for where in ("window", "panel", "card", "code"):
+            pairs[f"device {index} on {where}"] = (device_colour(index, theme), getattr(theme, where))
+    return pairs
 
 
 @pytest.mark.parametrize("name", icons.names())
