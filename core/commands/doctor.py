@@ -43,7 +43,7 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
 
 
 def _request(fleet: DeviceRegistry, model: nn.Module, extras: Extras, command: Check) -> DoctorRequest | None:
-    """What makes the same model on the same kind of device elsewhere; None where nobody knows what made it."""
+    """What makes the same model on the same kind of device elsewhere; None where its source is unknown."""
     source = extras.recipe or extras.source
     if source is None:
         return None

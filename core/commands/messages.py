@@ -122,7 +122,7 @@ def _creation(report: Created, row: Row, command: NewTensor) -> str:
 def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> Answer:
     """Objects that are gone; `freed` are bytes per device that named objects held before and hold no more.
 
-    `kept_bytes` wait in the host's memory for Undo, so that only other devices have their memory back.
+    `kept_bytes` stay in host memory for Undo, so only other devices get their memory back.
     """
     one = len(gone) == 1
     words = "The name was the last thing that held it" if one else "The names were the last things that held them"
@@ -132,11 +132,7 @@ def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> 
         words += f": {_per_device(freed)} free again"
     words += "."
     if kept_bytes:
-        it = "it is" if one else "they are"
-        words += (
-            f" {bytes_text(kept_bytes)} wait in the host's memory, in case {it} wanted back: Undo brings"
-            f" {'it' if one else 'them'}."
-        )
+        words += f" {bytes_text(kept_bytes)} is kept in host memory so that Undo can restore {'it' if one else 'them'}."
     return Answer(
         title=f"{' and '.join(gone)} {'is' if one else 'are'} removed",
         words=words,

@@ -310,7 +310,7 @@ def _move_facts(
 
 def clocks_text(seconds: float, wall_seconds: float) -> str:
     """Both clocks of a virtual GPU."""
-    return f"{seconds_text(seconds)} simulated, {seconds_text(wall_seconds)} on the CPU that stood in"
+    return f"{seconds_text(seconds)} simulated, {seconds_text(wall_seconds)} of real CPU time"
 
 
 def _per_device(totals: dict[str, int]) -> str:

@@ -24,7 +24,7 @@ HELPS_TOLD = 3
 
 
 def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) -> CommandResult:
-    """What the planner says. Changes nothing; raises `BadInput` where nobody knows what made the model, `Cancelled`."""
+    """What the planner says. Changes nothing; raises `BadInput` where the model's source is unknown, `Cancelled`."""
     spec = command.spec if not command.target else _spec_of(workspace, command)
     report = planned(spec, progress)
     return CommandResult(
@@ -41,8 +41,7 @@ def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
     source = extras.recipe or extras.source
     if source is None:
         raise BadInput(
-            f"nobody knows what made '{name}', and the planner makes a model again, without values, in a process of its"
-            " own; open it from its source, or plan for that"
+            f"'{name}' was not created here, so the planner cannot rebuild it; open it from its file or module"
         )
     dtypes = {dtype_name(one.dtype) for one in model.parameters() if one.is_floating_point()}
     now = dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None

@@ -345,7 +345,7 @@ EXERCISES = (
         (
             Step(
                 "Time products on a GPU, without synchronising and with",
-                "Tab Experiments, Time work, on: a GPU, Time it",
+                "Tab Experiments, Timing, on: a GPU, Time it",
                 did(TimeWork, lambda c: elsewhere(c.device)),
             ),
         ),

@@ -45,7 +45,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
             "Sizes, separated by commas: 64K, 1M; FROM:TO takes four times the one before, from one to the other"
         )
         self.memory = Choice("Host memory", MEMORY)
-        self.both_ways = check_box("both ways too", tip="Also copy there and back at the same time")
+        self.both_ways = check_box("bidirectional", tip="Also copy there and back at the same time")
         self.seconds_edit = edit("0.2", "0.2", "Seconds per copy", 48)
         for words, field in (
             ("between", self.devices),

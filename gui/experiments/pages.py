@@ -149,7 +149,7 @@ class _TimesPage(ExperimentPage):
 class TimeWorkPage(_TimesPage):
     """Products timed with and without synchronising."""
 
-    kind, title, action = TimeWork, "Time work", "Time it"
+    kind, title, action = TimeWork, "Timing", "Time it"
     meaning = "What a timer reads without synchronising, and with"
     nothing = (
         "Products of matrices are timed twice: until their launches have returned, and until the device is done. On a"

@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 """Somebody who watches its progress, and can stop it, may wait longer than somebody at a command line."""
 DTYPES = ("float32", "bfloat16", "float16")
 PRECISIONS = (
-    ((None, None), "own dtype", "As the model is"),
+    ((None, None), "model's dtype", "As the model is"),
     *(((one, None), one, f"Parameters and inputs in {one}") for one in DTYPES),
     *(
         ((None, one), f"autocast {one}", f"Products are computed in {one}, parameters stay in float32")
@@ -58,8 +58,8 @@ class FitPanel(ExperimentPage):
     kind, title, action = PlanFit, "Will it fit?", "Plan"
     meaning = "Memory, largest batch and time of a step on every card, without having any of them"
     nothing = (
-        "Choose a model and what shall be done with it: its real graph is run once without values, and every card is"
-        " asked whether that fits, up to which batch, and how long a step would take. All of it is simulated."
+        "Choose a model and a workload. The model is traced once without data, then checked against every card: whether"
+        " it fits, the largest batch, and the time of a step. All figures are simulated."
     )
 
     def __init__(self, state: State, theme: Theme) -> None:

@@ -47,9 +47,9 @@ def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
 
 
 class Choice(QComboBox):
-    """A few values to choose from, each with words to show and, as a tooltip, what it means.
+    """A few values to choose from, each with a text and a meaning as its tooltip.
 
-    The values stay on this side: Qt would make lists of tuples.
+    The values are kept here: Qt would turn tuples into lists.
     """
 
     def __init__(self, name: str, items: Iterable[tuple[object, str, str]] = ()) -> None:

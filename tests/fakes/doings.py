@@ -164,7 +164,7 @@ def type_(me: Learner) -> None:
 
 
 def timing(me: Learner) -> None:
-    me.experiment("Time work")
+    me.experiment("Timing")
 
 
 def crossover(me: Learner) -> None:

@@ -123,7 +123,7 @@ def test_a_cast_model_is_planned_for_in_its_dtype(workspace):
 def test_what_has_no_source_is_refused(workspace):
     workspace.add("stranger", torch.nn.Linear(2, 2))
     workspace.add("numbers", torch.ones(2))
-    with pytest.raises(BadInput, match="nobody knows what made 'stranger'"):
+    with pytest.raises(BadInput, match="'stranger' was not created here"):
         dispatch(workspace, PlanFit(spec=QUICK, target="stranger"))
     with pytest.raises(BadInput, match="'numbers' is a tensor"):
         dispatch(workspace, PlanFit(spec=QUICK, target="numbers"))

@@ -63,7 +63,8 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
     result = state.runs[number].result
     assert result is not None
     history = hosted(qtbot, lambda host: HistoryPanel(state, DARK, host), 1280, 260)
-    assert history.kind.findData("toy") >= 0
+    history.kind.choose("toy")
+    assert history.kind.value == "toy"
     run = StoredRun(id=1, result=result, conditions=Conditions(started_unix_s=1.0, ended_unix_s=2.0, device="cpu"))
     cells = [cell.text for cell in history_row(run, state, DARK, 3.0).cells]
     assert cells[1:7] == ["toy", "cpu", "to 3", "—", "7.00", "samples/s"]

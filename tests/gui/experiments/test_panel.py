@@ -233,7 +233,7 @@ def test_on_one_device_virtual_gpus_are_offered(qtbot: QtBot, sent: list[Command
 
 
 def test_work_is_timed_on_the_chosen_device(qtbot: QtBot, panel: ExperimentsPanel, sent: list[Command]) -> None:
-    click(qtbot, panel.rail.choices["Time work"])
+    click(qtbot, panel.rail.choices["Timing"])
     page = panel.time_work
     assert page.device.currentText() == "vgpu:0 (simulated)"
     page.size_edit.selectAll()
