@@ -264,8 +264,7 @@ class SizeCurve(Picture):
         self._show_readout()
 
     def _x_px(self, size: float) -> float:
-        low, high = map(float, self.canvas.view.viewRange()[0])
-        return (self._x(size) - low) / (high - low) * float(self.canvas.view.width())
+        return self.canvas.px(self._x(size), 0.0).x()
 
     def _x_ticks(self) -> Ticks:
         """Sizes whose texts have room: of thousands only those are written."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt
+from PySide6.QtCore import QEvent, QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent
 
 from devexplorer.gui.plots.markers import ROW_PX, GridItem, Line, LinesItem, lane_rows
@@ -65,9 +65,13 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
 
     def set_lane(self, rows: int) -> None:
         """Keep room for so many rows of labels."""
-        if rows != self.lane_rows:
-            self.lane_rows = rows
-            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), self._right_px, BOTTOM_PX)
+        self.set_margins(rows, self._right_px)
+
+    def set_margins(self, rows: int, right_px: int) -> None:
+        """Keep room for so many rows of labels above the curves, and so many pixels at the right."""
+        if (rows, right_px) != (self.lane_rows, self._right_px):
+            self.lane_rows, self._right_px = rows, right_px
+            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), right_px, BOTTOM_PX)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
@@ -81,17 +85,17 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
 
     def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""
-        low, high = map(float, self.view.viewRange()[1])
-        height = float(self.view.height())
-
-        def y_px(value: float) -> int:
-            return round((high - value) / (high - low) * height)
-
-        rect = QRectF(0, 0, self.view.width(), height)
-        self.grid.show_lines(rect, [y_px(value) for value, _ in self.left.ticks])
+        rect = self.view.rect()
+        self.grid.show_lines(rect, [round(self.px(0.0, value).y()) for value, _ in self.left.ticks])
         self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
-        across = [Line(y_px(value), text, colour) for value, text, colour in guides]
+        across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)
+
+    def px(self, x: float, y: float) -> QPointF:
+        """A place on the axes, in pixels from the upper left corner of the area."""
+        (left, right), (low, high) = self.view.viewRange()
+        x_share, y_share = (x - left) / (right - left), (high - y) / (high - low)
+        return QPointF(x_share * self.view.width(), y_share * self.view.height())
 
     def area(self) -> QRect:
         """Where the curves are, in this widget's pixels."""

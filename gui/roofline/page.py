@@ -33,7 +33,7 @@ from devexplorer.gui.roofline.figures import (
     roofline,
     targets,
 )
-from devexplorer.gui.roofline.picture import GLYPHS, NOWHERE, RooflinePicture
+from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
@@ -143,7 +143,7 @@ class RooflinePanel(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
-        self.picture.set_theme(theme, self._colour)
+        self.picture.set_theme(theme)
         self._draw(anew=True)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -289,7 +289,6 @@ class RooflinePanel(QWidget):
 
     def _ceiling_row(self, ceiling: Ceiling) -> TableRow:
         best, theme = ceiling.best, self._theme
-        glyph = GLYPHS.get(ceiling.dtype, "●○")[self.drawn.target.simulated]
         sheet = None if best is None or not ceiling.datasheet else 100 * best.tflops / ceiling.datasheet
         share = None if best is None or not ceiling.best_published else 100 * best.tflops / ceiling.best_published
         sheet_tip = (
@@ -303,7 +302,11 @@ class RooflinePanel(QWidget):
         return TableRow(
             ceiling.dtype,
             (
-                Cell(f"{glyph}  {ceiling.dtype}", "" if best is not None else theme.dim, ceiling.words),
+                Cell(
+                    f"{glyph(ceiling.dtype, self.drawn)}  {ceiling.dtype}",
+                    "" if best is not None else theme.dim,
+                    ceiling.words,
+                ),
                 _number(best.tflops if best is not None else None, "not measured yet"),
                 _percent(sheet, sheet_tip),
                 _percent(share, published_tip),

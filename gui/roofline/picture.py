@@ -1,5 +1,4 @@
-"""The picture of a roofline, painted from `roofline_layout`: thin datasheet lines, the measured roof, a mark per run.
-Main thread.
+"""The picture of a roofline: thin datasheet lines, the measured roof, a mark per run. Main thread.
 
 Colour means device, so dtypes are told apart by the shape of their marks. What is simulated is dashed and hollow.
 """
@@ -7,30 +6,39 @@ Colour means device, so dtypes are told apart by the shape of their marks. What 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cache
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import (
-    QColor,
-    QFontMetrics,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPainterPath,
-    QPaintEvent,
-    QPen,
-    QPixmap,
-    QPolygonF,
-    QResizeEvent,
-)
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPen, QPolygonF
 
 from devexplorer.gui.history.rows import when_text
+from devexplorer.gui.plots.canvas import PlotCanvas
+from devexplorer.gui.plots.cursor import ReadoutBox
+from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.roofline.figures import Point, Roofline, Target, point_words
-from devexplorer.gui.roofline.layout import BOTTOM_PX, EDGE_PX, LEADER_PX, LEFT_PX, MARK_PX, TOP_PX, Layout, arrange
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.roofline.layout import (
+    LABEL_PX,
+    Label,
+    Range,
+    between,
+    decades,
+    labels,
+    lines,
+    memory_text,
+    placed,
+    ranges,
+)
+from devexplorer.gui.widgets.picture import draw_text, text_width
+from devexplorer.gui.widgets.theme import Theme
 
 SIZE_PX, REACH_PX, RING_PX = 8.0, 12.0, 7.0
 """Of a mark; how near the pointer has to be; radius of the ring round the mark under it."""
+LEFT_PX, LEADER_PX, MARK_PX, EDGE_PX = 52, 18, 14, 12
+"""Width of the left axis; from a line to its label; room for the mark in front of a label; right margin."""
+LEAST_COLUMN_PX = 80.0
 _CORNERS = {
     "float64": (6, 0.0), "tf32": (4, 0.0), "float16": (4, 45.0), "bfloat16": (3, -90.0), "float8_e4m3fn": (3, 90.0),
     "float8_e5m2": (3, 180.0), "int8": (3, 0.0),
@@ -45,51 +53,55 @@ GLYPHS = {
 NOWHERE = Roofline(Target("", "", "", False))
 
 
-def mark(dtype: str, at: QPointF, size: float = SIZE_PX) -> QPainterPath:
-    """The mark of a dtype."""
+@cache  # asked for each of thousands of points
+def mark(dtype: str, *, crossed: bool = False) -> QPainterPath:
+    """The mark of a dtype, one pixel in size."""
     path = QPainterPath()
     corners, first = _CORNERS.get(dtype, (0, 0.0))
-    radius = size / 2
-    if not corners:
-        path.addEllipse(at, radius, radius)
-        return path
-    radius *= {3: 1.25, 4: 1.18, 6: 1.08}[corners]  # of about the same area
-    turns = [math.radians(first + 360 * number / corners) for number in range(corners)]
-    path.addPolygon(
-        QPolygonF([QPointF(at.x() + radius * math.cos(turn), at.y() + radius * math.sin(turn)) for turn in turns])
-    )
-    path.closeSubpath()
+    if corners:
+        radius = {3: 0.625, 4: 0.59, 6: 0.54}[corners]  # of about the same area
+        turns = [math.radians(first + 360 * number / corners) for number in range(corners)]
+        path.addPolygon(QPolygonF([QPointF(math.cos(turn), math.sin(turn)) * radius for turn in turns]))
+        path.closeSubpath()
+    else:
+        path.addEllipse(QPointF(0, 0), 0.5, 0.5)
+    if crossed:
+        for slant in (-0.6, 0.6):
+            path.moveTo(-0.6, -slant)
+            path.lineTo(0.6, slant)
     return path
 
 
-class RooflinePicture(QWidget):
+class RooflinePicture(PlotCanvas):
     """Shows what `set_roofline` was given. The mark under the pointer, or reached with the arrow keys, has a box with
-    its words."""
+    its figures."""
 
     pointed = Signal(object)
     """A `Point`, or None."""
     point_chosen = Signal(object)
     """A `Point` that was clicked, or chosen with Return."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(LEFT_PX)
         self._theme, self._colour = theme, theme.cpu
         self._drawn = NOWHERE
-        self._at: int | None = None
-        self._still: QPixmap | None = None
-        self.layout_now: Layout = arrange(NOWHERE, 400, 200, lambda _text: 0.0)
-        """Where everything stands."""
-        self.box = QLabel(self)
+        self._index: int | None = None
+        self._logs: Floats = np.empty((0, 2))
+        """Of intensity and TFLOP/s of each point."""
+        self.labels: list[tuple[Label, QRectF]] = []
+        """Labels with their boxes, in this widget's pixels."""
+        self._lines: list[pg.PlotCurveItem] = []
+        self._marks = pg.ScatterPlotItem(size=SIZE_PX)
+        self._marks.setZValue(10)
+        self.addItem(self._marks)
+        self.box = ReadoutBox(self, "The run under the pointer")
         self.box.setTextFormat(Qt.TextFormat.PlainText)
-        self.box.setFont(font(Role.LABEL))
-        self.box.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.box.setAccessibleName("The run under the pointer")
-        self.box.hide()
+        self.view.sigResized.connect(self._place)
+        self.set_lane(1)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName("Roofline")
-        self._style_box()
+        self.set_theme(theme)
 
     def sizeHint(self) -> QSize:
         return QSize(640, 240)
@@ -99,11 +111,11 @@ class RooflinePicture(QWidget):
 
     # --- what is shown
 
-    def set_theme(self, theme: Theme, colour: str) -> None:
-        """Paint in other colours; `colour` is the device's."""
-        self._theme, self._colour = theme, colour
-        self._style_box()
-        self._redraw()
+    def set_theme(self, theme: Theme) -> None:
+        """Use other colours; the device's comes with `set_roofline`."""
+        super().set_theme(theme)
+        self._theme = theme
+        self.box.set_theme(theme)
 
     def set_roofline(self, drawn: Roofline, colour: str) -> None:
         """Draw this; `colour`: `#RRGGBB` of its device."""
@@ -116,207 +128,169 @@ class RooflinePicture(QWidget):
             if ceiling.best
         ]
         self.setAccessibleDescription(f"{drawn.target.text}: {len(drawn.points)} points. {'. '.join(best)}")
-        self._redraw()
+        self._draw()
 
     @property
     def at(self) -> Point | None:
         """The point whose box is on show."""
-        return None if self._at is None else self.layout_now.points[self._at][0]
+        return None if self._index is None else self._drawn.points[self._index]
 
-    def _style_box(self) -> None:
-        theme = self._theme
-        self.box.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong}; border-radius:"
-            " 4px; padding: 4px 7px;"
+    def _draw(self) -> None:
+        theme, drawn = self._theme, self._drawn
+        for line in self._lines:
+            self.removeItem(line)
+        self._lines = []
+        x_range, y_range = ranges(drawn)
+        self.setXRange(*map(math.log10, x_range), padding=0)
+        self.setYRange(*map(math.log10, y_range), padding=0)
+        for values, alpha in ((between, 0.05), (decades, 0.15)):
+            grid = QColor(theme.text)
+            grid.setAlphaF(alpha)
+            across = [((value, y_range[0]), (value, y_range[1])) for value in values(*x_range)]
+            up = [((x_range[0], value), (x_range[1], value)) for value in values(*y_range)]
+            self._add_lines([*across, *up], pg.mkPen(grid, width=1))
+        roof = lines(drawn)
+        for is_datasheet in (True, False):
+            pen = pg.mkPen(theme.bar_other, width=1) if is_datasheet else pg.mkPen(self._colour, width=1.6)
+            if drawn.target.simulated and not is_datasheet:
+                pen.setDashPattern([4, 3])
+            parts = [(line.start, line.end) for line in roof if line.is_datasheet == is_datasheet]
+            self._add_lines([part for part in parts if part[0][1] == part[1][1]], pen)
+            self._add_lines([part for part in parts if part[0][1] != part[1][1]], pen, antialias=True)
+        fill = QColor(theme.panel if drawn.target.simulated else self._colour)
+        fill.setAlphaF(1.0 if drawn.target.simulated else 0.55)
+        self._logs = np.log10([(point.intensity, point.tflops) for point in drawn.points]).reshape(-1, 2)
+        right, wrong = pg.mkPen(self._colour, width=1), pg.mkPen(theme.error, width=1)
+        self._marks.setData(
+            *self._logs.T,
+            symbol=[mark(point.dtype, crossed=point.is_wrong) for point in drawn.points],
+            pen=[wrong if point.is_wrong else right for point in drawn.points],
+            brush=fill,
         )
+        self._place()
 
-    def _redraw(self) -> None:
-        metrics = QFontMetrics(font(Role.LABEL))
-        self.layout_now = arrange(
-            self._drawn, self.width(), self.height(), lambda text: float(metrics.horizontalAdvance(text)) + 1
-        )
-        self._still = None
-        if self._at is not None:
+    def _add_lines(self, parts: Sequence[tuple[Range, Range]], pen: QPen, *, antialias: bool = False) -> None:
+        """From points of intensity and TFLOP/s to others; level lines are crisp without antialiasing."""
+        x, y = ([math.log10(point[side]) for part in parts for point in part] for side in (0, 1))
+        item = pg.PlotCurveItem(x, y, connect="pairs", pen=pen, antialias=antialias)
+        self.addItem(item, ignoreBounds=True)
+        self._lines.append(item)
+
+    def _place(self) -> None:
+        """Ticks, labels and the places of the points, for the present size."""
+        wanted = labels(self._drawn)
+        column = max((text_width(label.text) + (MARK_PX if label.dtype else 0) + 1 for label in wanted), default=0)
+        column = min(column, max(self.width() * 0.4, LEAST_COLUMN_PX))
+        self.set_margins(1, round(column + LEADER_PX + EDGE_PX) if wanted else EDGE_PX + 8)
+        area, (x_range, y_range) = self.area(), ranges(self._drawn)
+        for axis, values, length, room in (
+            (self.bottom, x_range, area.width(), 60),
+            (self.left, y_range, area.height(), 16),
+        ):
+            powers = decades(*values)
+            every = math.ceil(room * math.log10(values[1] / values[0]) / max(length, 1))
+            axis.show_ticks([(math.log10(power), _tick(power)) for power in powers[:: max(every, 1)]])
+        self.labels = [
+            (label, QRectF(area.right() + LEADER_PX, area.top() + centre - LABEL_PX / 2, column, LABEL_PX))
+            for label, centre in placed(wanted, lambda tflops: self._px(1.0, tflops).y() - area.top(), area.height())
+        ]
+        if self._index is not None:
             self._show_box()
-        self.update()
+        self.viewport().update()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        self._redraw()
+    def _px(self, intensity: float, tflops: float) -> QPointF:
+        """Where it is, in this widget's pixels."""
+        return self.px(math.log10(intensity), math.log10(tflops)) + QPointF(self.area().topLeft())
+
+    @property
+    def points_px(self) -> Floats:
+        """x and y of each point in this widget's pixels: shape `(points, 2)`."""
+        origin, unit = self._px(1.0, 1.0), self._px(10.0, 10.0) - self._px(1.0, 1.0)
+        return self._logs * unit.toTuple() + origin.toTuple()
 
     # --- painting
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        if self._still is None or self._still.devicePixelRatio() != self.devicePixelRatio():
-            self._still = self._paint_still()
-        painter = QPainter(self)
-        painter.drawPixmap(0, 0, self._still)
-        if self._at is not None:
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(QPen(QColor(self._theme.text), 1.5))
-            painter.drawEllipse(self.layout_now.points[self._at][1], RING_PX, RING_PX)
-        painter.end()
-
-    def _paint_still(self) -> QPixmap:
-        """Everything but the ring, once: thousands of marks are not painted again for each step of the pointer."""
-        ratio = self.devicePixelRatio()
-        picture = QPixmap(max(round(self.width() * ratio), 1), max(round(self.height() * ratio), 1))
-        picture.setDevicePixelRatio(ratio)
-        picture.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(picture)
-        painter.setFont(font(Role.LABEL))
-        self._paint_axes(painter)
-        self._paint_lines(painter)
-        self._paint_marks(painter)
-        self._paint_labels(painter)
-        painter.end()
-        return picture
-
-    def _paint_axes(self, painter: QPainter) -> None:
-        theme, layout, plot = self._theme, self.layout_now, self.layout_now.plot
-        fine, coarse = QColor(theme.text), QColor(theme.text)
-        fine.setAlphaF(0.05)
-        coarse.setAlphaF(0.15)
-        for values, colour in ((layout.x.between, fine), (layout.x.decades, coarse)):
-            painter.setPen(QPen(colour, 1))
-            for value in values:
-                at = round(layout.x.at(value)) + 0.5
-                painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
-        for values, colour in ((layout.y.between, fine), (layout.y.decades, coarse)):
-            painter.setPen(QPen(colour, 1))
-            for value in values:
-                at = round(layout.y.at(value)) + 0.5
-                painter.drawLine(QPointF(plot.left(), at), QPointF(plot.right(), at))
-        painter.setPen(QColor(theme.dim))
-        unit = "FLOP / byte"
-        unit_width = QFontMetrics(font(Role.LABEL)).horizontalAdvance(unit) + 6
-        for value in layout.x.labelled(60):
-            at = layout.x.at(value)
-            if at < plot.right() - unit_width - 16:  # the unit stands at the end
-                where = QRectF(at - 40, plot.bottom() + 3, 80, BOTTOM_PX - 4)
-                painter.drawText(where, Qt.AlignmentFlag.AlignCenter, _tick(value))
-        for value in layout.y.labelled(16):
-            at = layout.y.at(value)
-            painter.drawText(
-                QRectF(0, at - 8, LEFT_PX - 6, 16),
-                Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
-                _tick(value),
-            )
-        where = QRectF(plot.right() - unit_width, plot.bottom() + 3, unit_width, BOTTOM_PX - 4)
-        painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, unit)
-        head = "TFLOP/s" + ("  simulated" if self._drawn.target.simulated else "")
-        painter.drawText(
-            QRectF(EDGE_PX, 0, 300, TOP_PX - 4), Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, head
-        )
-
-    def _paint_lines(self, painter: QPainter) -> None:
-        theme = self._theme
-        painter.save()
-        painter.setClipRect(self.layout_now.plot.adjusted(0, -1, 1, 1))
+    def drawForeground(self, painter: QPainter, _rect: QRectF | QRect) -> None:
+        """The labels, and the ring round the mark under the pointer."""
+        theme, area = self._theme, QRectF(self.area())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for line in self.layout_now.lines:
-            pen = QPen(QColor(theme.bar_other), 1) if line.is_datasheet else QPen(QColor(self._colour), 1.6)
-            if self._drawn.target.simulated and not line.is_datasheet:
-                pen.setDashPattern([4, 3])
-            painter.setPen(pen)
-            shown = line.line
-            if abs(shown.dy()) < 0.01:  # on pixel centres
-                shown = shown.translated(0, round(shown.y1()) + 0.5 - shown.y1())
-            painter.drawLine(shown)
-        painter.restore()
-
-    def _paint_marks(self, painter: QPainter) -> None:
-        colour = QColor(self._colour)
-        fill = QColor(colour)
-        fill.setAlphaF(0.55)
-        hollow = QColor(self._theme.panel)
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painted = set()
-        for point, at in self.layout_now.points:
-            if (place := (point.dtype, point.is_wrong, round(at.x()), round(at.y()))) in painted:
-                continue  # one over the other: shapes that are measured again and again
-            painted.add(place)
-            painter.setPen(QPen(QColor(self._theme.error) if point.is_wrong else colour, 1))
-            painter.setBrush(hollow if self._drawn.target.simulated else fill)
-            painter.drawPath(mark(point.dtype, at))
-            if point.is_wrong:
-                reach = SIZE_PX / 2 + 1
-                painter.drawLine(at + QPointF(-reach, -reach), at + QPointF(reach, reach))
-                painter.drawLine(at + QPointF(-reach, reach), at + QPointF(reach, -reach))
-        painter.restore()
-
-    def _paint_labels(self, painter: QPainter) -> None:
-        theme, plot = self._theme, self.layout_now.plot
-        metrics = QFontMetrics(font(Role.LABEL))
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for label in self.layout_now.labels:
+        head = "TFLOP/s over FLOP per byte" + ("  simulated" if self._drawn.target.simulated else "")
+        draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, theme.dim)
+        for label, box in self.labels:
             quiet = QColor(theme.bar_other if label.is_datasheet else self._colour)
             painter.setPen(QPen(quiet, 1))
-            middle = label.box.center().y()
-            end = plot.right() + LEADER_PX - 4
-            turns = ((plot.right(), label.line_y), (plot.right() + 5, label.line_y), (end - 4, middle), (end, middle))
+            middle, line, end = box.center().y(), self._px(1.0, label.tflops).y(), box.left() - 4
+            turns = ((area.right(), line), (area.right() + 5, line), (end - 4, middle), (end, middle))
             painter.drawPolyline([QPointF(x, y) for x, y in turns])
-            left = label.box.left()
+            text = QRectF(box)
             if label.dtype:
-                painter.setBrush(QColor(theme.panel) if self._drawn.target.simulated else quiet)
-                painter.drawPath(mark(label.dtype, QPointF(left + SIZE_PX / 2 + 1, middle)))
-                left += MARK_PX
-            painter.setPen(QColor(theme.dim if label.is_datasheet else theme.text))
-            where = QRectF(left, label.box.top(), label.box.right() - left + 1, label.box.height())
-            shown = metrics.elidedText(label.text, Qt.TextElideMode.ElideRight, math.ceil(where.width()))
-            painter.drawText(
-                where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, shown
-            )
+                draw_text(painter, box, glyph(label.dtype, self._drawn), quiet)
+                text.setLeft(box.left() + MARK_PX)
+            draw_text(painter, text, label.text, theme.dim if label.is_datasheet else theme.text)
+        self._paint_slope_text(painter, area)
+        if self._index is not None:
+            painter.setPen(QPen(QColor(theme.text), 1.5))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawEllipse(QPointF(*self.points_px[self._index]), RING_PX, RING_PX)
+
+    def _paint_slope_text(self, painter: QPainter, area: QRectF) -> None:
+        """Above the higher slope, where no point can be; at the top left where the slope is too short."""
+        text, slopes = memory_text(self._drawn), [line for line in lines(self._drawn) if line.start[1] != line.end[1]]
+        if not text or not slopes:
+            return
+        line = max(slopes, key=lambda line: line.start[1])
+        start, end = self._px(*line.start), self._px(*line.end)
+        along = pg.Point(end - start)
+        along = along / max(along.length(), 1e-9)
+        if start.y() > area.bottom():  # it enters the picture at the bottom
+            start += along * ((area.bottom() - start.y()) / along.y())
+        foot = start + along * 10
+        tip = foot + along * text_width(text)
+        painter.save()
+        if tip.y() - LABEL_PX < end.y() or tip.x() > area.right():
+            painter.translate(area.left() + 6, area.top() + LABEL_PX / 2)
+        else:
+            painter.translate(foot)
+            painter.rotate(math.degrees(math.atan2(along.y(), along.x())))
+            painter.translate(0, -LABEL_PX / 2 - 2)
+        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, self._theme.dim)
         painter.restore()
-        along = self.layout_now.slope
-        if along is not None:
-            painter.save()
-            painter.setPen(QColor(theme.dim))
-            painter.translate(along.origin)
-            painter.rotate(along.angle)
-            painter.drawText(QPointF(0, 0), along.text)
-            painter.restore()
 
     # --- pointing
 
-    def _point(self, place: int | None) -> None:
-        if place == self._at:
+    def _point(self, index: int | None) -> None:
+        if index == self._index:
             return
-        self._at = place
-        if place is None:
+        self._index = index
+        if index is None:
             self.box.hide()
         else:
             self._show_box()
         self.pointed.emit(self.at)
-        self.update()
+        self.viewport().update()
 
     def _show_box(self) -> None:
-        assert self._at is not None
-        point, at = self.layout_now.points[self._at]
+        assert self._index is not None
+        point, (x, y) = self._drawn.points[self._index], self.points_px[self._index]
         number = "" if point.run is None else f", run #{point.run}"
         when = "in this session" if point.when_unix_s is None else f"{when_text(point.when_unix_s)}{number}"
         self.box.setText("\n".join(filter(None, (point.what, *point_words(point, self._drawn), when))))
         self.box.adjustSize()
-        left = at.x() + 14 if at.x() + 14 + self.box.width() <= self.width() else at.x() - 14 - self.box.width()
-        top = min(max(at.y() - self.box.height() / 2, 0), max(self.height() - self.box.height(), 0))
+        left = x + 14 if x + 14 + self.box.width() <= self.width() else x - 14 - self.box.width()
+        top = min(max(y - self.box.height() / 2, 0), max(self.height() - self.box.height(), 0))
         self.box.move(round(max(left, 0)), round(top))
         self.box.show()
 
-    def suggestion(self, position: QPointF) -> int | None:
+    def _nearest(self, position: QPointF) -> int | None:
         """Number of the mark under a position."""
-        best, distance = None, REACH_PX
-        for number, (_, at) in enumerate(self.layout_now.points):
-            away = math.hypot(at.x() - position.x(), at.y() - position.y())
-            if away < distance:
-                best, distance = number, away
-        return best
+        away = np.linalg.norm(self.points_px - position.toTuple(), axis=1)
+        return int(away.argmin()) if len(away) and away.min() < REACH_PX else None
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        self._point(self.suggestion(event.position()))
+        self._point(self._nearest(event.position()))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        self._point(self.suggestion(event.position()))
+        self._point(self._nearest(event.position()))
         if self.at is not None:
             self.point_chosen.emit(self.at)
 
@@ -327,21 +301,24 @@ class RooflinePicture(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right go from mark to mark, from the fastest at first; Return chooses, Escape leaves."""
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
-        points = self.layout_now.points
+        points = self._drawn.points
         if step is not None and points:
-            order = sorted(
-                range(len(points)), key=lambda number: (points[number][0].intensity, points[number][0].tflops)
-            )
-            if self._at is None:
-                self._point(max(order, key=lambda number: points[number][0].tflops))
+            order = sorted(range(len(points)), key=lambda number: (points[number].intensity, points[number].tflops))
+            if self._index is None:
+                self._point(max(order, key=lambda number: points[number].tflops))
             else:
-                self._point(order[min(max(order.index(self._at) + step, 0), len(order) - 1)])
+                self._point(order[min(max(order.index(self._index) + step, 0), len(order) - 1)])
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.at is not None:
             self.point_chosen.emit(self.at)
-        elif event.key() == Qt.Key.Key_Escape and self._at is not None:
+        elif event.key() == Qt.Key.Key_Escape and self._index is not None:
             self._point(None)
         else:
-            super().keyPressEvent(event)
+            event.ignore()
+
+
+def glyph(dtype: str, drawn: Roofline) -> str:
+    """The mark of a dtype as a letter, hollow where it is simulated."""
+    return GLYPHS.get(dtype, "●○")[drawn.target.simulated]
 
 
 def _tick(value: float) -> str:

@@ -13,7 +13,6 @@ from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, mode
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -32,11 +31,11 @@ from devexplorer.core.records.benchmark import (
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.session.state import State
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
-from devexplorer.gui.roofline.layout import LogAxis, arrange, spread_out
+from devexplorer.gui.roofline.layout import between, decades, labels, lines, ranges, spread_out
 from devexplorer.gui.roofline.page import RooflinePanel
-from devexplorer.gui.roofline.picture import GLYPHS, mark
+from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, mark
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font
+from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -66,7 +65,9 @@ def drawn_of(*runs: StoredRun) -> Roofline:
 
 
 def at(panel: RooflinePanel, what: str) -> QPointF:
-    return next(place for point, place in panel.picture.layout_now.points if what in point.what)
+    picture = panel.picture
+    places = zip(picture.points_px, panel.drawn.points, strict=True)
+    return next(QPointF(*place) for place, point in places if what in point.what)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -184,51 +185,51 @@ def test_a_single_label_stands_where_it_is_wanted(wanted: float) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 800.0), (3.0, 60.0), (1e-5, 1e4)])
-def test_a_logarithmic_axis_goes_from_end_to_end(low: float, high: float) -> None:
-    axis = LogAxis(low, high, 50.0, 450.0)
-    assert (axis.at(low), axis.at(high)) == (pytest.approx(50.0), pytest.approx(450.0))
-    assert all(low <= value <= high * (1 + 1e-9) for value in (*axis.decades, *axis.between))
-    labelled = [axis.at(value) for value in axis.labelled(60)]
-    assert all(b - a >= 60 for a, b in pairwise(labelled))
+def test_the_grid_of_a_logarithmic_axis_stays_on_it(low: float, high: float) -> None:
+    assert all(low <= value <= high * (1 + 1e-9) for value in (*decades(low, high), *between(low, high)))
+    assert {10.0, 1.0} & set(decades(low, high))
 
 
 @pytest.mark.parametrize("count", [1, 50])
 @pytest.mark.parametrize(("width", "height"), [(320, 150), (736, 230), (2000, 340), (500, 900)])
 def test_labels_never_overlap_and_nothing_leaves_the_picture(qtbot: QtBot, count: int, width: int, height: int) -> None:
     runs = fifty() if count == 50 else [stored(matmul(), 1)]
-    metrics = QFontMetrics(font(Role.LABEL))
-    layout = arrange(drawn_of(*runs), width, height, lambda text: metrics.horizontalAdvance(text))
-    boxes = [label.box for label in layout.labels]
+    picture = RooflinePicture(DARK)
+    qtbot.addWidget(picture)
+    picture.resize(width, height)
+    picture.show()
+    picture.set_roofline(drawn_of(*runs), "#0072B2")
+    QApplication.processEvents()
+    boxes = [box for _, box in picture.labels]
     assert boxes
     assert not any(
         a.adjusted(0, 0.01, 0, -0.01).intersects(b) for place, a in enumerate(boxes) for b in boxes[place + 1 :]
     )
-    whole = QRectF(0, 0, width, height)
+    whole, area = QRectF(picture.rect()), QRectF(picture.area())
     assert all(whole.contains(box) for box in boxes)
-    assert all(box.left() > layout.plot.right() for box in boxes)
-    around = layout.plot.adjusted(-0.5, -0.5, 0.5, 0.5)
-    assert all(around.contains(place) for _, place in layout.points)
-    assert all(around.contains(line.line.p1()) and around.contains(line.line.p2()) for line in layout.lines)
+    assert all(box.left() > area.right() for box in boxes)
+    assert all(area.adjusted(-0.5, -0.5, 0.5, 0.5).contains(*place) for place in picture.points_px)
+    ticks = [picture.px(value, 0.0).x() for value, _ in picture.bottom.ticks]
+    assert all(b - a >= 60 for a, b in pairwise(ticks)), "texts of the axis have room"
 
 
 def test_ceilings_begin_where_the_slope_reaches_them() -> None:
-    layout = arrange(drawn_of(stored(matmul(798.0), 1), stored(bandwidth(), 2)), 900, 300, lambda text: 6.0 * len(text))
-    [ceiling] = [line.line for line in layout.lines if not line.is_datasheet and line.line.dy() == 0]
-    [slope] = [line.line for line in layout.lines if not line.is_datasheet and line.line.dy() != 0]
-    assert (slope.x2(), slope.y2()) == (pytest.approx(ceiling.x1()), pytest.approx(ceiling.y1()))
-    assert ceiling.x2() == layout.plot.right()
+    drawn = drawn_of(stored(matmul(798.0), 1), stored(bandwidth(), 2))
+    [ceiling] = [line for line in lines(drawn) if not line.is_datasheet and line.start[1] == line.end[1]]
+    [slope] = [line for line in lines(drawn) if not line.is_datasheet and line.start[1] != line.end[1]]
+    assert slope.end == pytest.approx(ceiling.start)
+    assert ceiling.end[0] == ranges(drawn)[0][1]
 
 
 def test_datasheet_rates_that_are_the_same_share_a_label() -> None:
-    layout = arrange(drawn_of(stored(matmul(798.0), 1)), 900, 300, lambda text: 6.0 * len(text))
-    texts = [label.text for label in layout.labels]
+    texts = [label.text for label in labels(drawn_of(stored(matmul(798.0), 1)))]
     assert "datasheet 989  float16, bfloat16" in texts
     assert "bfloat16  798" in texts
     assert len(texts) == len(set(texts)) == 5
 
 
 def test_each_dtype_has_a_mark_of_its_own() -> None:
-    paths = [mark(dtype, QPointF(0, 0)) for dtype in GLYPHS]
+    paths = [mark(dtype) for dtype in GLYPHS]
     assert all(a != b for place, a in enumerate(paths) for b in paths[place + 1 :])
     assert set(GLYPHS) <= set(PRODUCTS)
     areas = [path.boundingRect().width() * path.boundingRect().height() for path in paths]
@@ -275,7 +276,7 @@ def test_simulated_is_said_where_the_figures_stand(qtbot: QtBot) -> None:
     assert panel.summary.full_text.startswith("float16 52.0 TFLOP/s, simulated:")
     assert "simulated" in panel.chooser.currentText()
     assert any(cell.text == "□  float16" for row in panel.model.rows for cell in row.cells), "hollow marks"
-    qtbot.mouseMove(panel.picture, at(panel, "matmul").toPoint())
+    qtbot.mouseMove(panel.picture.viewport(), at(panel, "matmul").toPoint())
     assert "52.0 TFLOP/s, simulated" in panel.picture.box.text()
 
 
@@ -283,7 +284,7 @@ def test_the_pointer_brings_up_what_a_mark_is(qtbot: QtBot) -> None:
     panel = panel_with(
         qtbot, stored(matmul(798.0), 45), stored(matmul(51.0, 2048, "float32"), 44), stored(bandwidth(), 2)
     )
-    qtbot.mouseMove(panel.picture, at(panel, "bfloat16").toPoint())
+    qtbot.mouseMove(panel.picture.viewport(), at(panel, "bfloat16").toPoint())
     lines = panel.picture.box.text().splitlines()
     assert lines[0] == "matmul 8192×8192×8192 bfloat16 burst"
     assert lines[1] == "798 TFLOP/s"
@@ -291,14 +292,14 @@ def test_the_pointer_brings_up_what_a_mark_is(qtbot: QtBot) -> None:
     assert "81 % of datasheet, 94 % of the best published" in lines
     assert lines[-1].endswith("run #45")
     assert panel.picture.rect().contains(panel.picture.box.geometry())
-    qtbot.mouseMove(panel.picture, panel.picture.rect().topLeft())
+    qtbot.mouseMove(panel.picture.viewport(), panel.picture.rect().topLeft())
     assert not panel.picture.box.isVisible()
 
 
 def test_a_click_chooses_the_run(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 45), stored(matmul(51.0, 2048, "float32"), 44))
     with qtbot.waitSignal(panel.run_chosen) as chosen:
-        qtbot.mouseClick(panel.picture, LEFT, pos=at(panel, "float32").toPoint())
+        qtbot.mouseClick(panel.picture.viewport(), LEFT, pos=at(panel, "float32").toPoint())
     assert chosen.args == [44]
 
 
@@ -355,7 +356,7 @@ def test_runs_of_this_session_are_there_before_they_are_kept_and_once_after(qtbo
     state.apply(BenchEnded(run=1, result=result, time_unix_s=3.0))
     panel.refresh()
     assert [point.run for point in panel.drawn.points] == [None]
-    qtbot.mouseMove(panel.picture, at(panel, "bfloat16").toPoint())
+    qtbot.mouseMove(panel.picture.viewport(), at(panel, "bfloat16").toPoint())
     assert panel.picture.box.text().endswith("in this session")
     panel.show_runs([stored(result, 7)], 1)
     assert [point.run for point in panel.drawn.points] == [7]
@@ -418,9 +419,6 @@ def test_marks_have_the_colour_of_the_device_in_either_theme(qtbot: QtBot) -> No
         QApplication.processEvents()
         image = panel.picture.grab().toImage()
         looks.append(image)
-        [label] = [label for label in panel.picture.layout_now.labels if label.dtype == "bfloat16"]
-        assert (
-            image.pixelColor(round(label.box.left()) + 5, round(label.box.center().y())).name().upper()
-            == theme.devices[0]
-        )
+        [box] = [box for label, box in panel.picture.labels if label.dtype == "bfloat16"]
+        assert image.pixelColor(round(box.left()) + 5, round(box.center().y())).name().upper() == theme.devices[0]
     assert looks[0] != looks[1]
