@@ -15,7 +15,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets.layouts import CENTER, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -57,7 +57,7 @@ class AlertsPanel(QWidget):
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS, self)
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
-        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTER)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules, notifications)
         self._lay_out()

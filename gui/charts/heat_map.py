@@ -16,7 +16,8 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
-from devexplorer.gui.widgets.picture import CENTRE, RIGHT, Picture, draw_text, text_width
+from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Theme
 
 Place = tuple[int, int]

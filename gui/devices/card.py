@@ -6,7 +6,7 @@ from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
-from devexplorer.gui.widgets.layouts import CENTER
+from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -104,7 +104,7 @@ class DeviceCard(DeviceItem):
         painter.drawRoundedRect(box, 3, 3)
         painter.setFont(which)
         painter.setPen(QColor(self._theme.dim))
-        painter.drawText(box, CENTER, "simulated")
+        painter.drawText(box, CENTRE, "simulated")
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:

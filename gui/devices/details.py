@@ -12,7 +12,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.layouts import CENTER, ScrollArea, hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -47,7 +47,7 @@ class DetailsPanel(QWidget):
             tip="All details of this device, with the reasons for missing values",
         )
         self.sheet = FactsSheet(theme)
-        self.nothing = label("", words="dim", align=CENTER)
+        self.nothing = label("", words="dim", align=CENTRE)
         self.empty = EmptyState("", "")
         self.empty.chosen.connect(self._choose_offered)
         self._offered: str | None = None

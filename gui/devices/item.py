@@ -75,7 +75,7 @@ class DeviceItem(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
-        self.bar.set_theme(theme, device_colour(self._device.colour, theme))
+        self.bar.set_colours(theme, device_colour(self._device.colour, theme))
         self.update()
 
     def set_selected(self, selected: bool) -> None:

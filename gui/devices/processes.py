@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
 from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import ProcessUse
 from devexplorer.core.session.state import Device, State
-from devexplorer.gui.widgets.layouts import CENTER
+from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -67,7 +67,7 @@ class ProcessesPanel(QWidget):
         header.setSortIndicatorClearable(True)
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
-        self.nothing = label("", words="dim", wrap=True, align=CENTER)
+        self.nothing = label("", words="dim", wrap=True, align=CENTRE)
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self.table)
         self._stack.addWidget(self.nothing)

@@ -25,7 +25,7 @@ from devexplorer.gui.doctor.table import FindingsTable
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import CENTER, hbox, splitter, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, hbox, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
@@ -64,7 +64,7 @@ class DoctorPanel(QWidget):
         self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
         self.failure.command_requested.connect(self.command_requested)
-        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTER)
+        self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(theme)
         self._wide = False

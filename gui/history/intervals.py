@@ -22,7 +22,8 @@ from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text
-from devexplorer.gui.widgets.picture import CENTRE, Picture, draw_text, text_width
+from devexplorer.gui.widgets.layouts import CENTRE
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20

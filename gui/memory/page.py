@@ -149,7 +149,7 @@ class MemoryPanel(QWidget):
         kind = ", simulated" if simulated else ", shared with the system" if shared else ""
         self.of.set_full_text(total + kind)
         self.bar.simulated = device.info.simulated
-        self.bar.set_theme(self._theme, colour)
+        self.bar.set_colours(self._theme, colour)
         self.bar.set_reading(parts, device.total_bytes)
         self._show_rows(device, colour)
         self.side.show_device(device)

@@ -13,7 +13,7 @@ from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROL
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import CENTER, RIGHT
+from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font, severity_colour
 
 ROW_PX = 26
@@ -137,5 +137,5 @@ class ChipsDelegate(QStyledItemDelegate):
             painter.setBrush(QColor(self._theme.panel))  # so that the name keeps its contrast in a selected row
             painter.drawRoundedRect(box, 4, 4)
             painter.setPen(QColor(device_colour(index, self._theme)))
-            painter.drawText(box, CENTER, device)
+            painter.drawText(box, CENTRE, device)
             x += width + _GAP

@@ -25,7 +25,7 @@ from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
-from devexplorer.gui.widgets.layouts import CENTER, ScrollArea, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -58,7 +58,7 @@ class ExperimentPage(QWidget):
         self.hint = ElidedLabel(Role.LABEL, "dim")
         self.answer = AnswerView(f"{self.title}: the latest answer")
         self.answer.command_requested.connect(self.command_requested)
-        self.nothing_words = label(self.nothing, words="dim", wrap=True, align=CENTER)
+        self.nothing_words = label(self.nothing, words="dim", wrap=True, align=CENTRE)
         self.offer_button = push_button(
             "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4))
         )

@@ -20,7 +20,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.layouts import CENTER, ScrollArea, check_box, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, check_box, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
@@ -65,7 +65,7 @@ class ValuesPanel(QWidget):
         }
         self.facts = FactsTable(numbers=True)
         self.histogram = Histogram(theme)
-        self.none = label(words="dim", wrap=True, align=CENTER)
+        self.none = label(words="dim", wrap=True, align=CENTRE)
         self.first = label(
             role=Role.CODE, words="soft", selectable=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
         )

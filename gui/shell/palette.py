@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.gui.widgets.layouts import CENTER, line_edit, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, line_edit, vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, font, theme_of
 
@@ -87,7 +87,7 @@ class CommandPalette(QDialog):
         self.list.setAccessibleName("Commands")
         self.list.setItemDelegate(_TwoColumns(self.list))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.nothing = label("No matching actions. Try fewer letters.", words="dim", align=CENTER)
+        self.nothing = label("No matching actions. Try fewer letters.", words="dim", align=CENTRE)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())
         vbox(self.field, self.list, (self.nothing, 1), margins=12, parent=self)

@@ -26,7 +26,8 @@ from devexplorer.core.records.laboratory import Hop
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
-from devexplorer.gui.widgets.picture import CENTRE, RIGHT, Picture, draw_text, text_width
+from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8

@@ -22,9 +22,9 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
-from devexplorer.gui.widgets.layouts import hbox, line_edit, vbox
+from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, vbox
 from devexplorer.gui.widgets.panel import label, set_look
-from devexplorer.gui.widgets.picture import RIGHT, Picture
+from devexplorer.gui.widgets.picture import Picture
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 BAR_PX = 8

@@ -20,7 +20,8 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
-from devexplorer.gui.widgets.picture import CENTRE, Picture, draw_text, text_width
+from devexplorer.gui.widgets.layouts import CENTRE
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
 
 RADIUS_PX, EDGE_PX, REACH_PX = 5, 3, 8

@@ -10,13 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
     QFont,
     QFontMetrics,
     QGuiApplication,
-    QHelpEvent,
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
@@ -25,19 +24,17 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import MISSING
 from devexplorer.core.telemetry.device_facts import Group, Row
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import LEFT, RIGHT
+from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 ROW_PX, TITLE_PX, GROUP_GAP_PX, COLUMN_GAP_PX = 20, 24, 12, 32
 LEAST_COLUMN_PX, MOST_COLUMN_PX = 264, 380
-SIGN_PX = 12
 _UNIT = re.compile(r"(.*\d) ([^\d\s]+)")
 
 
@@ -49,20 +46,18 @@ class _Place(NamedTuple):
     box: QRect
 
 
-class FactsSheet(QWidget):
+class FactsSheet(Picture):
     """Shows the groups of the last `set_groups`. Its height follows from its width: put it into a scroll area that
     resizes it."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        super().__init__(theme, "", parent)
         self.groups: tuple[Group, ...] = ()
         """What is on show."""
         self._places: list[_Place] = []
         self._titles: list[QRect] = []
         self._current: int | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setMouseTracking(False)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
     @property
@@ -81,11 +76,6 @@ class FactsSheet(QWidget):
             if (self.groups[place.group].title, self._row(place).label) == (group, label):
                 return place.box
         raise KeyError(f"{group}: {label}")
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
 
     def set_groups(self, groups: tuple[Group, ...]) -> None:
         """Show `groups`. Where only values changed, only their rows are painted again."""
@@ -140,9 +130,8 @@ class FactsSheet(QWidget):
         painter = QPainter(self)
         for number, box in enumerate(self._titles):
             if event.region().intersects(box):
-                painter.setFont(font(Role.STRONG))
-                painter.setPen(QColor(self._theme.text))
-                painter.drawText(box.adjusted(0, 0, 0, -4), Qt.AlignmentFlag.AlignVCenter, self.groups[number].title)
+                title = QRectF(box.adjusted(0, 0, 0, -4))
+                draw_text(painter, title, self.groups[number].title, self._theme.text, Role.STRONG)
                 painter.setPen(QPen(QColor(self._theme.border), 1))
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
         for at, place in enumerate(self._places):
@@ -157,58 +146,30 @@ class FactsSheet(QWidget):
             if self.hasFocus():
                 painter.setPen(QPen(QColor(theme.accent), 1))
                 painter.drawRect(around.adjusted(0, 0, -1, -1))
-        value, unit, signed, room = self._measure(box, row)
-        plain = font(Role.TEXT)
-        metrics = QFontMetrics(plain)
-        painter.setFont(plain)
-        painter.setPen(QColor(theme.dim))
-        label = metrics.elidedText(row.label, Qt.TextElideMode.ElideRight, box.width() - room - 12)
-        painter.drawText(box, LEFT, label)
-        right = box.adjusted(0, 0, 0, 0)
+        value, unit, room = self._measure(box, row)
+        name = box.adjusted(0, 0, -room - 12, 0)
+        draw_text(painter, QRectF(name), row.label, theme.dim, Role.TEXT)
+        right = QRect(box)
         if unit:
-            painter.drawText(right, RIGHT, unit)
-            right.setRight(right.right() - metrics.horizontalAdvance(unit) - 4)
+            draw_text(painter, QRectF(right), unit, theme.dim, Role.TEXT, RIGHT)
+            right.setRight(right.right() - text_width(unit, Role.TEXT) - 4)
         medium = _value_font()
         painter.setFont(medium)
         painter.setPen(QColor(theme.warning if row.warning else theme.dim if row.value == MISSING else theme.text))
-        shown = QFontMetrics(medium).elidedText(
-            value, _elide(row), room - (box.right() - right.right()) - (SIGN_PX + 5 if signed else 0)
-        )
+        shown = QFontMetrics(medium).elidedText(value, _elide(row), room - (box.right() - right.right()))
         painter.drawText(right, RIGHT, shown)
-        if signed:
-            x = right.right() - QFontMetrics(medium).horizontalAdvance(shown) - SIGN_PX - 4
-            painter.drawPixmap(
-                x,
-                box.center().y() - SIGN_PX // 2 + 1,
-                pixmap("warning", theme.warning, SIGN_PX, self.devicePixelRatioF()),
-            )
 
-    def _measure(self, box: QRect, row: Row) -> tuple[str, str, bool, int]:
-        """The value without its unit, the unit, whether a warning sign stands before it, and the pixels that all of it
-        may take."""
-        found = _UNIT.fullmatch(row.value)
-        value, unit = found.groups() if found else (row.value, "")
-        plain, medium = QFontMetrics(font(Role.TEXT)), QFontMetrics(_value_font())
-        wanted = (
-            medium.horizontalAdvance(value)
-            + (plain.horizontalAdvance(unit) + 4 if unit else 0)
-            + (SIGN_PX + 5 if row.warning else 0)
-        )
-        label = min(plain.horizontalAdvance(row.label) + 2, box.width() // 2)
-        return value, unit, row.warning, min(wanted + 1, box.width() - label - 12)
+    def _measure(self, box: QRect, row: Row) -> tuple[str, str, int]:
+        """The value without its unit, behind a sign if it is a warning; the unit; the pixels that both may take."""
+        match = _UNIT.fullmatch(row.value)
+        value, unit = match.groups() if match else (row.value, "")
+        if row.warning:
+            value = f"▲ {value}"
+        wanted = QFontMetrics(_value_font()).horizontalAdvance(value) + (text_width(unit, Role.TEXT) + 4 if unit else 0)
+        label = min(text_width(row.label, Role.TEXT) + 2, box.width() // 2)
+        return value, unit, min(wanted + 1, box.width() - label - 12)
 
     # what can be asked and done
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            at = self._at(event.pos())
-            if at is None:
-                QToolTip.hideText()
-            else:
-                place = self._places[at]
-                QToolTip.showText(event.globalPos(), tip(self.words_of(place)), self, place.box)
-            return True
-        return super().event(event)
 
     def words_of(self, place: _Place) -> str:
         """The tooltip of a row: all of its value, what it means, why something is missing."""
@@ -216,9 +177,9 @@ class FactsSheet(QWidget):
         first = f"{row.label}: {row.value}"
         return "\n".join(part for part in (first, row.why and f"Not known: {row.why}", row.meaning) if part)
 
-    def tip_at(self, position: QPoint) -> str:
-        """The tooltip at a point; empty where there is no row."""
-        at = self._at(position)
+    def tip_at(self, point: QPointF) -> str:
+        """All of the row's value, what it means, why something is missing; empty where there is no row."""
+        at = self._at(point.toPoint())
         return "" if at is None else self.words_of(self._places[at])
 
     def _at(self, position: QPoint) -> int | None:

@@ -27,7 +27,7 @@ Margins = int | tuple[int, int, int, int]
 T = TypeVar("T", bound=QBoxLayout)
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-CENTER = Qt.AlignmentFlag.AlignCenter
+CENTRE = Qt.AlignmentFlag.AlignCenter
 """Places of a text, between top and bottom in the middle."""
 
 

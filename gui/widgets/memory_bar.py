@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
+from devexplorer.gui.widgets.picture import Picture
 from devexplorer.gui.widgets.theme import Theme
 
 HEIGHT_PX = 10
@@ -57,22 +58,21 @@ def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -
     return result
 
 
-class MemoryBar(QWidget):
+class MemoryBar(Picture):
     """The bar. Feed it with `set_reading`; it repaints when something changed."""
 
     def __init__(self, theme: Theme, colour: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme, self._colour = theme, QColor(colour)
+        super().__init__(theme, "memory", parent)
+        self._colour = QColor(colour)
         self.segments: tuple[Segment, ...] = ()
         """What the bar shows, from left to right."""
         self._total: int | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("memory")
 
-    def set_theme(self, theme: Theme, colour: str) -> None:
+    def set_colours(self, theme: Theme, colour: str) -> None:
         """Paint in other colours."""
-        self._theme, self._colour = theme, QColor(colour)
-        self.update()
+        self._colour = QColor(colour)
+        self.set_theme(theme)
 
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
@@ -93,11 +93,11 @@ class MemoryBar(QWidget):
                 return segment
         return None
 
-    def tooltip(self, x: float) -> str:
-        """The part below `x` with its definition first, then what else there is."""
+    def tip_at(self, point: QPointF) -> str:
+        """The part there with its definition first, then what else there is."""
         if not self.segments:
             return "How much memory is in use is not known here."
-        here = self.part_at(x)
+        here = self.part_at(point.x())
         lines = [f"{here.part}: {bytes_text(here.bytes)}", PART_TEXTS[here.key].definition, ""] if here else []
         lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self.segments if one != here]
         if self._total is not None:
@@ -109,12 +109,6 @@ class MemoryBar(QWidget):
 
     def minimumSizeHint(self) -> QSize:
         return QSize(16, HEIGHT_PX)
-
-    def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), self.tooltip(event.pos().x()), self)
-            return True
-        return super().event(event)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.widgets import plain_text
-from devexplorer.gui.widgets.layouts import CENTER, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, hbox, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -134,7 +134,7 @@ class EmptyState(QWidget):
 
     def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.sentence = label(sentence, words="dim", wrap=True, align=CENTER)
+        self.sentence = label(sentence, words="dim", wrap=True, align=CENTRE)
         self.button = push_button(action, self.chosen)
         vbox(
             (None, 2),

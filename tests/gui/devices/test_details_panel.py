@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, GIB, VGPU, sample, server, server_details, server_sample, state_with
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -100,10 +100,12 @@ def test_groups_stay_in_order_and_columns_are_balanced() -> None:
 
 def test_why_something_is_not_known_is_under_the_pointer(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(1))
-    words = panel.sheet.tip_at(middle(panel.sheet, "Memory errors", "retirement pending"))
+    words = panel.sheet.tip_at(QPointF(middle(panel.sheet, "Memory errors", "retirement pending")))
     assert "Not known: this card replaces rows instead" in words
-    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in panel.sheet.tip_at(middle(panel.sheet, "Identity", "UUID"))
-    assert panel.sheet.tip_at(QPoint(2, panel.sheet.height() - 1)) == ""
+    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in panel.sheet.tip_at(
+        QPointF(middle(panel.sheet, "Identity", "UUID"))
+    )
+    assert panel.sheet.tip_at(QPointF(2, panel.sheet.height() - 1)) == ""
 
 
 def test_the_filter_keeps_what_holds_every_word(qtbot: QtBot) -> None:
@@ -165,13 +167,13 @@ def test_a_simulated_device_is_marked(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, state, "vgpu:0")
     assert panel.name.full_text == "Tesla T4, simulated"
     assert value(panel, "Power and heat", "power") == "—"
-    assert "not modelled" in panel.sheet.tip_at(middle(panel.sheet, "Power and heat", "power"))
+    assert "not modelled" in panel.sheet.tip_at(QPointF(middle(panel.sheet, "Power and heat", "power")))
 
 
 def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
     state = state_with(CPU, *(device.info for device in server(1).devices.values() if device.info.kind == "cuda"))
     panel = panel_for(qtbot, state)
-    assert "no reading yet" in panel.sheet.tip_at(middle(panel.sheet, "Identity", "serial"))
+    assert "no reading yet" in panel.sheet.tip_at(QPointF(middle(panel.sheet, "Identity", "serial")))
     state.apply(server_details(0))
     panel.refresh()
     assert value(panel, "Identity", "serial") == "1650223000000"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fakes.look_records import CUDA, GIB, allocator, sample, state_with
+from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
@@ -68,9 +69,9 @@ def test_hovering_names_the_part_with_bytes_and_definition(qtbot: QtBot):
     bar = MemoryBar(DARK, DARK.devices[0])
     qtbot.addWidget(bar)
     bar.resize(240, 10)
-    assert bar.tooltip(10) == "How much memory is in use is not known here."
+    assert bar.tip_at(QPointF(10, 0)) == "How much memory is in use is not known here."
     bar.set_reading(device_parts(), 24 * GIB)
-    first, definition, *rest = bar.tooltip(70).split("\n")
+    first, definition, *rest = bar.tip_at(QPointF(70, 0)).split("\n")
     assert first == "cached: 2.00 GiB"
     assert "caching allocator" in definition
     assert "workspace: 4.00 GiB" in rest
