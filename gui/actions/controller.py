@@ -32,6 +32,7 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import movable, row_of
+from devexplorer.gui.widgets.panel import why_not_live
 
 TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""
@@ -56,9 +57,7 @@ class Controller:
 
     def why_no_engine(self) -> str | None:
         """Reason while the engine cannot take commands."""
-        if self.state.recording is not None:
-            return "This is a recording: nothing in it can be changed."
-        return None if self.state.engine is not None else "The engine is not ready yet."
+        return why_not_live(self.state)
 
     def why_no_selection(self) -> str | None:
         """Reason when an object is needed and none is selected."""

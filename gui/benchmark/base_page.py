@@ -25,14 +25,13 @@ from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_docu
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, labelled
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme
 
 PROGRESS_PX, BUTTON_PX = (120, 4), 26
-NOT_READY = "The engine is not ready yet."
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
 

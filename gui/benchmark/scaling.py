@@ -17,6 +17,7 @@ from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets.device_choice import AlikeDevices
 from devexplorer.gui.widgets.form_fields import DtypeEdit, edit, free_bytes, mixed_clocks_of
+from devexplorer.gui.widgets.panel import can_add_virtual
 from devexplorer.gui.widgets.theme import CPU, Theme
 
 ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
@@ -116,8 +117,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         self._problem = "Scaling compares two devices or more, and there is only one here."
         self.say("")  # the empty state says it
         self.show_buttons()
-        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
-        self.show_offer("Add two virtual GPUs" if possible else "")
+        self.show_offer("Add two virtual GPUs" if can_add_virtual(self._state) else "")
 
     def _take_offer(self) -> None:
         if self.alone:

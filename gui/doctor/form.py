@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QWidget
 
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import AddVirtual, Cancel
 from devexplorer.core.session.jobs import Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
-from devexplorer.gui.objects.command_page import NOT_READY
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label, show_text
+from devexplorer.gui.objects.command_page import DeviceField
+from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.panel import (
+    EDGE_PX,
+    ElidedLabel,
+    can_add_virtual,
+    label,
+    show_text,
+    why_not_live,
+)
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
 
@@ -23,39 +29,6 @@ NO_MODEL = "Select a model, or something in one."
 AT_WORK = "The doctor is at work."
 ONLY_CPU = "On the CPU alone nothing can be on the wrong device: virtual GPUs show what a move would break."
 ABOUT = "Builds the model anew, moves it and watches a forward, in a process of its own. Nothing here changes."
-
-
-class CheckDevice(Choice):
-    """One usable device. Until the user picks, it is where the model is if that is a GPU, or else the first GPU there
-    is."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__("Device")
-        self._state = state
-        self._picked = False
-        self.held: tuple[str, ...] = ()
-        """Devices that hold the model."""
-        self.activated.connect(self._pick)
-        self.refresh()
-
-    def _pick(self) -> None:
-        self._picked = True
-
-    @property
-    def has_gpu(self) -> bool:
-        """Whether there is another device than the CPU."""
-        return any(name != "cpu" for name in self._state.usable_devices)
-
-    def refresh(self) -> None:
-        """Follow the list of devices, and where the model is."""
-        usable = sorted(
-            self._state.usable_devices, key=lambda name: name == "cpu"
-        )  # the others stay in the order of the cards
-        infos = [self._state.devices[name].info for name in usable]
-        self.offer((info.id, f"{info.id}{' (simulated)' if info.simulated else ''}", info.name) for info in infos)
-        if not self._picked:
-            here = [name for name in usable if name in self.held]
-            self.choose(next((name for name in (*here, *usable) if name != "cpu"), "cpu"))
 
 
 class DoctorForm(QWidget):
@@ -70,7 +43,7 @@ class DoctorForm(QWidget):
         self.target: str | None = None
         """The model that would be checked."""
         self.model = ElidedLabel(Role.STRONG)
-        self.device = CheckDevice(state)
+        self.device = DeviceField(state)
         self.inputs = line_edit(
             placeholder="guessed; or 8x3x32x32",
             name="Shapes of the inputs",
@@ -99,14 +72,11 @@ class DoctorForm(QWidget):
             fields.addWidget(field, row, 1)
         fields.addWidget(self.train, 3, 0, 1, 2)
         fields.setColumnStretch(1, 1)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
         for button in (self.check_button, self.cancel_button):
             button.setFixedHeight(BUTTON_PX)
-            buttons.addWidget(button)
         vbox(
             fields,
-            buttons,
+            hbox(self.check_button, self.cancel_button),
             self.going,
             self.hint,
             (self.offer_button, 0, Qt.AlignmentFlag.AlignLeft),
@@ -134,10 +104,8 @@ class DoctorForm(QWidget):
     @property
     def why_not(self) -> str | None:
         """Why nothing can be checked now; None: it can."""
-        if self._state.recording is not None:
-            return NOT_IN_A_RECORDING
-        if self._state.engine is None:
-            return NOT_READY
+        if (reason := why_not_live(self._state)) is not None:
+            return reason
         if self.target is None:
             return NO_MODEL
         return AT_WORK if self.running is not None else None
@@ -155,11 +123,10 @@ class DoctorForm(QWidget):
             percent = "" if job.done is None else f"  {100 * job.done:.0f} %"
             whose = "" if self.at_work else f"{_model_of(job)}: "  # another one was chosen since
             self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
-        ready = self._state.engine is not None and self._state.recording is None
-        lacks = ready and not self.device.has_gpu
+        has_gpu = any(name != "cpu" for name in self._state.usable_devices)
+        lacks = why_not_live(self._state) is None and not has_gpu
         show_text(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
-        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
-        self.offer_button.setVisible(lacks and possible)
+        self.offer_button.setVisible(lacks and can_add_virtual(self._state))
 
     def check(self) -> None:
         """Ask for what the form says."""

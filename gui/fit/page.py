@@ -25,7 +25,7 @@ from devexplorer.gui.fit.table import CardsTable
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
 from devexplorer.gui.widgets.layouts import check_box, splitter
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, why_not_live
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -193,7 +193,7 @@ class FitPanel(ExperimentPage):
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
         self.nothing_words.setText(self.nothing if self.running is None else AT_WORK)
-        self.details.helps.set_ready(self._why_not() is None and self.running is None)
+        self.details.helps.set_ready(why_not_live(self._state) is None and self.running is None)
 
     def use(self, found: Help) -> None:
         """Set the form to the plan of the table with what would help, and plan again."""
@@ -312,7 +312,7 @@ class FitPanel(ExperimentPage):
             fit is None
             or self._report is None
             or fit.gpu in self._helps
-            or self._why_not() is not None
+            or why_not_live(self._state) is not None
             or self.running is not None
         ):
             return

@@ -11,7 +11,7 @@ from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.panel import EDGE_PX, can_add_virtual, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme
@@ -202,10 +202,7 @@ class LearnPanel(QWidget):
     def _show(self) -> None:
         """Bring the right side up to date; called after every command, so nothing is touched that is as it was."""
         course, live = self.course, self._state.recording is None
-        engine = self._state.engine
-        alone = (
-            live and engine is not None and engine.virtual_unavailable is None and len(self._state.usable_devices) < 2
-        )
+        alone = live and can_add_virtual(self._state) and len(self._state.usable_devices) < 2
         left = len(self.learned) < len(EXERCISES)
         now = (course, course.at, live, alone, left)
         if now == self._shown:

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -25,13 +24,12 @@ from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
-from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
+from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, holder, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, can_add_virtual, label, why_not_live
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
 
 BUTTON_PX = 26
-NOT_READY = "The engine is not ready yet."
 
 
 class ExperimentPage(QWidget):
@@ -76,23 +74,14 @@ class ExperimentPage(QWidget):
             form.addWidget(button, 0, top)
         self.hint.setFixedHeight(BUTTON_PX)
         self._place_hint(form)
-        empty = QWidget()
-        vbox(
-            (None, 2),
-            self.nothing_words,
-            (self.offer_button, 0, Qt.AlignmentFlag.AlignHCenter),
-            (None, 3),
-            spacing=EDGE_PX,
-            margins=(2 * EDGE_PX, 0, 2 * EDGE_PX, 0),
-            parent=empty,
-        )
-        self._empty, self._shown = empty, QWidget()
-        self._beside = QHBoxLayout(self._shown)
-        self._beside.setContentsMargins(0, 0, 0, 0)
-        self._beside.setSpacing(8)
+        offer = (self.offer_button, 0, Qt.AlignmentFlag.AlignHCenter)
+        margins = (2 * EDGE_PX, 0, 2 * EDGE_PX, 0)
+        self._empty = holder(vbox((None, 2), self.nothing_words, offer, (None, 3), spacing=EDGE_PX, margins=margins))
+        self._beside = hbox()
+        self._shown = holder(self._beside)
         # before its widgets: one that has no parent yet would be shown as a window
         vbox(form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
-        self._results.addWidget(empty)
+        self._results.addWidget(self._empty)
         self._results.addWidget(self._shown)
 
     def _place_hint(self, form: QHBoxLayout) -> None:
@@ -153,11 +142,10 @@ class ExperimentPage(QWidget):
         done = self.latest
         self._results.setCurrentWidget(self._empty if done is None else self._shown)
         if done is not None and done.answer is not None:
-            self.answer.show_answer(done.answer, ready=self._why_not() is None)
+            self.answer.show_answer(done.answer, ready=why_not_live(self._state) is None)
             self.show_result(done)
-        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
-        self.offer_button.setVisible(self.lacks_devices and possible)
-        self.offer_button.setEnabled(self._why_not() is None)
+        self.offer_button.setVisible(self.lacks_devices and can_add_virtual(self._state))
+        self.offer_button.setEnabled(why_not_live(self._state) is None)
         self.check()
 
     @property
@@ -183,8 +171,8 @@ class ExperimentPage(QWidget):
         return self._results.currentWidget() is self._empty
 
     def check(self) -> None:
-        """Let Run be as possible as the form is right, with the reason in its tooltip."""
-        job, reason = self.running, self._why_not()
+        """Let Run be as can_add_virtual(self._state) as the form is right, with the reason in its tooltip."""
+        job, reason = self.running, why_not_live(self._state)
         words = ""
         if reason is None:
             try:
@@ -197,11 +185,6 @@ class ExperimentPage(QWidget):
         going = "" if job is None else job.text or job.title
         percent = "" if job is None or job.done is None else f"  {100 * job.done:.0f} %"
         self.hint.set_full_text(f"{going}{percent}" if job is not None else words)
-
-    def _why_not(self) -> str | None:
-        if self._state.recording is not None:
-            return NOT_IN_A_RECORDING
-        return None if self._state.engine is not None else NOT_READY
 
     def run(self) -> None:
         """Ask for what the form says."""
@@ -221,12 +204,7 @@ class FactsPage(ExperimentPage):
     def __init__(self, state: State, theme: Theme) -> None:
         super().__init__(state, theme)
         self.facts = FactsTable()
-        holder = QWidget()
-        column = QVBoxLayout(holder)
-        column.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
-        column.addWidget(self.facts)
-        column.addStretch(1)
-        self.set_picture(holder, shares=(1, 1))
+        self.set_picture(holder(vbox(self.facts, None, margins=(EDGE_PX, 4, EDGE_PX, 4))), shares=(1, 1))
 
     def show_result(self, done: Done) -> None:
         """See `ExperimentPage`."""
@@ -235,12 +213,15 @@ class FactsPage(ExperimentPage):
 
 
 class DeviceField(Choice):
-    """One usable device; `without` leaves the CPU out. Until the user picks, it is the first accelerator."""
+    """One usable device; `without_cpu` leaves the CPU out. Until the user picks, it is one that holds the object, or
+    else the first accelerator."""
 
     def __init__(self, state: State, *, without_cpu: bool = False) -> None:
         super().__init__("Device")
         self._state, self._without_cpu = state, without_cpu
         self._picked = False
+        self.held: tuple[str, ...] = ()
+        """Devices that hold the object that this is about."""
         self.activated.connect(self._pick)
         self.refresh()
 
@@ -249,8 +230,11 @@ class DeviceField(Choice):
 
     def refresh(self) -> None:
         """Follow the list of devices."""
-        usable = [name for name in self._state.usable_devices if not (self._without_cpu and name == "cpu")]
+        usable = sorted(self._state.usable_devices, key=lambda name: name == "cpu")  # the CPU last
+        if self._without_cpu:
+            usable = [name for name in usable if name != "cpu"]
         infos = [self._state.devices[name].info for name in usable]
         self.offer((info.id, f"{info.id}{' (simulated)' if info.simulated else ''}", info.name) for info in infos)
         if not self._picked:
-            self.choose(next((name for name in usable if name != "cpu"), "cpu"))
+            holding = [name for name in usable if name in self.held]
+            self.choose(next((name for name in (*holding, *usable) if name != "cpu"), "cpu"))

@@ -119,7 +119,7 @@ class InspectorPanel(Panel):
         self._show_selection()
         self._align()
         self.show_empty(self.answer is None and not self.placement.facts)
-        self.empty.set_ready(self._state.engine is not None)
+        self.empty.follow(self._state)
         self.set_subtitle(_names(self._selection))
 
     def _show_answer(self) -> None:

@@ -163,7 +163,7 @@ class ObjectsPanel(Panel):
         self._known_engine |= ready
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
-        self.empty.set_ready(ready)
+        self.empty.follow(self._state)
         self.empty.button.setVisible(live)
 
     def refresh_devices(self) -> None:

@@ -21,7 +21,14 @@ from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, check_box, hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
+from devexplorer.gui.widgets.panel import (
+    EDGE_PX,
+    ElidedLabel,
+    EmptyState,
+    ShrinkingLabel,
+    label,
+    why_not_live,
+)
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 FACTS_PX = 224
@@ -126,17 +133,16 @@ class ValuesPanel(QWidget):
         described = None if self._target is None else self._state.values.get(self._target)
         self._content.setVisible(described is not None)
         self.empty.setVisible(described is None)
-        live = self._state.recording is None
-        ready = self._state.engine is not None and live
         if described is None:
             chosen = self._row is not None
             self.empty.sentence.setText(self._invitation())
             self.empty.button.setVisible(chosen)
-            self.empty.set_ready(ready, live=live)
+            self.empty.follow(self._state)
             return
+        reason = why_not_live(self._state)
         for button, words in self._tips.items():
-            button.setEnabled(ready)
-            button.setToolTip(words if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or words)
         self.old.setVisible(self._target is not None and self._state.values_are_old(self._target))
         values = described.values
         self.exact.setVisible(values.sampled > 0)

@@ -123,7 +123,7 @@ class MainWindow(QMainWindow):
         self.slots = (self.memory, self.throughput)
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon(), self)
-        self.status = StatusBar(state, theme)
+        self.status = StatusBar(state)
         self.record = RecordButton(theme)
         self.status.add(self.record)
         self._move_shortcuts: list[QShortcut] = []
@@ -350,7 +350,7 @@ class MainWindow(QMainWindow):
         themes.apply(app, theme)
         for part in (
             self.context, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
-            self.throughput, self.status, self.record,
+            self.throughput, self.record,
         ):  # fmt: skip
             part.set_theme(theme)
         if "replay_bar" in self.__dict__:

@@ -14,7 +14,7 @@ from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import ShrinkingLabel
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets.theme import Role
 
 HEIGHT_PX = 26
 ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
@@ -32,9 +32,7 @@ class StatusBar(QFrame):
     """Stop the benchmarks."""
     start_engine_requested = Signal()
 
-    def __init__(
-        self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, state: State, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
         super().__init__(parent)
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
@@ -56,7 +54,6 @@ class StatusBar(QFrame):
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
         hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
-        self.set_theme(theme)
         self.refresh()
 
     def add(self, widget: QWidget) -> None:
@@ -64,10 +61,6 @@ class StatusBar(QFrame):
         layout = self.layout()
         assert layout is not None
         layout.addWidget(widget)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Dots and words follow the theme through the style sheet; nothing is painted here."""
-        self._theme = theme
 
     def refresh(self) -> None:
         """Show the state as it is now."""

@@ -145,7 +145,7 @@ class SplitPanel(QWidget):
         name = self.models.value
         self._stack.setCurrentWidget(self.empty if name is None else self._content)
         if name is None:
-            self.empty.set_ready(engine, live=live)
+            self.empty.follow(self._state)
             return
         devices = self._devices()
         self.shares.set_devices(devices)
@@ -155,7 +155,7 @@ class SplitPanel(QWidget):
         self._take_plan(name)
         self._planned.setCurrentIndex(0 if self._shown is not None else 1)
         self.unplanned.sentence.setText(self._invitation(name, devices))
-        self.unplanned.set_ready(engine, live=live)
+        self.unplanned.follow(self._state)
         self._show(snapshot)
         self._enable(snapshot, engine and live, live)
 

@@ -49,7 +49,7 @@ class ThroughputPlot(DevicePlot):
         self.show_empty(not self._runs)
         if not self._runs:
             self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
-            self.empty.set_ready(self._state.engine is not None, live=self._state.recording is None)
+            self.empty.follow(self._state)
         super().refresh(now_unix_s)
 
     def _history(self, device: Device) -> History:

@@ -186,7 +186,7 @@ class TopologyPanel(QWidget):
             self.empty.sentence.setText(words)
         unavailable = self._state.engine.virtual_unavailable if self._state.engine is not None else None
         self.empty.button.setVisible(unavailable is None)
-        self.empty.set_ready(self._state.engine is not None, live=self._state.recording is None)
+        self.empty.follow(self._state)
 
     def _on_cell(self, current: QModelIndex, _previous: QModelIndex) -> None:
         """A cell of the matrix: its pair is emphasised in the picture."""

@@ -45,21 +45,38 @@ class Colours(QSyntaxHighlighter):
             self.setFormat(token.start(), token.end() - token.start(), look)
 
 
-class CodeView(QPlainTextEdit):
-    """Read-only code, as high as its lines; `colour_of` gives the colour of a device id, None for any other string."""
+class CodeBlock(QPlainTextEdit):
+    """Read-only code, as high as its lines."""
 
-    def __init__(self, theme: Theme, colour_of: Callable[[str], str | None], parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._band = 0
         self.setProperty("look", "code")
         self.setReadOnly(True)
         self.setFont(font(Role.CODE))
-        self.setAccessibleName("Python that does the same")
+        self.setAccessibleName(name)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setTabChangesFocus(True)
         self.document().setDocumentMargin(0)
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        widest = max(metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n"))
+        bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
+        top = self.viewportMargins().top()
+        return QSize(200, max(self.blockCount(), 1) * metrics.lineSpacing() + 20 + bar + top)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(80, self.sizeHint().height())
+
+
+class CodeView(CodeBlock):
+    """`colour_of` gives the colour of a device id, None for any other string."""
+
+    def __init__(self, theme: Theme, colour_of: Callable[[str], str | None], parent: QWidget | None = None) -> None:
+        super().__init__("Python that does the same", parent)
+        self._band = 0
         self._colours = Colours(self.document(), theme, colour_of)
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
@@ -106,16 +123,6 @@ class CodeView(QPlainTextEdit):
         if band != self._band:
             self._band = band
             self.setViewportMargins(0, band, 0, 0)
-
-    def sizeHint(self) -> QSize:
-        metrics = QFontMetrics(self.font())
-        lines = max(self.blockCount(), 1)
-        widest = max((metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n")), default=0)
-        bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
-        return QSize(200, lines * metrics.lineSpacing() + 20 + bar + self._band)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(80, self.sizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from devexplorer.core.session.state import State
 from devexplorer.gui.widgets import plain_text
 from devexplorer.gui.widgets.layouts import CENTRE, hbox, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
@@ -27,6 +28,19 @@ LEAST_WORDS_PX = 60
 
 
 NOT_IN_A_RECORDING = "This is a recording: nothing in it can be changed."
+NOT_READY = "The engine is not ready yet."
+
+
+def why_not_live(state: State) -> str | None:
+    """Why the engine cannot be asked for anything now; None: it can."""
+    if state.recording is not None:
+        return NOT_IN_A_RECORDING
+    return None if state.engine is not None else NOT_READY
+
+
+def can_add_virtual(state: State) -> bool:
+    """Whether the engine can make virtual GPUs."""
+    return state.engine is not None and state.engine.virtual_unavailable is None
 
 
 def label(
@@ -146,10 +160,11 @@ class EmptyState(QWidget):
             parent=self,
         )
 
-    def set_ready(self, ready: bool, *, live: bool = True) -> None:
-        """Without an engine nothing can be asked for, and in a recording (not `live`) nothing can be changed."""
-        self.button.setEnabled(ready and live)
-        self.button.setToolTip(NOT_IN_A_RECORDING if not live else "" if ready else "The engine is not ready yet.")
+    def follow(self, state: State) -> None:
+        """Enable the button while the engine can be asked."""
+        reason = why_not_live(state)
+        self.button.setEnabled(reason is None)
+        self.button.setToolTip(reason or "")
 
 
 class Panel(QFrame):

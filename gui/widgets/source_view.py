@@ -15,39 +15,30 @@ from PySide6.QtGui import (
     QTextDocument,
     QTextFormat,
 )
-from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QTextEdit, QWidget
+from PySide6.QtWidgets import QTextEdit, QWidget
 
 from devexplorer.core.records.doctor import CodeLines
-from devexplorer.gui.widgets.code_view import CodeView, Colours
+from devexplorer.gui.widgets.code_view import CodeBlock, CodeView, Colours
 from devexplorer.gui.widgets.layouts import LEFT, RIGHT
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Theme
 
 _GUTTER_PX = 10
 """Left of the numbers, and right of them."""
 _MARK = "▸"
 
 
-class SourceView(QPlainTextEdit):
+class SourceView(CodeBlock):
     """Read-only lines, as high as they are many; the marked one stands on a band, and an arrow points at it."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__("The code around the line", parent)
         self._theme = theme
         self._lines: CodeLines | None = None
         self.line = 0
         """Number of the marked line; 0: none is on show."""
-        self.setProperty("look", "code")
-        self.setReadOnly(True)
         self.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
-        self.setFont(font(Role.CODE))
-        self.setAccessibleName("The code around the line")
-        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setTabChangesFocus(True)
-        self.document().setDocumentMargin(0)
         self._gutter = _Gutter(self)
         self._colours = Colours(self.document(), theme, lambda _text: None)
         self.updateRequest.connect(lambda _where, _dy: self._gutter.update())
@@ -144,15 +135,6 @@ class SourceView(QPlainTextEdit):
             block = block.next()
 
     # --- Qt
-
-    def sizeHint(self) -> QSize:
-        metrics = QFontMetrics(self.font())
-        widest = max((metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n")), default=0)
-        bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
-        return QSize(200, max(self.blockCount(), 1) * metrics.lineSpacing() + 20 + bar)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(80, self.sizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

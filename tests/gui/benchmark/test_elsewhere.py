@@ -32,7 +32,7 @@ def legend(plot: ThroughputPlot, state: State, device: str) -> str:
 
 
 def job(qtbot: QtBot, state: State) -> str:
-    return hosted(qtbot, lambda host: StatusBar(state, DARK, host, clock=lambda: NOW + 4), 1200, 26).job.text()
+    return hosted(qtbot, lambda host: StatusBar(state, host, clock=lambda: NOW + 4), 1200, 26).job.text()
 
 
 def test_a_sweep_is_drawn_and_stands_for_its_best_shape(qtbot: QtBot) -> None:

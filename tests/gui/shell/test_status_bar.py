@@ -20,13 +20,12 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.shell.status_bar import StatusBar
-from devexplorer.gui.widgets.theme import DARK
 
 START = 1000.0
 
 
 def bar_for(qtbot: QtBot, state: State, now: float) -> StatusBar:
-    return hosted(qtbot, lambda host: StatusBar(state, DARK, host, clock=lambda: now), 1200, 26)
+    return hosted(qtbot, lambda host: StatusBar(state, host, clock=lambda: now), 1200, 26)
 
 
 def run(state: State, number: int, device: str, seconds: float | None = 30.0, *, started: bool = True) -> None:
