@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from itertools import product
+from typing import Any
 
-import torch
 from msgspec.structs import replace
 
 from devexplorer.core.base.errors import Unavailable
@@ -26,6 +26,7 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, cases, send
 from devexplorer.core.benchmark.measuring import Samples, block_length
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.streams import streams_of
@@ -73,8 +74,8 @@ def _buffers(spec: BandwidthSpec, virtual: set[str]) -> dict[str, int]:
     return most
 
 
-class BandwidthRun:
-    """One run (`core.benchmark.runner.Runner`). `send` makes one copy; tests let it go wrong."""
+class BandwidthRun(Runner[BandwidthSpec]):
+    """`send` makes one copy; tests let it go wrong. Each row has its own buffers and its own warm-up."""
 
     def __init__(
         self,
@@ -86,20 +87,16 @@ class BandwidthRun:
         *,
         send: Send = send,
     ) -> None:
-        self.spec = spec
-        self.run = run
-        self._fleet, self._stop, self._clock = fleet, stop, clock
-        virtual = {device for device in (*spec.sources, *spec.destinations) if fleet.info(device).simulated}
-        self.simulated = bool(virtual)
+        devices = {*spec.sources, *spec.destinations}
+        virtual = {device for device in devices if fleet.info(device).simulated}
+        super().__init__(spec, run, clock, simulated=bool(virtual), on_cpu="cpu" in devices)
+        self._stop = stop
         self._copier = Copier(fleet, stop, virtual, send)
         self._cases = cases(spec)
         self._done = 0
         self._rows: list[BandwidthRow] = []
         self._seconds = 0.0
         self._points = self._all()
-
-    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Nothing: each row has its own buffers and its own warm-up."""
 
     def step(self) -> BenchPoint | None:
         """One block of copies, or the end of a row; None after the last row, or when it was stopped."""
@@ -112,20 +109,14 @@ class BandwidthRun:
             return None
         compared = [row.verified for row in self._rows if row.verified is not None]
         return BandwidthResult(
-            run=self.run,
-            spec=self.spec,
             rows=tuple(self._rows),
-            stopped=stopped or failure is not None,
-            simulated=self.simulated,
             seconds=self._seconds,
             iterations=sum(row.iterations for row in self._rows),
-            threads=torch.get_num_threads() if "cpu" in (*self.spec.sources, *self.spec.destinations) else None,
-            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
             verified=all(compared) if compared else None,
-            failure=failure,
+            **self._shared(stopped, failure),
         )
 
-    # --- one row after the other, as far as nobody stops it
+    # --- one row after the other, until the run is stopped
 
     def _all(self) -> Points:
         for case in self._cases:
@@ -148,8 +139,8 @@ class BandwidthRun:
         simulated = self._copier.simulated(case)
         measure, singly = self._copier.measures(case, legs)
         measure(1)  # warm-up
-        latencies, rates, iterations, spent = self._latencies(singly, simulated), Samples(), 0, 0.0
-        length = 1 if simulated else block_length(min(latencies.kept))
+        latencies, rates, iterations, spent = self._latencies(singly, simulated), Samples[float](), 0, 0.0
+        length = 1 if simulated else block_length(min(latencies))
         while not self._stop.is_set() and (not iterations or (spent < self.spec.seconds and not simulated)):
             block = measure(length)
             rates.add(case.moved_bytes / seconds / 1e9 for seconds in block.samples)
@@ -157,22 +148,23 @@ class BandwidthRun:
             self._seconds += block.seconds
             each = block.seconds / block.iterations
             length = block_length(each)
-            live = self._point(case, case.moved_bytes / each / 1e9, min(spent / self.spec.seconds, 1.0))
-            yield replace(live, iterations=block.iterations, seconds=block.seconds)
+            share, rate = min(spent / self.spec.seconds, 1.0), case.moved_bytes / each / 1e9
+            yield self._progress(case, share, gb_per_s=rate, iterations=block.iterations, seconds=block.seconds)
         wrong = None if self._stop.is_set() else self._copier.wrong_bytes(case, legs)
         if wrong is not None:
             del legs, measure, singly  # gone before the next row's are made
-            yield self._finished(case, rates, latencies, iterations, wrong == 0, self._remark(case, wrong), spent)
+            yield self._finished(case, rates.kept, latencies, iterations, wrong == 0, self._remark(case, wrong), spent)
 
-    def _latencies(self, singly: Measure, simulated: bool) -> Samples:
-        found, spent = Samples(), 0.0
-        while not found.kept or (
-            spent < SINGLE_SECONDS and len(found.kept) < SINGLE_COPIES and not simulated and not self._stop.is_set()
+    def _latencies(self, singly: Measure, simulated: bool) -> list[float]:
+        samples: list[float] = []
+        spent = 0.0
+        while not samples or (
+            spent < SINGLE_SECONDS and len(samples) < SINGLE_COPIES and not simulated and not self._stop.is_set()
         ):
             block = singly(1)
             spent += block.seconds
-            found.add(block.samples)
-        return found
+            samples += block.samples
+        return samples
 
     def _cannot(self, case: Case) -> str | None:
         """Why this is not measured; None where it can be."""
@@ -201,22 +193,16 @@ class BandwidthRun:
             return f"{arrived}; copy through the host ({route}): x.cpu().to('{case.destination}')"
         return f"{arrived}; trust nothing that was copied on the way {route if case.through_host else case.text}"
 
-    def _point(self, case: Case, gb_per_s: float | None, share: float) -> BenchPoint:
-        return BenchPoint(
-            run=self.run,
-            device=self.spec.device,
-            time_unix_s=self._clock(),
-            gb_per_s=gb_per_s,
-            done=min((self._done + share) / len(self._cases), 1.0),
-            text=case.text,
-            simulated=self._copier.simulated(case),
-        )
+    def _progress(self, case: Case, share: float, **measured: Any) -> BenchPoint:
+        """A point of a row of which that share is measured."""
+        done = min((self._done + share) / len(self._cases), 1.0)
+        return self._point(case.text, done=done, simulated=self._copier.simulated(case), **measured)
 
     def _finished(
         self,
         case: Case,
-        rates: Samples | None = None,
-        latencies: Samples | None = None,
+        rates: list[float] | None = None,
+        latencies: list[float] | None = None,
         iterations: int = 0,
         verified: bool | None = None,
         reason: str | None = None,
@@ -228,8 +214,8 @@ class BandwidthRun:
             bytes=case.nbytes,
             pinned=case.pinned,
             both_ways=case.both_ways,
-            gb_per_s=spread(rates.kept) if rates else None,
-            seconds=spread(latencies.kept) if latencies else None,
+            gb_per_s=spread(rates) if rates else None,
+            seconds=spread(latencies) if latencies else None,
             iterations=iterations,
             verified=verified,
             reason=reason,
@@ -237,4 +223,4 @@ class BandwidthRun:
             measured_seconds=spent,
         )
         self._rows.append(row)
-        return replace(self._point(case, row.gb_per_s.median if row.gb_per_s else None, 1.0), row=row)
+        return self._progress(case, 1.0, gb_per_s=row.gb_per_s.median if row.gb_per_s else None, row=row)

@@ -1,8 +1,8 @@
 """Under which conditions a run was measured, from what the window or the command line sees meanwhile. Any one thread;
 no torch, no process started.
 
-`ConditionsWatch` is made when a run begins, sees every sample, and ends in a `Conditions`. What nobody knows stays
-None.
+`ConditionsWatch` is made when a run begins, sees every sample, and ends in a `Conditions`; `RunConditions` has one for
+each run. What is unknown stays None.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.benchmark.measuring import Samples
 from devexplorer.core.benchmark.statistics import spread
-from devexplorer.core.records.benchmark import Conditions, Spread
+from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions, Spread
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import EngineReady
+from devexplorer.core.records.messages import BenchPreparing, BenchStarted, EngineReady
 from devexplorer.core.telemetry.device_facts import held_down
 
 MOST_KEPT = 4096
-"""Readings of a run; of longer ones every second is kept, then every fourth, …: a run until stopped has no end."""
+"""Readings of a run, which has no end where it runs until stopped."""
 MOST_PROCESSES = 20
 NEAR_S = 5.0
 """A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s
@@ -44,7 +47,7 @@ class HostInfo(NamedTuple):
     devexplorer_version: str | None = None
     git_revision: str | None = None
     pids: frozenset[int] = frozenset()
-    """This process, which is nobody else."""
+    """This process, which is not one of the others."""
 
 
 def here() -> HostInfo:
@@ -74,8 +77,7 @@ class ConditionsWatch:
         self._device = device
         self._started_unix_s = started_unix_s
         self._info, self._details, self._engine, self._here = info, details, engine, here
-        self._kept: list[tuple[float, tuple[float | None, ...]]] = []
-        self._stride, self._seen = 1, 0
+        self._kept = Samples[tuple[float, tuple[float | None, ...]]](MOST_KEPT)
         self._before: DeviceSample | None = None
         """The last sample before the run."""
         self._cap_w: float | None = None
@@ -85,8 +87,7 @@ class ConditionsWatch:
     def begin(self, started_unix_s: float) -> None:
         """Measuring begins now: forget what was seen of the warm-up."""
         self._started_unix_s = started_unix_s
-        self._kept.clear()
-        self._stride, self._seen = 1, 0
+        self._kept = Samples(MOST_KEPT)
         self._reasons = self._others = None
         if self._before is not None and started_unix_s - self._before.time_unix_s <= NEAR_S:
             self._slow(self._before)
@@ -104,12 +105,7 @@ class ConditionsWatch:
         self._slow(sample)
         if sample.throttle_reasons is not None:
             self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
-        if self._seen % self._stride == 0:
-            self._kept.append((sample.time_unix_s, tuple(read(sample) for _, read in _SPREADS)))
-            if len(self._kept) > MOST_KEPT:
-                del self._kept[1::2]
-                self._stride *= 2
-        self._seen += 1
+        self._kept.add([(sample.time_unix_s, tuple(read(sample) for _, read in _SPREADS))])
 
     def _slow(self, sample: DeviceSample) -> None:
         """What changes seldom, and counts from shortly before the run on."""
@@ -131,7 +127,7 @@ class ConditionsWatch:
         python_versions = [*([engine.python_version] if engine is not None else []), self._here.python_version]
         simulated = info is not None and info.simulated
         spreads = {
-            name: _spread(values[place] for time_s, values in self._kept if time_s <= ended_unix_s)
+            name: _spread(values[place] for time_s, values in self._kept.kept if time_s <= ended_unix_s)
             for place, (name, _) in enumerate(_SPREADS)
         }
         others = None if self._others is None else tuple(sorted(self._others))
@@ -160,25 +156,57 @@ class ConditionsWatch:
         )
 
 
-def conditions(
-    device: str,
-    *,
-    started_unix_s: float,
-    ended_unix_s: float,
-    samples: Iterable[DeviceSample] = (),
-    info: DeviceInfo | None = None,
-    details: DeviceDetails | None = None,
-    engine: EngineReady | None = None,
-    here: HostInfo = HostInfo(),  # noqa: B008 - frozen
-    torch_version: str | None = None,
-    threads: int | None = None,
-) -> Conditions:
-    """The record from samples that are at hand already, oldest first."""
-    watch = ConditionsWatch(device, started_unix_s=started_unix_s, info=info, details=details, engine=engine, here=here)
-    for sample in samples:
-        if sample.time_unix_s <= ended_unix_s + NEAR_S:
+class RunConditions(EventHandlers):
+    """`handle` every event and `set_devices` every list; `conditions` of a run that has just ended."""
+
+    def __init__(self, here: HostInfo = HostInfo(), clock: Callable[[], float] = time.time) -> None:  # noqa: B008 - frozen
+        self._here = here
+        self._clock = clock
+        self._infos: dict[str, DeviceInfo] = {}
+        self._details: dict[str, DeviceDetails] = {}
+        self._engine: EngineReady | None = None
+        self._watches: dict[int, ConditionsWatch] = {}
+
+    def set_devices(self, devices: Iterable[DeviceInfo]) -> None:
+        """What there is from now on."""
+        self._infos = {info.id: info for info in devices}
+
+    @handles(DeviceSample)
+    def _sample(self, sample: DeviceSample) -> None:
+        for watch in self._watches.values():
             watch.see(sample)
-    return watch.finish(ended_unix_s, torch_version=torch_version, threads=threads)
+
+    @handles(DeviceDetails)
+    def _device_details(self, details: DeviceDetails) -> None:
+        self._details[details.device] = details
+
+    @handles(EngineReady)
+    def _engine_ready(self, event: EngineReady) -> None:
+        self._engine = event
+
+    @handles(BenchPreparing)
+    def _preparing(self, event: BenchPreparing) -> None:
+        self._watches[event.run] = self._watch(event.spec)
+
+    @handles(BenchStarted)
+    def _started(self, event: BenchStarted) -> None:
+        if event.run in self._watches:
+            self._watches[event.run].begin(event.time_unix_s)
+
+    def conditions(self, result: BenchResult, ended_unix_s: float) -> Conditions:
+        """What was seen during the run of this result."""
+        watch = self._watches.get(result.run) or self._watch(result.spec)
+        return watch.finish(ended_unix_s, torch_version=result.torch_version or None, threads=result.threads)
+
+    def _watch(self, spec: BenchSpec) -> ConditionsWatch:
+        return ConditionsWatch(
+            spec.device,
+            started_unix_s=self._clock(),
+            info=self._infos.get(spec.device),
+            details=self._details.get(spec.device),
+            engine=self._engine,
+            here=self._here,
+        )
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:

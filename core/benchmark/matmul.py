@@ -4,7 +4,7 @@ or a bench thread."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import sqrt
@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from devexplorer.core.base.errors import Unavailable, out_of_host_memory
+from devexplorer.core.base.errors import Unavailable, first_line, out_of_host_memory
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
@@ -28,6 +29,8 @@ int8 ask."""
 COMPARED = 16
 """Rows and columns of a product that are computed again in a higher precision: 256 of its values."""
 
+MakeTensor = Callable[[Sequence[int], torch.dtype, str], torch.Tensor]
+"""Called with a shape, a dtype and a device."""
 Empty = Callable[..., torch.Tensor]
 """Called with a shape and `dtype=`."""
 
@@ -56,29 +59,32 @@ def operands(
     batch: int = 1,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    make: MakeTensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; uniform within ±1,
-    integers within ±8.
+    """A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; with random values unless
+    `make` says otherwise.
 
     What is transposed is stored the other way round and read through a view. B of a float8 product always is, as its
     kernel asks.
     """
-    kind = torch_dtype(dtype)
     front = (batch,) if batch > 1 else ()
-    narrow = kind.is_floating_point and kind.itemsize == 1
+    make = make or random_tensor
 
-    def make(rows: int, columns: int, transposed: bool) -> torch.Tensor:
+    def stored(rows: int, columns: int, transposed: bool) -> torch.Tensor:
         shape = (*front, columns, rows) if transposed else (*front, rows, columns)
-        if not kind.is_floating_point:
-            # in the dtype itself: int64 first would take eight times the memory of int8
-            tensor = torch.randint(-8, 8, shape, device=device, dtype=kind)
-        elif narrow:  # there is no generator for it
-            tensor = torch.rand(shape, device=device, dtype=torch.float16).mul_(2).sub_(1).to(kind)
-        else:
-            tensor = torch.rand(shape, device=device, dtype=kind).mul_(2).sub_(1)
+        tensor = make(shape, torch_dtype(dtype), device)
         return tensor.mT if transposed else tensor
 
-    return make(m, k, transpose_a), make(k, n, transpose_b or narrow)
+    return stored(m, k, transpose_a), stored(k, n, transpose_b or dtype.startswith("float8"))
+
+
+def random_tensor(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Values uniform within ±1, integers within ±8."""
+    if not dtype.is_floating_point:
+        # in the dtype itself: int64 first would take eight times the memory of int8
+        return torch.randint(-8, 8, shape, device=device, dtype=dtype)
+    generated = torch.float16 if dtype.itemsize == 1 else dtype  # there is no generator for float8
+    return torch.rand(shape, device=device, dtype=generated).mul_(2).sub_(1).to(dtype)
 
 
 def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = None) -> tuple[Operation, torch.Tensor]:
@@ -106,8 +112,8 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
     except (RuntimeError, NotImplementedError, ValueError) as error:
         if out_of_memory(error) or isinstance(error, torch.AcceleratorError):  # the device's state, not what it can do
             raise
-        first_line = str(error).strip().splitlines()[0]
-        raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {first_line}") from error
+        reason = first_line(error)
+        raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {reason}") from error
     return lambda: multiply(a, b, out=out), out
 
 
@@ -159,16 +165,20 @@ def agrees(dtype: str, device: str) -> bool:
     return matches(a, b, product(a, b, dtype)[1], dtype)
 
 
-def product_maker(kind: str) -> Callable[[MatmulSpec], Product]:
-    """Makes products on a device of that kind."""
-    return virtual_product if kind == "virtual" else real_product
+def product_maker(*, simulated: bool) -> Callable[[MatmulSpec], Product]:
+    """Makes products on a virtual GPU, or on a real device."""
+    return virtual_product if simulated else real_product
+
+
+def _operands_of(spec: MatmulSpec, make: MakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    layout = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}
+    # an int and two bools
+    return operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, make=make, **layout)  # type: ignore[arg-type]
 
 
 def real_product(spec: MatmulSpec) -> Product:
     """Operands with values; what is verified is the very product that is measured. Raises what the device raises."""
-    how = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}
-    # an int and two bools
-    a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, **how)  # type: ignore[arg-type]
+    a, b = _operands_of(spec, random_tensor)
     operation, out = product(a, b, spec.dtype)
     return Product(operation, partial(matches, a, b, out, spec.dtype))
 
@@ -178,15 +188,7 @@ def virtual_product(spec: MatmulSpec) -> Product:
 
     What is verified is a small product of the same dtype on the same device, with values.
     """
-    dtype, front = torch_dtype(spec.dtype), (spec.batch,) if spec.batch > 1 else ()
-    transposed = spec.transpose_b or spec.dtype.startswith("float8")
-
-    def make(rows: int, columns: int, transposed: bool) -> torch.Tensor:
-        if transposed:
-            return meta_empty((*front, columns, rows), dtype, spec.device).mT
-        return meta_empty((*front, rows, columns), dtype, spec.device)
-
-    a, b = make(spec.m, spec.k, spec.transpose_a), make(spec.k, spec.n, transposed)
+    a, b = _operands_of(spec, meta_empty)
     operation, _ = product(a, b, spec.dtype, partial(meta_empty, device=spec.device))
     return Product(operation, partial(agrees, spec.dtype, spec.device))
 
@@ -197,8 +199,8 @@ def cache_flush(device: str) -> Operation:
     return buffer.zero_
 
 
-class MatmulRun:
-    """The run of one shape: a `core.benchmark.runner.Runner`. A `tf32` run is driven inside `tf32_products()`.
+class MatmulRun(Runner[MatmulSpec]):
+    """The run of one shape. A `tf32` run is driven inside `tf32_products()`.
 
     `tflops` of a point comes from the block's median sample; the run's median, p20 and p80 are over all samples
     (iterations where the device times them one by one, groups of them or blocks elsewhere).
@@ -216,14 +218,11 @@ class MatmulRun:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`make` gives the product; `flush`, called with the device, what empties its cache between iterations."""
-        self.spec = spec
-        self.run = run
-        self.datasheet_tflops = datasheet_tflops
-        self.simulated = timer.simulated
+        super().__init__(spec, run, clock, simulated=timer.simulated, on_cpu=spec.device == "cpu")
+        self._datasheet_tflops = datasheet_tflops
         self._timer = timer
         self._make = make
         self._flush = flush
-        self._clock = clock
         self._verified: bool | None = None
         self._mode: Live | None = None
 
@@ -245,16 +244,9 @@ class MatmulRun:
         block = self._mode.step()
         if block is None:
             return None
-        return BenchPoint(
-            run=self.run,
-            device=self.spec.device,
-            time_unix_s=self._clock(),
-            tflops=self.spec.flop / float(np.median(block.samples)) / 1e12,
-            iterations=block.iterations,
-            seconds=block.seconds,
-            done=self._mode.done,
-            text=text,
-            simulated=self.simulated,
+        tflops = self.spec.flop / float(np.median(block.samples)) / 1e12
+        return self._point(
+            text, tflops=tflops, iterations=block.iterations, seconds=block.seconds, done=self._mode.done
         )
 
     def result(self, *, stopped: bool, failure: str | None = None) -> MatmulResult | None:
@@ -264,8 +256,6 @@ class MatmulRun:
             return None
         rates = [self.spec.flop / seconds / 1e12 for seconds in mode.samples.kept]
         return MatmulResult(
-            run=self.run,
-            spec=self.spec,
             tflops=spread(rates),
             noise=noise(rates),
             samples_tflops=thinned(rates),
@@ -274,11 +264,7 @@ class MatmulRun:
             iterations=mode.iterations,
             blocks=mode.blocks,
             seconds=mode.seconds,
-            stopped=stopped or failure is not None,
-            failure=failure,
-            simulated=self.simulated,
-            threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
-            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
             verified=self._verified,
-            datasheet_tflops=self.datasheet_tflops,
+            datasheet_tflops=self._datasheet_tflops,
+            **self._shared(stopped, failure),
         )

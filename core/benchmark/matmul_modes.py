@@ -44,7 +44,7 @@ class Live:
         self._each = each
         self._cost = each if flush is None else 0.0
         """Seconds of an iteration and of what stands between two; 0: not known yet."""
-        self.samples = Samples()
+        self.samples = Samples[float]()
         self.iterations = 0
         self.blocks = 0
         self.seconds = 0.0
@@ -185,7 +185,7 @@ class Sustained(Live):
     def _begin(self) -> None:
         """From here on it counts."""
         self._settling, self._settled = False, self.spent
-        self.samples = Samples()
+        self.samples = Samples[float]()
         self.iterations = self.blocks = 0
         self.seconds = self.spent = 0.0
 

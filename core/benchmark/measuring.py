@@ -1,10 +1,14 @@
-"""What runs of copies, jobs and model steps have in common: the length of a block, and which samples are kept. No
-torch, no thread."""
+"""What all runs have in common: the length of a block, and which samples are kept. No torch, no thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
+T = TypeVar("T")
+
+STOPPED_EARLY = "stopped before the first figure was complete"
+"""Why a run that the user stopped has no result."""
 BLOCK_SECONDS = 0.05
 LONGEST_BLOCK = 10_000
 """Iterations."""
@@ -17,17 +21,17 @@ def block_length(each: float) -> int:
     return int(min(max(BLOCK_SECONDS / each, 1), LONGEST_BLOCK)) if each > 0 else LONGEST_BLOCK
 
 
-class Samples:
+class Samples(Generic[T]):
     """Figures in the order in which they were measured. When there are too many, every second one is kept, then every
     fourth, …"""
 
     def __init__(self, most: int = MOST_SAMPLES) -> None:
-        self.kept: list[float] = []
+        self.kept: list[T] = []
         self._most = most
         self._stride = 1
         self._seen = 0
 
-    def add(self, samples: Iterable[float]) -> None:
+    def add(self, samples: Iterable[T]) -> None:
         """Remember samples."""
         for sample in samples:
             if self._seen % self._stride == 0:

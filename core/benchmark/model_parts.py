@@ -19,8 +19,6 @@ from devexplorer.core.models.copies import clone_model
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import is_uninitialised
 
-__all__ = ["Sample", "clone_model", "count_flop", "fed", "sample_of"]
-
 Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
 """Called with a model and a batch size: inputs of the model on the CPU; None where it does not know the model."""
 

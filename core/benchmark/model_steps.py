@@ -30,13 +30,15 @@ from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
-from devexplorer.core.benchmark.model_parts import Sample, clone_model, count_flop, fed, sample_of
+from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, sample_of
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
+from devexplorer.core.models.copies import clone_model
 from devexplorer.core.models.inputs import parse_inputs, specs_for, tensors
 from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import RunFailed, failed_backward, run, total
@@ -88,9 +90,8 @@ def no_compiler(device: str, fleet: DeviceRegistry) -> str | None:
     return None
 
 
-class ModelRun:
-    """One run (`core.benchmark.runner.Runner`). `resolve` gives a model that the run may change, `sample` its
-    inputs."""
+class ModelRun(Runner[ModelSpec]):
+    """`resolve` gives a model that the run may change, `sample` its inputs."""
 
     def __init__(
         self,
@@ -103,14 +104,11 @@ class ModelRun:
         *,
         sample: Sample = sample_of,
     ) -> None:
-        self.spec = spec
-        self.run = run
-        self._fleet, self._stop, self._clock = fleet, stop, clock
+        super().__init__(spec, run, clock, simulated=fleet.info(spec.device).simulated, on_cpu=spec.device == "cpu")
+        self._fleet, self._stop = fleet, stop
         self._sample = sample
         self._resolve: Callable[[str], nn.Module] | None = resolve
-        self._info = fleet.info(spec.device)
         self._kind = spec.device.partition(":")[0]
-        self.simulated = self._info.simulated
         self._timer = timer_for(spec.device, fleet, stop, paced=False)
         self._model: nn.Module | None = None
         self._call: Callable[..., object] | None = None
@@ -120,7 +118,7 @@ class ModelRun:
         self._optimizer: torch.optim.Optimizer | None = None
         self._flop: int | None = None
         self._each = 0.0
-        self._samples = Samples()
+        self._samples = Samples[float]()
         self._iterations, self._seconds = 0, 0.0
         self._hooks = ExitStack()
 
@@ -133,7 +131,7 @@ class ModelRun:
         """
         try:
             self._make(lambda: stopped() or self._stop.is_set())
-            self._reset_peak()  # what the model was made from is gone by now
+            self._allocator("reset_peak_memory_stats")  # what the model was made from is gone by now
         except Exception:
             if not self._stop.is_set() and not stopped():
                 raise
@@ -319,23 +317,19 @@ class ModelRun:
         self._iterations += block.iterations
         self._seconds += block.seconds
         done = self._iterations / VIRTUAL_STEPS if self.simulated else self._seconds / self.spec.seconds
-        return BenchPoint(
-            run=self.run,
-            device=self.spec.device,
-            time_unix_s=self._clock(),
+        return self._point(
+            f"{self._text} of {self.spec.target}",
             tflops=None if self._flop is None else self._flop / self._each / 1e12,
             samples_per_s=self.spec.batch / self._each,
             iterations=block.iterations,
             seconds=block.seconds,
             done=min(done, 1.0),
-            text=f"{self._text} of {self.spec.target}",
-            simulated=self.simulated,
         )
 
     def _block(self) -> Block:
         if self.simulated:
             return self._timer.block(self._step, 1)
-        if self._info.kind == "cpu":
+        if self._on_cpu:
             return self._timer.singly(self._step, block_length(self._each), self._each)
         return self._timer.block(self._step, block_length(self._each))
 
@@ -344,38 +338,24 @@ class ModelRun:
     def result(self, *, stopped: bool, failure: str | None = None) -> ModelResult | None:
         """The figures of all steps so far; None when there was not one. The model is given up."""
         steps = self._samples.kept
-        peak = self._peak() if steps else None
+        peak = self._allocator("max_memory_allocated") if steps else None
         self._arm(None, ())
         if not steps:
             return None
         return ModelResult(
-            run=self.run,
-            spec=self.spec,
             samples_per_s=spread([self.spec.batch / seconds for seconds in steps]),
             step_seconds=spread(steps),
             flop_per_step=self._flop,
             tflops=None if self._flop is None else spread([self._flop / seconds / 1e12 for seconds in steps]),
-            peak_memory_bytes=peak,
+            peak_memory_bytes=None if peak is None else int(peak),
             iterations=self._iterations,
             seconds=self._seconds,
-            stopped=stopped or failure is not None,
-            simulated=self.simulated,
-            threads=torch.get_num_threads() if self._info.kind == "cpu" else None,
-            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
-            failure=failure,
+            **self._shared(stopped, failure),
         )
 
-    def _reset_peak(self) -> None:
-        self._allocator("reset_peak_memory_stats")
-
-    def _peak(self) -> int | None:
-        """The most that was allocated there since the warm-up, by whomever; None on the CPU and where the backend does
-        not count."""
-        peak = self._allocator("max_memory_allocated")
-        return None if peak is None else int(peak)
-
     def _allocator(self, question: str) -> Any:
-        if self._kind == "cpu":
+        """The answer of the device's allocator; None on the CPU, and where the backend does not count."""
+        if self._on_cpu:
             return None
         try:
             return accelerator.ask(self._kind, question, self.spec.device)

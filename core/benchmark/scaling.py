@@ -23,9 +23,10 @@ import torch
 from msgspec.structs import replace
 
 from devexplorer.core.benchmark.checking import Checks, free_bytes
-from devexplorer.core.benchmark.matmul import real_product, virtual_product
+from devexplorer.core.benchmark.matmul import product_maker
 from devexplorer.core.benchmark.matmul_modes import warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS, block_length
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import check_fits, check_matmul
 from devexplorer.core.benchmark.timing import Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -115,7 +116,7 @@ class _Job:
 
     def prepare(self, spec: MatmulSpec, stopped: Callable[[], bool]) -> bool:
         """Make the operands and warm up; returns whether the product is right."""
-        made = virtual_product(spec) if self.virtual else real_product(spec)
+        made = product_maker(simulated=self.virtual)(spec)
         self._operation = made.operation
         right = made.verify()
         self._each = warm_up(self.timer, made.operation, WARM_UP_SECONDS, BLOCK_SECONDS, stopped)
@@ -146,8 +147,8 @@ class _Job:
             barrier.abort()
 
 
-class ScalingRun:
-    """One run (`core.benchmark.runner.Runner`). A `tf32` run is driven inside `matmul.tf32_products()`."""
+class ScalingRun(Runner[ScalingSpec]):
+    """A `tf32` run is driven inside `matmul.tf32_products()`."""
 
     def __init__(
         self,
@@ -157,11 +158,10 @@ class ScalingRun:
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.spec = spec
-        self.run = run
-        self._stop, self._clock = stop, clock
         self._jobs = [_Job(spec, device, fleet, stop) for device in spec.devices]
-        self.simulated = any(job.virtual for job in self._jobs)
+        simulated = any(job.virtual for job in self._jobs)
+        super().__init__(spec, run, clock, simulated=simulated, on_cpu="cpu" in spec.devices)
+        self._stop = stop
         self._verified: bool | None = None
         self._walls: tuple[DeviceWall, ...] = ()
         self._parallel: float | None = None
@@ -189,19 +189,13 @@ class ScalingRun:
         if not self._walls:
             return None
         return ScalingResult(
-            run=self.run,
-            spec=self.spec,
             parallel_seconds=self._parallel,
             sequential_seconds=self._sequential,
             walls=self._walls,
-            stopped=stopped or failure is not None,
-            simulated=self.simulated,
             seconds=(self._parallel or 0.0) + (self._sequential or 0.0),
             iterations=self._finished,
-            threads=torch.get_num_threads() if "cpu" in self.spec.devices else None,
-            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
             verified=self._verified,
-            failure=failure,
+            **self._shared(stopped, failure),
         )
 
     def _all(self) -> Generator[BenchPoint, None, None]:
@@ -235,7 +229,7 @@ class ScalingRun:
                 seconds = max(job.seconds for job in self._jobs) if self.simulated else time.perf_counter() - start
                 unfinished = any(job.left for job in self._jobs)
                 products, now = self._products(), self._jobs[0].progress
-                yield self._point(text, products - before, seconds, self._rate(first, now))
+                yield self._progress(text, products - before, seconds, self._rate(first, now), products)
                 before, first = products, now
         finally:
             over.set()
@@ -273,7 +267,7 @@ class ScalingRun:
                 products = before[0] - now[0]
                 self._finished += products
                 text = f"job {number + 1} of {len(self._jobs)} on {job.device}"
-                yield self._point(text, products, now[1] - before[1], self._rate(before, now), self._finished)
+                yield self._progress(text, products, now[1] - before[1], self._rate(before, now), self._finished)
                 before = now
             if job.left:
                 return
@@ -311,18 +305,7 @@ class ScalingRun:
         products, spent = before[0] - now[0], now[1] - before[1]
         return 2 * self.spec.size**3 * products / spent / 1e12 if products and spent > 0 else None
 
-    def _point(
-        self, text: str, products: int, seconds: float, tflops: float | None, finished: int | None = None
-    ) -> BenchPoint:
-        done = self._products() if finished is None else finished
-        return BenchPoint(
-            run=self.run,
-            device=self.spec.device,
-            time_unix_s=self._clock(),
-            tflops=tflops,
-            iterations=products,
-            seconds=seconds,
-            done=done / (2 * len(self._jobs) * self.spec.iterations),
-            text=text,
-            simulated=self.simulated,
-        )
+    def _progress(self, text: str, products: int, seconds: float, tflops: float | None, finished: int) -> BenchPoint:
+        """A point of so many products, when `finished` are computed altogether."""
+        done = finished / (2 * len(self._jobs) * self.spec.iterations)
+        return self._point(text, tflops=tflops, iterations=products, seconds=seconds, done=done)

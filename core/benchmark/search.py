@@ -44,8 +44,9 @@ class Search:
         """`allowed`: whether a shape may be proposed now; `start`: shapes to begin with in place of squares, which are
         not asked about."""
         self._allowed = allowed
-        self._start = list(start)
-        self._squares = [] if self._start else [(side, side, side) for side in START_SIDES]
+        given = list(start)
+        self._start = given or [(side, side, side) for side in START_SIDES]
+        self._given = bool(given)
         self._random = random.Random(seed)
         self._seen: set[Shape] = set()
         self._level = 0
@@ -66,14 +67,9 @@ class Search:
         """The next shape to measure; None when nothing new can be found."""
         while self._start:
             shape = self._start.pop(0)
-            if shape not in self._seen:
+            if shape not in self._seen and (self._given or self._allowed(shape)):
                 self._tries = 0
                 return shape
-        while self._squares:
-            square = self._squares.pop(0)
-            if square not in self._seen and self._allowed(square):
-                self._tries = 0
-                return square
         for _ in range(len(STEPS) + 3):  # once round all levels and the jump
             if self._tries >= TRIES:
                 self._next_level()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from devexplorer.core.base.dtypes import item_bytes, product_dtype
 from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.formats import parse_count as parse_count
 from devexplorer.core.base.formats import parse_seconds as parse_seconds
@@ -120,48 +122,33 @@ def _nearest(spec: MatmulSpec, multiple: int) -> str:
 def check_limits(spec: MatmulSpec) -> None:
     """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the
     link)."""
-    findings = []
+    findings = Findings()
     if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
-        findings.append(
+        findings.add(
             f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}"
         )
     if not 1 <= spec.batch <= LARGEST_BATCH:
-        findings.append(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
+        findings.add(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
     if spec.mode not in MODES:
-        findings.append(f"there is no mode '{spec.mode}'; there is {', '.join(MODES)}")
+        findings.add(f"there is no mode '{spec.mode}'; there is {', '.join(MODES)}")
     if spec.seconds is not None:
-        findings += duration_findings(spec.seconds)
+        findings.checked(partial(parse_seconds, spec.seconds))
     if spec.iterations is not None and spec.iterations < 1:
-        findings.append(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
+        findings.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     if not 0.001 <= spec.block_seconds <= 60:
-        findings.append(f"a block of {spec.block_seconds} s is not possible; it lasts from 0.001 to 60 s")
-    if findings:
-        raise BadInput(*findings)
-
-
-def duration_findings(seconds: float, what: str = "") -> tuple[str, ...]:
-    """What is wrong with a duration, if anything."""
-    try:
-        parse_seconds(seconds, what)
-    except BadInput as error:
-        return error.findings
-    return ()
+        findings.add(f"a block of {spec.block_seconds} s is not possible; it lasts from 0.001 to 60 s")
+    findings.demand_none()
 
 
 def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
     """Raise `BadInput` with everything that is wrong, but for whether it fits (`check_fits`)."""
     check_limits(spec)
-    findings: list[str] = []
-    try:
-        check_product(spec.dtype)
-        check_chip(spec.dtype, info)
-    except BadInput as error:
-        findings += error.findings
+    findings = Findings()
+    findings.checked(lambda: check_chip(check_product(spec.dtype), info))
     problem = shape_problem(spec, info.kind)
     if problem is not None:
-        findings.append(problem)
-    if findings:
-        raise BadInput(*findings)
+        findings.add(problem)
+    findings.demand_none()
 
 
 def flush_bytes(spec: MatmulSpec, kind: str) -> int:

@@ -8,35 +8,11 @@ for, also where the device module has next to nothing. They serve the one accele
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from devexplorer.core.base.errors import Unavailable
-
-
-class Streams(Protocol):
-    """What timing asks of one device."""
-
-    def here(self) -> AbstractContextManager[Any]:
-        """Makes the device this thread's current one: `event().record()` is then about its current stream."""
-        ...
-
-    def event(self) -> Any:
-        """A new event that keeps its time."""
-        ...
-
-    def stream(self) -> Any:
-        """A new stream."""
-        ...
-
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """Work of this thread goes to that stream."""
-        ...
-
-    def wait(self) -> None:
-        """Until the device has done all its work."""
-        ...
+from devexplorer.core.base.errors import Unavailable, first_line
 
 
 class CudaStreams:
@@ -46,23 +22,23 @@ class CudaStreams:
         self._device = torch.device(device)
 
     def here(self) -> AbstractContextManager[Any]:
-        """See `Streams`."""
+        """Makes the device this thread's current one: `event().record()` is then about its current stream."""
         return torch.cuda.device(self._device)
 
     def event(self) -> Any:
-        """See `Streams`."""
+        """A new event that keeps its time."""
         return torch.cuda.Event(enable_timing=True)
 
     def stream(self) -> Any:
-        """See `Streams`."""
+        """A new stream."""
         return torch.cuda.Stream(self._device)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """See `Streams`."""
+        """Work of this thread goes to that stream."""
         return torch.cuda.stream(stream)
 
     def wait(self) -> None:
-        """See `Streams`."""
+        """Until the device has done all its work."""
         torch.cuda.synchronize(self._device)
 
 
@@ -83,28 +59,31 @@ class AcceleratorStreams:
                 self.wait()
                 first.elapsed_time(last)
         except Exception as error:  # somebody else's package: it may lack anything and raise anything
-            said = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise Unavailable(f"events on {device} keep no time: {said}") from error
+            raise Unavailable(f"events on {device} keep no time: {first_line(error)}") from error
 
     def here(self) -> AbstractContextManager[Any]:
-        """See `Streams`."""
+        """See `CudaStreams`."""
         return torch.accelerator.device_index(self._device.index or 0)
 
     def event(self) -> Any:
-        """See `Streams`."""
+        """See `CudaStreams`."""
         return torch.Event(self._device, enable_timing=True)
 
     def stream(self) -> Any:
-        """See `Streams`."""
+        """See `CudaStreams`."""
         return torch.Stream(self._device)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """See `Streams`."""
+        """See `CudaStreams`."""
         return stream  # type: ignore[no-any-return]  # a stream is its own context
 
     def wait(self) -> None:
-        """See `Streams`."""
+        """See `CudaStreams`."""
         torch.accelerator.synchronize(self._device.index or 0)
+
+
+Streams = CudaStreams | AcceleratorStreams
+"""What timing asks of one device."""
 
 
 def streams_of(device: str) -> Streams:

@@ -11,26 +11,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.base.formats import shape_text
+from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS
 from devexplorer.core.benchmark.ranges import MOST_SHAPES
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.search import Search, Shape
 from devexplorer.core.benchmark.spec import (
     LARGEST_SIDE,
     check_chip,
     check_fits,
     check_product,
-    duration_findings,
     operand_bytes,
+    parse_seconds,
     shape_problem,
 )
 from devexplorer.core.benchmark.statistics import spread
@@ -50,33 +52,33 @@ def check_sweep(spec: SweepSpec, fleet: DeviceRegistry) -> SweepSpec:
 
     Shapes that do not fit are none of it: they become cells with a reason.
     """
-    findings: list[str] = []
+    checks = Checks(fleet)
     if not spec.shapes and spec.search_seconds is None:
-        findings.append("a sweep needs sizes (256:4096:256), or seconds for a search")
+        checks.add("a sweep needs sizes (256:4096:256), or seconds for a search")
     if len(spec.shapes) > MOST_SHAPES:
-        findings.append(
-            f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures"
-        )
+        checks.add(f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures")
     measured = [(cell.m, cell.n, cell.k) for cell in spec.done]
     wrong = next(
         (shape for shape in (*spec.shapes, *measured) if not all(1 <= side <= LARGEST_SIDE for side in shape)), None
     )
     if wrong is not None:
-        findings.append(
+        checks.add(
             f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}"
         )
     if spec.search_seconds is not None:
-        findings += duration_findings(spec.search_seconds, "search")
-    findings += duration_findings(spec.shape_seconds, "per shape")
-    try:
-        check_product(spec.dtype)
-        device = fleet.choose(spec.device)
-        check_chip(spec.dtype, fleet.info(device))
-    except BadInput as error:
-        raise BadInput(*findings, *error.findings, virtual_helps=error.virtual_helps) from None
-    if findings:
-        raise BadInput(*findings)
+        checks.checked(partial(parse_seconds, spec.search_seconds, "search"))
+    checks.checked(partial(parse_seconds, spec.shape_seconds, "per shape"))
+    device = checks.checked(partial(_chip, spec, fleet), spec.device)
+    checks.demand_none()
     return replace(spec, device=device)
+
+
+def _chip(spec: SweepSpec, fleet: DeviceRegistry) -> str:
+    """The canonical name of a device that has such products."""
+    check_product(spec.dtype)
+    device = fleet.choose(spec.device)
+    check_chip(spec.dtype, fleet.info(device))
+    return device
 
 
 class _Measured(NamedTuple):
@@ -86,8 +88,8 @@ class _Measured(NamedTuple):
     mode: Burst
 
 
-class SweepRun:
-    """A `core.benchmark.runner.Runner`. A step begins a shape or measures one block of it."""
+class SweepRun(Runner[SweepSpec]):
+    """A step begins a shape or measures one block of it."""
 
     def __init__(
         self,
@@ -104,16 +106,13 @@ class SweepRun:
     ) -> None:
         """`kind` of the device, `make` for the products on it, `flush` for its cache (called with the device), its free
         memory."""
-        self.spec = spec
-        self.run = run
-        self.simulated = timer.simulated
+        super().__init__(spec, run, clock, simulated=timer.simulated, on_cpu=spec.device == "cpu")
         self._timer = timer
         self._kind = kind
         self._make = make
         self._make_flush = flush
         self._free_bytes = free_bytes
         self._datasheet_tflops = datasheet_tflops
-        self._clock = clock
         self._flush: Operation | None = None
         self._free: int | None = None
         self._stopped: Callable[[], bool] = lambda: False
@@ -211,7 +210,7 @@ class SweepRun:
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)
         self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
         return (
-            self._measure() if self.simulated else self._point(spec)
+            self._measure() if self.simulated else self._progress((spec.m, spec.n, spec.k))
         )  # what passes at once needs no points on the way
 
     def _measure(self) -> BenchPoint:
@@ -223,7 +222,8 @@ class SweepRun:
             self._seconds += block.seconds
             if mode.spent < self.spec.shape_seconds and not self.simulated:  # there every block is like the first
                 tflops = spec.flop / float(np.median(block.samples)) / 1e12
-                return self._point(spec, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
+                shape = (spec.m, spec.n, spec.k)
+                return self._progress(shape, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None
         found = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
         cell = SweepCell(
@@ -236,9 +236,8 @@ class SweepRun:
         self._new += 1
         self._tell(cell)
         tflops = None if cell.tflops is None else cell.tflops.median
-        return self._point(
-            self._spec_of((cell.m, cell.n, cell.k)), tflops=tflops, iterations=iterations, seconds=seconds, cell=cell
-        )
+        shape = (cell.m, cell.n, cell.k)
+        return self._progress(shape, tflops=tflops, iterations=iterations, seconds=seconds, cell=cell)
 
     def _tell(self, cell: SweepCell) -> None:
         if self._search is not None:
@@ -250,27 +249,8 @@ class SweepRun:
         current = (self._current.mode.done or 0.0) if self._current is not None else 0.0
         return min((self._new + current) / self._total, 1.0) if self._total else 1.0
 
-    def _point(
-        self,
-        spec: MatmulSpec,
-        *,
-        tflops: float | None = None,
-        iterations: int = 0,
-        seconds: float = 0.0,
-        cell: SweepCell | None = None,
-    ) -> BenchPoint:
-        return BenchPoint(
-            run=self.run,
-            device=self.spec.device,
-            time_unix_s=self._clock(),
-            tflops=tflops,
-            iterations=iterations,
-            seconds=seconds,
-            done=self._done(),
-            text=shape_text((spec.m, spec.n, spec.k)),
-            cell=cell,
-            simulated=self.simulated,
-        )
+    def _progress(self, shape: Shape, **measured: Any) -> BenchPoint:
+        return self._point(shape_text(shape), done=self._done(), **measured)
 
     def result(self, *, stopped: bool, failure: str | None = None) -> SweepResult | None:
         """The finished shapes; None when there is not one."""
@@ -278,16 +258,10 @@ class SweepRun:
             return None
         compared = [cell.verified for cell in self._cells if cell.verified is not None]
         return SweepResult(
-            run=self.run,
-            spec=self.spec,
             cells=tuple(self._cells),
             iterations=self._iterations,
             seconds=self._seconds,
-            stopped=stopped or failure is not None,
-            failure=failure,
-            simulated=self.simulated,
-            threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
-            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
             verified=all(compared) if compared else None,
             datasheet_tflops=self._datasheet_tflops,
+            **self._shared(stopped, failure),
         )

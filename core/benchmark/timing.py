@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
@@ -67,63 +67,78 @@ class Block(NamedTuple):
         return self.seconds + self.between
 
 
-class BlockTimer(Protocol):
+class BlockTimer:
     """Times blocks on one device."""
-
-    simulated: bool
-
-    def now(self) -> float:
-        """Seconds on the clock by which budgets are spent: the wall, or the simulated clock."""
-        ...
-
-    def block(self, operation: Operation, iterations: int) -> Block:
-        """Call `operation` `iterations` times (at least 1), one right after the other, and time it."""
-        ...
-
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
-        """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long
-        one takes."""
-        ...
-
-
-class CpuTimer:
-    """Wall clock around the whole block, so that the figure is that of a bare loop."""
 
     simulated = False
 
     def now(self) -> float:
-        """See `BlockTimer`."""
+        """Seconds on the clock by which budgets are spent: the wall, or the simulated clock."""
         return time.perf_counter()
 
     def block(self, operation: Operation, iterations: int) -> Block:
+        """Call `operation` `iterations` times (at least 1), one right after the other, and time it."""
+        raise NotImplementedError
+
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long
+        one takes."""
+        raise NotImplementedError
+
+
+class CpuTimer(BlockTimer):
+    """Wall clock around the whole block, so that the figure is that of a bare loop."""
+
+    def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
+        self._wait()
         start = time.perf_counter()
         for _ in range(iterations):
             operation()
+        self._wait()
         seconds = time.perf_counter() - start
         return Block(iterations, seconds, (seconds / iterations,))
 
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
-        """See `BlockTimer`."""
-        group = 1 if flush is not None else _group(each, iterations)
-        return _in_groups(self.block, operation, iterations, group, flush)
+        """See `BlockTimer`. Without a flush, as many iterations at once as the wall clock needs; a last group that
+        would be shorter is left out."""
+        all_at_once = each * iterations <= CPU_SHORTEST_SECONDS
+        group = 1 if flush is not None else iterations if all_at_once else max(ceil(CPU_SHORTEST_SECONDS / each), 1)
+        samples, seconds, start = [], 0.0, time.perf_counter()
+        for _ in range(max(iterations // group, 1)):
+            if flush is not None:
+                flush()
+            part = self.block(operation, group)
+            samples.append(part.samples[0])
+            seconds += part.seconds
+        return Block(len(samples) * group, seconds, tuple(samples), max(time.perf_counter() - start - seconds, 0.0))
+
+    def _wait(self) -> None:
+        """Until the device has done all its work: the CPU has when a call returns."""
 
 
-class EventTimer:
+class SynchronisedTimer(CpuTimer):
+    """Wall clock between two synchronisations, for Apple's GPU and accelerators without events that keep their time.
+
+    A figure of `singly` contains one synchronisation.
+    """
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+
+    def _wait(self) -> None:
+        self._synchronize()
+
+
+class EventTimer(BlockTimer):
     """Events between the iterations, queued; one synchronisation per block (per-iteration waits cost up to 19 %).
 
     A block of more than `MOST_EVENTS` iterations has an event every so many of them, and a sample is the mean of those.
     """
 
-    simulated = False
-
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._events: list[Any] = []
-
-    def now(self) -> float:
-        """See `BlockTimer`."""
-        return time.perf_counter()
 
     def _some_events(self, count: int) -> list[Any]:
         while len(self._events) < count:
@@ -166,13 +181,6 @@ class EventTimer:
         return Block(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
 
 
-class CudaTimer(EventTimer):
-    """With CUDA's own events."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__(CudaStreams(device))
-
-
 class AcceleratorTimer(EventTimer):
     """With torch's generic events, whose times are taken for what they are only where the wall allows them.
 
@@ -203,54 +211,7 @@ def _possible(samples: Sequence[float], seconds: float, wall: float) -> bool:
     return min(samples) > 0 and seconds <= wall * EVENTS_OVER_WALL
 
 
-class SynchronisedTimer:
-    """Wall clock between two synchronisations, for Apple's GPU and accelerators without events that keep their time."""
-
-    simulated = False
-
-    def __init__(self, synchronize: Callable[[], None]) -> None:
-        self._synchronize = synchronize
-
-    def now(self) -> float:
-        """See `BlockTimer`."""
-        return time.perf_counter()
-
-    def block(self, operation: Operation, iterations: int) -> Block:
-        """See `BlockTimer`."""
-        self._synchronize()
-        start = time.perf_counter()
-        for _ in range(iterations):
-            operation()
-        self._synchronize()
-        seconds = time.perf_counter() - start
-        return Block(iterations, seconds, (seconds / iterations,))
-
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
-        """See `BlockTimer`. A figure contains one synchronisation."""
-        group = 1 if flush is not None else _group(each, iterations)
-        return _in_groups(self.block, operation, iterations, group, flush)
-
-
-def _group(each: float, iterations: int) -> int:
-    """How many iterations of about `each` seconds the wall clock times at once."""
-    return iterations if each * iterations <= CPU_SHORTEST_SECONDS else max(ceil(CPU_SHORTEST_SECONDS / each), 1)
-
-
-def _in_groups(
-    block: Callable[[Operation, int], Block], operation: Operation, iterations: int, group: int, flush: Operation | None
-) -> Block:
-    """Blocks of `group` iterations as one block of many samples; a last group that would be shorter is left out."""
-    samples, seconds, start = [], 0.0, time.perf_counter()
-    for _ in range(max(iterations // group, 1)):
-        if flush is not None:
-            flush()
-        part = block(operation, group)
-        samples.append(part.samples[0])
-        seconds += part.seconds
-    return Block(len(samples) * group, seconds, tuple(samples), max(time.perf_counter() - start - seconds, 0.0))
-
-
-class VirtualTimer:
+class VirtualTimer(BlockTimer):
     """The calling thread's time on a virtual GPU's simulated clock.
 
     `paced`: simulated seconds pass like seconds, so that live curves move as a real card's would. Otherwise a block
@@ -300,7 +261,7 @@ def timer_for(device: str, fleet: DeviceRegistry, stop: threading.Event, *, pace
         case "cpu":
             return CpuTimer()
         case "cuda":
-            return CudaTimer(device)
+            return EventTimer(CudaStreams(device))
         case "virtual":
             machine = fleet.backend(device)
             assert isinstance(machine, VirtualMachine)

@@ -57,39 +57,14 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What `--json` prints."""
-    return {
-        "target": diagnosis.target,
-        "device": diagnosis.device,
-        "device_name": diagnosis.device_name,
-        "simulated": diagnosis.simulated,
-        "train": diagnosis.train,
-        "inputs": diagnosis.inputs,
-        "operations": diagnosis.operations,
-        "problems": [_finding(item) for item in diagnosis.problems],
-        "notes": [_finding(item) for item in diagnosis.notes],
-        "uncompiled": [msgspec.to_builtins(item) for item in diagnosis.uncompiled],
-        "unchecked": [msgspec.to_builtins(item) for item in diagnosis.unchecked],
-        "no_gradient": [msgspec.to_builtins(item) for item in diagnosis.no_gradient],
-    }
+    """What `--json` prints: everything, without the code around findings and what followed from them."""
+    content = msgspec.structs.asdict(diagnosis)
+    return content | {name: [_finding(item) for item in content[name]] for name in ("problems", "notes")}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    names = (
-        "rule",
-        "path",
-        "file",
-        "line",
-        "message",
-        "fix",
-        "severity",
-        "count",
-        "bytes",
-        "seconds",
-        "simulated",
-        "patch",
-    )
-    return {name: getattr(finding, name) for name in names}
+    fields = msgspec.structs.asdict(finding)
+    return {name: value for name, value in fields.items() if name not in ("code", "consequences")}
 
 
 def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest:

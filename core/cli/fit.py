@@ -20,7 +20,7 @@ from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
-from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec
+from devexplorer.core.records.planner import Fit, FitBytes, FitReport, FitSpec
 
 
 def fit(arguments: argparse.Namespace) -> int:
@@ -46,8 +46,8 @@ def chosen(report: FitReport) -> Fit:
     """
     if report.spec.gpus:
         return report.fits[0]
-    fitting = [item for item in report.fits if item.fits]
-    return min(fitting, key=_capacity) if fitting else max(report.fits, key=_capacity)
+    by_capacity = sorted(report.fits, key=lambda item: item.capacity_bytes)
+    return next((item for item in by_capacity if item.fits), by_capacity[-1])
 
 
 def document(report: FitReport) -> dict[str, Any]:
@@ -68,46 +68,27 @@ def document(report: FitReport) -> dict[str, Any]:
         "flop_per_step": report.flop_per_step,
         "gpus": [_fit(item) for item in report.fits],
         "untried": report.untried,
-        "helps": [{**msgspec.to_builtins(item), "simulated": True} for item in report.helps],
+        "helps": [msgspec.structs.asdict(item) | {"simulated": True} for item in report.helps],
         "assumptions": list(report.assumptions),
     }
 
 
 def _fit(item: Fit) -> dict[str, Any]:
     """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
-    return {
-        "gpu": item.gpu,
-        "fits": item.fits,
+    return msgspec.structs.asdict(item) | {
         "capacity_bytes": item.capacity_bytes,
-        "bytes": _parts(item.bytes),
-        "reserved_bytes": sum(card.reserved_bytes for card in item.cards) if item.bytes.total else None,
-        "largest_batch": item.largest_batch,
-        "at_least": item.at_least,
-        "step_seconds": item.step_seconds,
-        "samples_per_s": item.samples_per_s,
+        **_memory(item.bytes, sum(card.reserved_bytes for card in item.cards)),
         "simulated": True,
-        "reason": item.reason,
-        "cards": [_card(card) for card in item.cards],
+        "cards": [msgspec.structs.asdict(card) | _memory(card.bytes, card.reserved_bytes) for card in item.cards],
     }
 
 
-def _card(card: FitCard) -> dict[str, Any]:
-    return {
-        "gpu": card.gpu,
-        "fits": card.fits,
-        "capacity_bytes": card.capacity_bytes,
-        "bytes": _parts(card.bytes),
-        "reserved_bytes": card.reserved_bytes if card.bytes.total else None,
-    }
-
-
-def _parts(parts: FitBytes) -> dict[str, int] | None:
-    """The parts and their sum; None where they are unknown: a card that was worked out has a context at least."""
-    return {**msgspec.to_builtins(parts), "total": parts.total} if parts.total else None
-
-
-def _capacity(item: Fit) -> int:
-    return item.capacity_bytes
+def _memory(parts: FitBytes, reserved_bytes: int) -> dict[str, Any]:
+    """The parts with their sum, and what the allocator reserves; null where they are unknown: a card that was worked
+    out has a context at least."""
+    if not parts.total:
+        return {"bytes": None, "reserved_bytes": None}
+    return {"bytes": msgspec.structs.asdict(parts) | {"total": parts.total}, "reserved_bytes": reserved_bytes}
 
 
 # --- what is asked for

@@ -93,14 +93,5 @@ def user_model(target: str) -> torch.nn.Module:
 
 
 def _row(row: Row) -> dict[str, object]:
-    return {
-        "path": row.path,
-        "kind": row.kind,
-        "shape": row.shape,
-        "dtype": row.dtype,
-        "device": row.devices[0] if row.devices else None,
-        "bytes": row.bytes,
-        "tied_to": row.tied_to,
-        "requires_grad": row.requires_grad,
-        "initialised": row.initialised,
-    }
+    names = ("path", "kind", "shape", "dtype", "bytes", "tied_to", "requires_grad", "initialised")
+    return {name: getattr(row, name) for name in names} | {"device": row.devices[0] if row.devices else None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import io
 import os
 import sys
@@ -19,6 +20,10 @@ from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.time_limit import any_abandoned
 
 WINDOW_COMMANDS = (None, "tour")
+_MODULES = {name: f"devexplorer.core.cli.{name}" for name in ("devices", "place", "doctor", "fit", "env")} | {
+    name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")
+}
+"""Where each command is."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""
 
@@ -83,36 +88,8 @@ def _write_no_more() -> None:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """The function of a command, imported for it."""
-    match name:
-        case "devices":
-            from devexplorer.core.cli.devices import devices
-
-            return devices
-        case "watch":
-            quick_start()
-            from devexplorer.core.cli.watch.command import watch
-
-            return watch
-        case "bench":
-            from devexplorer.core.cli.bench.command import bench
-
-            return bench
-        case "place":
-            from devexplorer.core.cli.place import place
-
-            return place
-        case "doctor":
-            from devexplorer.core.cli.doctor import doctor
-
-            return doctor
-        case "fit":
-            from devexplorer.core.cli.fit import fit
-
-            return fit
-        case "env":
-            from devexplorer.core.cli.env import env
-
-            return env
-        case unknown:
-            raise BadInput(f"there is no command '{unknown}'")
+    """The function of a command, imported for it; its name is the command's."""
+    if name == "watch":
+        quick_start()
+    command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(_MODULES[name]), name)
+    return command

@@ -17,7 +17,7 @@ import torch
 from devexplorer.core.base.errors import Unavailable, first_line
 
 COMPLETE = ("cuda", "vgpu")
-"""Kinds whose own module answers everything, so that nobody else is asked."""
+"""Kinds whose own module answers everything, so that nothing else is asked."""
 OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 """What the same is called in modules that follow `torch.cuda`."""
 
@@ -25,7 +25,7 @@ OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
     """The answer for a kind of device; `module` stands in for torch.
 
-    Raises `Unavailable` with the reason where nobody implements the question, and whatever else the backend raises.
+    Raises `Unavailable` with the reason where the question is not implemented, and whatever else the backend raises.
     """
     reasons = []
     for owner, name, call in _calls(kind, function, module):
@@ -39,13 +39,9 @@ def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
     raise Unavailable("; ".join(reasons) or f"torch has no {function} for {kind}")
 
 
-def has(kind: str, function: str, *, module: Any = torch) -> bool:
-    """Whether there is anybody to ask."""
-    return any(call is not None for _, _, call in _calls(kind, function, module))
-
-
 def _calls(kind: str, function: str, module: Any) -> Iterator[tuple[str, str, Any]]:
-    """Who could be asked, under which name, and the function if it is there; the generic one first."""
+    """Each module that could answer, the function's name there, and the function if it exists; the generic one
+    first."""
     current = None if kind in COMPLETE else module.accelerator.current_accelerator()
     if current is not None and current.type == kind and hasattr(module.accelerator, function):
         yield "torch.accelerator", function, getattr(module.accelerator, function)

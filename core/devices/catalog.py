@@ -142,12 +142,12 @@ def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[Devi
 
     result: list[Card | None] = []
     for info in cuda:
-        key, bus = uuid_bytes(info.uuid), _bus_key(info.bus_id)
+        key, bus = uuid_bytes(info.uuid), bus_key(info.bus_id)
         card = None if key is None else take(lambda card, key=key: uuid_bytes(card.uuid) == key)  # type: ignore[misc]
         if card is None and bus is not None:
             card = take(
                 lambda card, key=key, bus=bus: (  # type: ignore[misc]
-                    card.mig_instance is None and _bus_key(card.bus_id) == bus and (key is None or card.uuid is None)
+                    card.mig_instance is None and bus_key(card.bus_id) == bus and (key is None or card.uuid is None)
                 )
             )
         result.append(card)
@@ -188,7 +188,7 @@ def _with_drm(
     for card in drm:
         kind = {"AMD": "cuda", "Intel": "xpu"}.get(card.vendor)
         at = next(
-            (at for at, info in enumerate(devices) if info.bus_id and _bus_key(info.bus_id) == _bus_key(card.bus_id)),
+            (at for at, info in enumerate(devices) if info.bus_id and bus_key(info.bus_id) == bus_key(card.bus_id)),
             None,
         )
         if at is None and sum(other.vendor == card.vendor for other in drm) == 1:
@@ -227,7 +227,7 @@ def _ordinal(info: DeviceInfo) -> int:
     return info.cuda_ordinal if info.cuda_ordinal is not None else 1 << 30
 
 
-def _bus_key(bus_id: str | None) -> str | None:
+def bus_key(bus_id: str | None) -> str | None:
     """NVML writes the PCI domain with eight digits, others with four."""
     if bus_id is None:
         return None
@@ -267,23 +267,30 @@ def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
     NVML's total is what its `used` is part of; CUDA's is a little smaller. A card that is lost is no use to torch
     either.
     """
+    known = {field: value for field in _OF_CARD if (value := getattr(card, field)) is not None}
     return msgspec.structs.replace(
         info,
         usable=info.usable and card.broken is None,
         reason=card.broken if card.broken is not None else info.reason,
         name=card.name if card.mig_instance is None else info.name,
-        uuid=card.uuid or info.uuid,
-        bus_id=card.bus_id or info.bus_id,
         nvml_index=card.index,
-        mig_profile=card.mig_profile,
-        gpu_instance_id=card.gpu_instance_id,
-        memory_total_bytes=card.memory_total_bytes if card.memory_total_bytes is not None else info.memory_total_bytes,
-        memory_used_bytes=card.memory_used_bytes if card.memory_used_bytes is not None else info.memory_used_bytes,
         memory_shared=card.memory_shared or info.memory_shared,
-        compute_capability=card.compute_capability or info.compute_capability,
-        driver_version=card.driver_version or info.driver_version,
-        cuda_version=card.cuda_version or info.cuda_version,
+        **known,
     )
+
+
+_OF_CARD = (
+    "uuid",
+    "bus_id",
+    "mig_profile",
+    "gpu_instance_id",
+    "memory_total_bytes",
+    "memory_used_bytes",
+    "compute_capability",
+    "driver_version",
+    "cuda_version",
+)
+"""Fields of a device that NVML knows better."""
 
 
 def _with_datasheet(info: DeviceInfo, datasheets: Mapping[str, Profile]) -> DeviceInfo:

@@ -23,7 +23,7 @@ LIMIT_S = 10.0
 # Values of CUdevice_attribute in cuda.h
 _ATTRIBUTE = {"sm_count": 16, "bus": 33, "slot": 34, "domain": 50, "major": 75, "minor": 76, "integrated": 18}
 
-_WORDS = {
+_MESSAGES = {
     34: "this is the stub of the CUDA library that the toolkit is linked with: install the NVIDIA driver",
     46: "a card is busy or not permitted to this user",
     100: "the CUDA driver finds no GPU",
@@ -52,6 +52,10 @@ class CudaDevice(NamedTuple):
     """Shares the system's memory."""
 
 
+class _StartError(Exception):
+    """There is no list, for that reason."""
+
+
 class CudaDriver:
     """libcuda through ctypes. `library` stands in for it (tests); a missing one is a problem, never an exception."""
 
@@ -63,13 +67,9 @@ class CudaDriver:
         self._version: str | None = None
         self._library = library
         self._environ = os.environ if environ is None else environ
-        self._handles: list[ctypes.c_int] | None = None
-        self._problem: Problem | None = None
-
-    @property
-    def problem(self) -> Problem | None:
+        self._handles: list[ctypes.c_int] = []
+        self.problem: Problem | None = None
         """Why there is no list, after `devices` was asked for one."""
-        return self._problem
 
     def cuda_version(self) -> str | None:
         """The newest CUDA that this driver supports (`cuDriverGetVersion`): `12.4`."""
@@ -89,63 +89,54 @@ class CudaDriver:
         try:
             self._listed, self._version = call_within(self._limit_s, self._everything, "the CUDA driver")
         except TimeLimitError:
-            self._handles = None
+            self._handles = []
             self._fail(f"{self._calling} did not answer within {self._limit_s:g} s")
 
     def _everything(self) -> tuple[tuple[CudaDevice, ...], str | None]:
-        handles = self._open()
-        if handles is None:
+        try:
+            self._handles = self._open()
+        except _StartError as error:
+            self._fail(str(error))
             return (), None
-        found = tuple(self._device(ordinal, handle) for ordinal, handle in enumerate(handles))
+        devices = tuple(self._device(ordinal, handle) for ordinal, handle in enumerate(self._handles))
         version = ctypes.c_int()
         if self._call("cuDriverGetVersion", ctypes.byref(version)) != 0:
-            return found, None
-        return found, f"{version.value // 1000}.{version.value % 1000 // 10}"
+            return devices, None
+        return devices, f"{version.value // 1000}.{version.value % 1000 // 10}"
 
     def has_context(self, ordinal: int) -> bool | None:
         """Whether this process has a context on the device (`cuDevicePrimaryCtxGetState`, which creates none)."""
         self._ask()
-        handles = self._handles or []
         flags, active = ctypes.c_uint(), ctypes.c_int()
-        if not 0 <= ordinal < len(handles):
+        if not 0 <= ordinal < len(self._handles):
             return None
-        if self._call("cuDevicePrimaryCtxGetState", handles[ordinal], ctypes.byref(flags), ctypes.byref(active)) != 0:
+        handle = self._handles[ordinal]
+        if self._call("cuDevicePrimaryCtxGetState", handle, ctypes.byref(flags), ctypes.byref(active)) != 0:
             return None
         return bool(active.value)
 
-    def _open(self) -> list[ctypes.c_int] | None:
-        """Load, initialise and enumerate, once; None with a problem when that is not possible."""
-        if self._handles is not None or self._problem is not None:
-            return self._handles
+    def _open(self) -> list[ctypes.c_int]:
+        """Load, initialise and enumerate."""
         if self._library is None:
             name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
             try:
                 self._library = ctypes.CDLL(name)
             except OSError:
-                self._fail(f"no NVIDIA driver is installed here ({name} was not found)")
-                return None
-        result = self._call("cuInit", ctypes.c_uint(0))
-        if result != 0:
-            self._fail(self._words(result))
-            return None
+                raise _StartError(f"no NVIDIA driver is installed here ({name} was not found)") from None
+        self._demand("cuInit", ctypes.c_uint(0))
         count = ctypes.c_int()
-        result = self._call("cuDeviceGetCount", ctypes.byref(count))
-        if result != 0:
-            self._fail(self._words(result))
-            return None
-        handles = []
-        for ordinal in range(count.value):
-            handle = ctypes.c_int()
-            result = self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(ordinal))
-            if result != 0:
-                self._fail(self._words(result))
-                return None
-            handles.append(handle)
+        self._demand("cuDeviceGetCount", ctypes.byref(count))
+        handles = [ctypes.c_int() for _ in range(count.value)]
+        for ordinal, handle in enumerate(handles):
+            self._demand("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(ordinal))
         if not handles:
-            self._fail(self._words(100))
-            return None
-        self._handles = handles
+            raise _StartError(self._message(100))
         return handles
+
+    def _demand(self, name: str, *arguments: Any) -> None:
+        """A call without which there is no list."""
+        if (result := self._call(name, *arguments)) != 0:
+            raise _StartError(self._message(result))
 
     def _device(self, ordinal: int, handle: ctypes.c_int) -> CudaDevice:
         name = ctypes.create_string_buffer(256)
@@ -187,13 +178,13 @@ class CudaDriver:
         self._calling = name
         return int(function(*arguments))
 
-    def _words(self, result: int) -> str:
+    def _message(self, result: int) -> str:
         if result == 500:
             return "the NVIDIA driver is too old: its CUDA library lacks a function"
         visible = self._environ.get("CUDA_VISIBLE_DEVICES")
         if result == 100 and visible is not None:
             return f"no GPU is visible to this process: CUDA_VISIBLE_DEVICES is '{visible}'"
-        return _WORDS.get(result, f"the CUDA driver did not start (error {result})")
+        return _MESSAGES.get(result, f"the CUDA driver did not start (error {result})")
 
     def _fail(self, reason: str) -> None:
-        self._problem = Problem(reason, field="cuda")
+        self.problem = Problem(reason, field="cuda")

@@ -24,10 +24,10 @@ def torch_module(kind: str) -> str:
     return f"torch.{kind}" if kind in _OWN_MODULE else "torch.accelerator"
 
 
-def parse_device(text: str, *, current: dict[str, int] | None = None) -> str:
+def parse_device(text: str) -> str:
     """Return the canonical id for what a person typed, without asking whether there is such a device.
 
-    `cuda` without a number is the current device of that kind (`current["cuda"]`, else 0).
+    `cuda` without a number is the first device of that kind.
 
     >>> parse_device("CUDA"), parse_device("cpu")
     ('cuda:0', 'cpu')
@@ -40,12 +40,12 @@ def parse_device(text: str, *, current: dict[str, int] | None = None) -> str:
         if number not in (None, "0"):
             raise BadInput(f"there is only one {kind} (torch takes '{text}' for '{kind}'); write '{kind}'")
         return kind
-    return f"{kind}:{int(number) if number is not None else (current or {}).get(kind, 0)}"
+    return f"{kind}:{int(number or 0)}"
 
 
-def choose_device(text: str, available: list[str], *, current: dict[str, int] | None = None) -> str:
+def choose_device(text: str, available: list[str]) -> str:
     """Return the id of an available device, or raise `BadInput` that lists those there are."""
-    device = parse_device(text, current=current)
+    device = parse_device(text)
     if device in available:
         return device
     raise BadInput(

@@ -83,7 +83,8 @@ class Drm:
     def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
         """One reading, as a sample of `device`; a card that sleeps is left asleep, and that is all that is said of
         it."""
-        at, sensors = self._device(card), _Sensors(self._device(card))
+        at = self._class / f"card{card.number}" / "device"
+        sensors = _Sensors(at)
         if _text(at / "power" / "runtime_status") == "suspended":
             return DeviceSample(
                 device=device,
@@ -92,29 +93,14 @@ class Drm:
                 throttle_reasons=(ASLEEP,),
             )
         used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
-        sample, self._refused[card.number] = without_implausible(
-            self._sample(card, device, time_unix_s, at, sensors, used, total)
-        )
-        return sample
-
-    def _sample(
-        self,
-        card: DrmCard,
-        device: str,
-        time_unix_s: float,
-        at: Path,
-        sensors: _Sensors,
-        used: int | None,
-        total: int | None,
-    ) -> DeviceSample:
-        return DeviceSample(
+        sample = DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
             memory_used_bytes=used,
             memory_free_bytes=None if used is None or total is None else max(total - used, 0),
             memory_total_bytes=total if total is not None else card.memory_total_bytes,
-            utilization_percent=_float(_number(at / "gpu_busy_percent")),
-            memory_utilization_percent=_float(_number(at / "mem_busy_percent")),
+            utilization_percent=_number(at / "gpu_busy_percent"),
+            memory_utilization_percent=_number(at / "mem_busy_percent"),
             temperature_c=sensors.value("temp", _CHIP, 1e3),
             memory_temperature_c=sensors.value("temp", ("mem", "vram"), 1e3, anyway=False),
             power_w=self._power(card, sensors, time_unix_s),
@@ -127,10 +113,13 @@ class Drm:
             pcie_width=_number(at / "current_link_width"),
             pcie_replays=_number(at / "pcie_replay_count"),
         )
+        sample, self._refused[card.number] = without_implausible(sample)
+        return sample
 
     def details(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceDetails:
         """What changes seldom; `more` has what no field is for."""
-        at, sensors = self._device(card), _Sensors(self._device(card))
+        at = self._class / f"card{card.number}" / "device"
+        sensors = _Sensors(at)
         more = {"kernel driver": card.driver, "bus id": card.bus_id}
         rpm = sensors.plain("fan1_input")
         more["fan"] = None if rpm is None else f"{rpm:.0f} rpm"
@@ -162,9 +151,6 @@ class Drm:
             more={label: value for label, value in more.items() if value},
             missing=missing,
         )
-
-    def _device(self, card: DrmCard) -> Path:
-        return self._class / f"card{card.number}" / "device"
 
     def _card(self, number: int, at: Path) -> DrmCard | None:
         vendor = _hex(at / "vendor")
@@ -262,10 +248,6 @@ def _link(path: Path) -> str | None:
 def _known(*values: T | None) -> T | None:
     """The first that is known."""
     return next((value for value in values if value is not None), None)
-
-
-def _float(number: int | None) -> float | None:
-    return None if number is None else float(number)
 
 
 def _whole(number: float | None) -> int | None:

@@ -1,13 +1,10 @@
-"""What NVML lists (`Card`), what is read of a card every few seconds (`SlowFields`), who a process is. Plain frozen
-records, any thread."""
+"""What NVML lists (`Card`), and who a process is. Plain frozen records, any thread."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import msgspec
-
-from devexplorer.core.records.devices import ProcessUse
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,30 +69,3 @@ class ProcessFacts(NamedTuple):
     name: str | None = None
     user: str | None = None
     command: str | None = None
-
-
-class SlowFields(NamedTuple):
-    """The fields of a `DeviceSample` that change seldom or cost much to ask; read every few seconds, under the same
-    names."""
-
-    encoder_percent: float | None = None
-    decoder_percent: float | None = None
-    memory_temperature_c: float | None = None
-    power_instant_w: float | None = None
-    power_cap_w: float | None = None
-    energy_j: float | None = None
-    graphics_clock_mhz: int | None = None
-    video_clock_mhz: int | None = None
-    fan_percent: float | None = None
-    performance_state: str | None = None
-    throttle_reasons: tuple[str, ...] | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_tx_bytes_s: float | None = None
-    pcie_rx_bytes_s: float | None = None
-    pcie_replays: int | None = None
-    nvlink_tx_bytes_s: float | None = None
-    nvlink_rx_bytes_s: float | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    processes: tuple[ProcessUse, ...] | None = None

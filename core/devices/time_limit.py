@@ -1,9 +1,9 @@
 """Time limits for driver calls: a call that hangs is abandoned on its thread, and everything else goes on. Any thread.
 
 A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `CallTracker` of its job,
-and whoever waits looks at the lines. A call that takes too long is given up: its thread does nothing more when the call
-returns, and the job is begun again on another thread, without that call. Noting a call costs two assignments; nothing
-is handed from thread to thread call by call.
+and whoever waits looks at the trackers. A call that takes too long is given up: its thread does nothing more when the
+call returns, and the job is begun again on another thread, without that call. Noting a call costs two assignments;
+nothing is handed from thread to thread call by call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ ABANDONED = "left-behind"
 GRACE_S = 0.02
 """Jobs run one after the other on one thread; after so long each that still waits gets a thread of its own."""
 LOOK_S = 0.02
-"""Between two looks at the lines."""
+"""Between two looks at the trackers."""
 
 
 class AbandonedError(Exception):
@@ -45,7 +46,7 @@ class CallTracker:
         self.subject: Any = None
         """What is being asked; None between calls."""
         self.left = False
-        """Whether somebody gave up on it."""
+        """Whether it was given up."""
         self.thread = threading.current_thread()
         self.seen = -1
         self.since = 0.0
@@ -65,15 +66,15 @@ class CallTracker:
         self.thread.name = ABANDONED
 
 
-def driver_function(thread: threading.Thread, prefix: str = "nvml") -> str | None:
-    """The outermost function of the driver's interface that a thread is inside."""
+def driver_function(thread: threading.Thread) -> str | None:
+    """The outermost function of NVML that a thread is inside."""
     frame = sys._current_frames().get(thread.ident or 0)
-    found = None
+    function = None
     while frame is not None:
-        if frame.f_code.co_name.startswith(prefix):
-            found = frame.f_code.co_name
+        if frame.f_code.co_name.startswith("nvml"):
+            function = frame.f_code.co_name
         frame = frame.f_back
-    return found
+    return function
 
 
 def any_abandoned() -> bool:
@@ -87,107 +88,151 @@ def run_all(
     """Do all jobs on threads called `name-N` and wait for them; the results in their order, or the first job's
     exception.
 
-    `give_up(line, now)` is asked again and again about each job under way, and says whether the call on the line takes
-    too long; it has to see to it that the job's next attempt leaves that call out.
+    `give_up(tracker, now)` is asked again and again about each job under way, and says whether its call takes too long;
+    it has to see to it that the job's next attempt leaves that call out.
     """
-    work = _Work(jobs, name)
-    work.hire(1)
-    started = time.monotonic()
-    while work.unfinished:
-        if not work.collect(LOOK_S):
-            now = time.monotonic()
-            for number, line in work.under_way():
-                if give_up(line, now):
-                    work.begin_again(number)
-            if now - started >= GRACE_S:
-                work.hire(work.waiting)
-    return work.results()
+    pool = WorkerPool(name)
+    trackers: dict[int, CallTracker] = {}
+    replies: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+    outcomes: dict[int, tuple[Any, BaseException | None]] = {}
 
-
-class _Work:
-    """The jobs of one `run_all`, and the threads that do them."""
-
-    def __init__(self, jobs: Sequence[Callable[[CallTracker], Any]], name: str) -> None:
-        self._jobs = jobs
-        self._name = name
-        self._todo = deque(range(len(jobs)))
-        self._lines: dict[int, CallTracker] = {}
-        self._replies: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
-        self._found: dict[int, tuple[Any, BaseException | None]] = {}
-        self._hired = 0
-
-    @property
-    def unfinished(self) -> bool:
-        return len(self._found) < len(self._jobs)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._todo)
-
-    def hire(self, hands: int) -> None:
-        for _ in range(hands):
-            self._hired += 1
-            threading.Thread(target=self._do, name=f"{self._name}-{self._hired}", daemon=True).start()
-
-    def collect(self, patience_s: float) -> bool:
-        """Take one reply; False when none comes."""
+    def attempt(number: int) -> None:
+        tracker = trackers[number] = CallTracker()
+        result, failure = None, None
         try:
-            number, result, error = self._replies.get(timeout=patience_s)
-        except Empty:
-            return False
-        self._lines.pop(number, None)
-        self._found[number] = (result, error)
-        return True
+            result = jobs[number](tracker)
+        except AbandonedError:
+            return
+        except BaseException as error:  # raised where it is waited for
+            failure = error
+        if not tracker.left:
+            replies.put((number, result, failure))
 
-    def under_way(self) -> list[tuple[int, CallTracker]]:
-        return [(number, line) for number, line in self._lines.copy().items() if number not in self._found]
-
-    def begin_again(self, number: int) -> None:
-        self._lines.pop(number, None)
-        self._todo.appendleft(number)
-        self.hire(1)
-
-    def results(self) -> list[Any]:
-        for number in range(len(self._jobs)):
-            error = self._found[number][1]
-            if error is not None:
-                raise error
-        return [self._found[number][0] for number in range(len(self._jobs))]
-
-    def _do(self) -> None:
-        while self._todo:
+    pool.add(partial(attempt, number) for number in range(len(jobs)))
+    pool.call(1)
+    started = time.monotonic()
+    try:
+        while len(outcomes) < len(jobs):
             try:
-                number = self._todo.popleft()
-            except IndexError:
-                return
-            line = self._lines[number] = CallTracker()
-            reply: tuple[int, Any, BaseException | None]
-            try:
-                reply = (number, self._jobs[number](line), None)
-            except AbandonedError:
-                return
-            except BaseException as error:  # raised where it is waited for
-                reply = (number, None, error)
-            if line.left:
-                return
-            self._replies.put(reply)
+                number, *outcome = replies.get(timeout=LOOK_S)
+                outcomes[number] = (outcome[0], outcome[1])
+            except Empty:
+                now = time.monotonic()
+                for number, tracker in trackers.copy().items():
+                    if number not in outcomes and give_up(tracker, now):
+                        del trackers[number]
+                        pool.add([partial(attempt, number)])
+                        pool.call(1)
+                if now - started >= GRACE_S:
+                    pool.call(pool.waiting)
+    finally:
+        pool.end(0)
+    ordered = [outcomes[number] for number in range(len(jobs))]
+    for _, failure in ordered:
+        if failure is not None:
+            raise failure
+    return [result for result, _ in ordered]
 
 
 def call_within(limit_s: float, call: Callable[[], T], what: str) -> T:
     """What `call` returns or raises, on a thread of its own; `TimeLimitError`, with `what` named, when that takes too
     long."""
 
-    def give_up(line: CallTracker, now: float) -> bool:
-        if line.waited_s(now) < limit_s:
+    def give_up(tracker: CallTracker, now: float) -> bool:
+        if tracker.waited_s(now) < limit_s:
             return False
-        line.leave()
+        tracker.leave()
         raise TimeLimitError(f"{what} did not answer within {limit_s:g} s")
 
-    def job(line: CallTracker) -> T:
-        line.calls, line.subject = 1, what
+    def job(tracker: CallTracker) -> T:
+        tracker.calls, tracker.subject = 1, what
         try:
             return call()
         finally:
-            line.subject = None
+            tracker.subject = None
 
     return run_all([job], give_up, "driver-call")[0]
+
+
+Job = Callable[[], None]
+
+
+class WorkerPool:
+    """`add` jobs, then `call` as many workers as shall do them; idle workers wait to be called again.
+
+    One worker for several quick jobs costs a tenth of one worker each: they would compete for the GIL at every driver
+    call. Workers wait without timers. A hanging job holds only its own worker; a worker ends when its job raises (the
+    thread hook reports it) or when an abandoned call returns (`time_limit`), and is then replaced.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: deque[Job] = deque()
+        self._idle: list[_Worker] = []
+        self._hands: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._ending = False
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that have not begun."""
+        return len(self._jobs)
+
+    @property
+    def idle(self) -> int:
+        """Number of idle workers."""
+        return len(self._idle)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Append jobs to the queue. Any thread, including workers."""
+        self._jobs.extend(jobs)
+
+    def call(self, hands: int) -> None:
+        """Let that many more workers process the queue: idle ones first, then new ones."""
+        for _ in range(hands):
+            with self._lock:
+                if self._ending:
+                    return
+                if self._idle:
+                    hand = self._idle.pop()  # the last that worked: one does all the work as long as that is enough
+                else:
+                    self._hands = [hand for hand in self._hands if hand.thread.is_alive()]
+                    hand = _Worker(f"{self._name}-{len(self._hands) + 1}", self._work)
+                    self._hands.append(hand)
+                    hand.thread.start()
+            hand.go.put(True)
+
+    def end(self, deadline_s: float) -> bool:
+        """Start no more jobs, and wait for the workers until the deadline; returns whether all have ended."""
+        with self._lock:
+            self._ending = True
+            hands = list(self._hands)
+        self._jobs.clear()
+        for hand in hands:
+            hand.go.put(False)
+        until = time.monotonic() + deadline_s
+        for hand in hands:
+            if hand.thread.name != ABANDONED:  # that one is inside a call that may never come back
+                hand.thread.join(max(until - time.monotonic(), 0))
+        return not any(hand.thread.is_alive() for hand in hands)
+
+    def _work(self, hand: _Worker) -> None:
+        while hand.go.get():  # no timeout: each would be a timer
+            while not self._ending:
+                try:
+                    job = self._jobs.popleft()
+                except IndexError:
+                    break
+                job()
+                if hand.thread.name == ABANDONED:
+                    return  # another hand has taken its place
+            with self._lock:
+                self._idle.append(hand)
+
+
+class _Worker:
+    """A thread and the queue that wakes it."""
+
+    def __init__(self, name: str, work: Callable[[_Worker], None]) -> None:
+        self.go: SimpleQueue[bool] = SimpleQueue()
+        self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)

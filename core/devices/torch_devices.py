@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from devexplorer.core.devices.time_limit import TimeLimitError, call_within
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})
-"""Types that are listed elsewhere (`core.virtual`) or by nobody: the name of the place where no backend registered."""
+"""Types that are listed elsewhere (`core.virtual`), and the type where no backend is registered."""
 
 ENUMERATION_LIMIT_S = 10.0
 """How long torch may take to count devices; it asks drivers, and those can hang."""
@@ -79,7 +79,7 @@ def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -
 
 
 class TorchBackend:
-    """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes it anew.
+    """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes a new one.
 
     `module` stands in for torch, `driver` for libcuda (tests). Ids that are not in the list raise `BadInput`: torch
     takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
@@ -118,7 +118,7 @@ class TorchBackend:
         return self._problems
 
     def refresh(self) -> tuple[DeviceInfo, ...]:
-        """List the devices anew, as when a backend was registered since."""
+        """List the devices again, for example when a backend was registered since."""
         problems = list(self._cpu.facts.problems)
         devices = [self._cpu.info(threads=self.threads)]
         devices += self._list_cuda(problems)
@@ -199,29 +199,26 @@ class TorchBackend:
                     problems.append(Problem(f"the backend '{kind}' cannot be listed: {first_line(error)}", field=kind))
                 continue
             devices += [self._other_info(kind, index) for index in range(count)]
-            problems += self._missing(devices, kind)
+        for (device, field), reason in self._unanswered.items():
+            if field in ("name", "memory_total_bytes") and any(info.id == device for info in devices):
+                problems.append(Problem(reason, device=device, field=field))
         return devices
 
-    def _missing(self, devices: Sequence[DeviceInfo], kind: str) -> Iterator[Problem]:
-        """What the devices of a kind do not say, and why."""
-        for device in devices:
-            for field in ("name", "memory_total_bytes"):
-                if device.kind == kind and (reason := self._unanswered.get((device.id, field))) is not None:
-                    yield Problem(reason, device=device.id, field=field)
-
     def _other_info(self, kind: str, index: int) -> DeviceInfo:
-        device = "mps" if kind == "mps" else f"{kind}:{index}"
-        name = (
-            self._ask(device, "name", lambda: str(self._of(kind, "get_device_name", index))) if kind != "mps" else None
-        )
-        system = self._cpu.facts if kind == "mps" else None
+        if kind == "mps":
+            used, total = self._used_and_total("mps")
+            return DeviceInfo(
+                id="mps",
+                kind="mps",
+                name=f"{self._cpu.facts.name} GPU",
+                memory_total_bytes=total,
+                memory_used_bytes=used,
+                memory_shared=True,
+            )
+        device = f"{kind}:{index}"
+        name = self._ask(device, "name", lambda: str(self._of(kind, "get_device_name", index)))
         return DeviceInfo(
-            id=device,
-            kind=kind,
-            name=name or (f"{self._cpu.facts.name} GPU" if kind == "mps" else f"{kind} device {index}"),
-            memory_total_bytes=system.memory_total_bytes if system else self._memory_info(device)[1],
-            memory_used_bytes=self._cpu.used_bytes() if system else None,
-            memory_shared=system is not None,
+            id=device, kind=kind, name=name or f"{kind} device {index}", memory_total_bytes=self._memory_info(device)[1]
         )
 
     # what the engine asks while it works
@@ -243,7 +240,7 @@ class TorchBackend:
     def free_bytes(self, device: str) -> int | None:
         """Bytes that new tensors can take; for accelerators the free memory and what their allocator has cached."""
         kind, index = self._split(device)
-        if kind == "cpu" or kind == "mps":
+        if kind in ("cpu", "mps"):
             return self._cpu.free_bytes()
         if kind == "cuda":
             free = int(self._torch.cuda.mem_get_info(index)[0])
@@ -251,8 +248,8 @@ class TorchBackend:
         free_other, _ = self._memory_info(device)
         if free_other is None:
             return None
-        found = self._allocator(device)
-        return free_other + (found.reserved - found.allocated if found else 0)
+        counters = self._allocator(kind, index)
+        return free_other + (counters.reserved - counters.allocated if counters else 0)
 
     def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
         """The sum of the sizes, for CUDA each rounded up to a block of 512 B.
@@ -282,21 +279,21 @@ class TorchBackend:
 
     def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample | None:
         """`memory_stats` of torch's allocator; None for the CPU and for a device without a context."""
-        self._split(device)
-        found = self._allocator(device)
-        if found is None:
-            return None
-        reserved = max(found.reserved, found.allocated)
         kind, index = self._split(device)
-        largest = self._cuda_memory.largest_free_block(index, reserved - found.allocated) if kind == "cuda" else None
+        counters = self._allocator(kind, index)
+        if counters is None:
+            return None
+        reserved = max(counters.reserved, counters.allocated)
+        cached = reserved - counters.allocated
+        largest = self._cuda_memory.largest_free_block(index, cached) if kind == "cuda" else None
         return AllocatorSample(
             device=device,
             time_unix_s=time_unix_s,
-            allocated_bytes=found.allocated,
+            allocated_bytes=counters.allocated,
             reserved_bytes=reserved,
-            peak_allocated_bytes=found.peak,
+            peak_allocated_bytes=counters.peak,
             largest_free_block_bytes=largest,
-            segments=found.segments,
+            segments=counters.segments,
         )
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample | None:
@@ -304,35 +301,29 @@ class TorchBackend:
         kind, _ = self._split(device)
         if kind in ("cpu", "cuda"):
             return None
-        if kind == "mps":
-            used, total = self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
-            return DeviceSample(
-                device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total
-            )
-        free, capacity = self._memory_info(device)
-        return DeviceSample(
-            device=device,
-            time_unix_s=time_unix_s,
-            memory_used_bytes=None if free is None or capacity is None else capacity - free,
-            memory_total_bytes=capacity,
-        )
+        used, total = self._used_and_total(device)
+        return DeviceSample(device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total)
 
     def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample | None, DeviceSample | None]:
         """One right after the other: a driver and an allocator cannot be asked at once."""
         return self.allocator_sample(device, time_unix_s), self.device_sample(device, time_unix_s)
 
     def used_bytes(self, device: str) -> int | None:
-        """What is in use by everybody; for CUDA `cudaMemGetInfo`, asked only where there is a context already."""
+        """What all processes use; for CUDA `cudaMemGetInfo`, asked only where there is a context already."""
         kind, index = self._split(device)
-        if kind in ("cpu", "mps"):
-            return self._cpu.used_bytes()
-        if kind == "cuda":
-            if not self._has_cuda_context(index):
-                return None
-            free, total = self._torch.cuda.mem_get_info(index)
-            return int(total) - int(free)
-        free_other, capacity = self._memory_info(device)
-        return None if free_other is None or capacity is None else capacity - free_other
+        if kind != "cuda":
+            return self._used_and_total(device)[0]
+        if not self._has_cuda_context(index):
+            return None
+        free, total = self._torch.cuda.mem_get_info(index)
+        return int(total) - int(free)
+
+    def _used_and_total(self, device: str) -> tuple[int | None, int | None]:
+        """Bytes of the system's memory for what shares it, else the accelerator's; not for CUDA."""
+        if device in ("cpu", "mps"):
+            return self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
+        free, total = self._memory_info(device)
+        return None if free is None or total is None else total - free, total
 
     def record(self, on: bool) -> tuple[str, ...]:
         """torch's CUDA allocator can; it begins with the first context."""
@@ -378,9 +369,8 @@ class TorchBackend:
         context = self._driver.has_context(index)
         return True if context is None else context
 
-    def _allocator(self, device: str) -> _Counters | None:
+    def _allocator(self, kind: str, index: int) -> _Counters | None:
         """What the allocator has counted, where there is one that answers."""
-        kind, index = self._split(device)
         if kind == "cpu":
             return None
         if kind == "mps":
@@ -392,11 +382,9 @@ class TorchBackend:
             self._cuda_memory.follow()
             stats = self._torch.cuda.memory_stats(index)
         else:
-            stats = self._ask(device, "memory_stats", lambda: self._of(kind, "memory_stats", index))
-            if not stats or "allocated_bytes.all.current" not in stats:
-                return self._counted(device)
+            stats = self._ask(f"{kind}:{index}", "memory_stats", lambda: self._of(kind, "memory_stats", index))
         if not stats or "allocated_bytes.all.current" not in stats:
-            return None
+            return None if kind == "cuda" else self._counted(kind, index)
         peak, segments = (stats.get(key) for key in ("allocated_bytes.all.peak", "segment.all.current"))
         return _Counters(
             allocated=int(stats["allocated_bytes.all.current"]),
@@ -405,9 +393,9 @@ class TorchBackend:
             segments=None if segments is None else int(segments),
         )
 
-    def _counted(self, device: str) -> _Counters | None:
+    def _counted(self, kind: str, index: int) -> _Counters | None:
         """The two figures that a backend may have without statistics."""
-        kind, index = self._split(device)
+        device = f"{kind}:{index}"
         allocated = self._ask(device, "memory_allocated", lambda: self._of(kind, "memory_allocated", index))
         if allocated is None:
             return None

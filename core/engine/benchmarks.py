@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -22,7 +23,8 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
-from devexplorer.core.benchmark.runner import STOPPED_EARLY, Runner
+from devexplorer.core.benchmark.measuring import STOPPED_EARLY
+from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
@@ -43,7 +45,7 @@ class _Active:
 
     number: int
     spec: BenchSpec
-    run: Runner
+    run: Runner[Any]
     stop: threading.Event
     thread: threading.Thread | None = None
     started: bool = False
@@ -208,7 +210,7 @@ def make_runner(
     stop: threading.Event,
     clock: Callable[[], float] = time.time,
     resolve: Resolve = samples.build,
-) -> Runner:
+) -> Runner[Any]:
     """The runner of a checked specification. On the jobs thread, which `resolve` needs."""
     return kind_of(spec).runner(spec, RunInputs(run, fleet, stop, clock, resolve))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.checking import Checks
-from devexplorer.core.benchmark.matmul import Product, real_product, virtual_product
+from devexplorer.core.benchmark.matmul import Product, product_maker
 from devexplorer.core.benchmark.spec import check_matmul
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import torch_module
@@ -31,7 +31,7 @@ def check_size(device: str, size: int, registry: DeviceRegistry) -> MatmulSpec:
 
 def make_product(spec: MatmulSpec, registry: DeviceRegistry) -> Product:
     """Operands on the device and what multiplies them; on a virtual GPU they have memory and cost, and no values."""
-    return virtual_product(spec) if registry.info(spec.device).simulated else real_product(spec)
+    return product_maker(simulated=registry.info(spec.device).simulated)(spec)
 
 
 def refuse_long(seconds: float, what: str, less: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import Card, SlowFields
+from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.time_limit import AbandonedError
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the records of every message take as long to import as NVML
     from devexplorer.core.records.messages import Event
 
 SLOW_INTERVAL_S = 2.0
-"""Between two readings of processes, limits, PCIe, NVLink, errors: `SlowFields`."""
+"""Between two readings of processes, limits, PCIe, NVLink, errors."""
 DETAILS_INTERVAL_S = 30.0
 """Between two readings of `DeviceDetails`."""
 TURNS = 8
@@ -78,7 +78,7 @@ class CardReader:
         self._put = put
         self._name = name
         self._pace = pace
-        self._slow: SlowFields | None = None
+        self._slow: DeviceSample | None = None
         self._slow_due = 0.0
         self._details: DeviceDetails | None = None
         self._details_due = 0.0

@@ -30,9 +30,9 @@ from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
+from devexplorer.core.devices.time_limit import WorkerPool
 from devexplorer.core.records.devices import DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
-from devexplorer.core.telemetry.worker_pool import WorkerPool
 
 if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
     from devexplorer.core.records.messages import Event

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.documents import benchmark_document
-from devexplorer.core.benchmark.runner import STOPPED_EARLY
+from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,

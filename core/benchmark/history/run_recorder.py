@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from devexplorer.core.base.event_handlers import EventHandlers, handles
-from devexplorer.core.benchmark.conditions import ConditionsWatch, HostInfo, here
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
+from devexplorer.core.base.event_handlers import handles
+from devexplorer.core.benchmark.conditions import HostInfo, RunConditions, here
+from devexplorer.core.records.benchmark import BenchResult, Conditions
+from devexplorer.core.records.messages import BenchEnded, EngineLost
 
 
-class RunRecorder(EventHandlers):
-    """`handle` every event and `set_devices` every list; `keep` is called with what is to be kept."""
+class RunRecorder(RunConditions):
+    """`keep` is called with every result and its conditions."""
 
     def __init__(
         self,
@@ -24,13 +23,8 @@ class RunRecorder(EventHandlers):
         find_here: Callable[[], HostInfo] = here,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(clock=clock)
         self.keep = keep
-        self._clock = clock
-        self._here = HostInfo()
-        self._infos: dict[str, DeviceInfo] = {}
-        self._details: dict[str, DeviceDetails] = {}
-        self._engine: EngineReady | None = None
-        self._watches: dict[int, ConditionsWatch] = {}
         self._finder = threading.Thread(target=self._find, args=(find_here,), name="here", daemon=True)
 
     def start(self) -> None:
@@ -44,55 +38,15 @@ class RunRecorder(EventHandlers):
             self._finder.join(max(deadline_s, 0.0))
         return not self._finder.is_alive()
 
-    def set_devices(self, devices: Sequence[DeviceInfo]) -> None:
-        """What there is from now on."""
-        self._infos = {info.id: info for info in devices}
-
-    @handles(DeviceSample)
-    def _sample(self, sample: DeviceSample) -> None:
-        for watch in self._watches.values():
-            watch.see(sample)
-
-    @handles(DeviceDetails)
-    def _device_details(self, details: DeviceDetails) -> None:
-        self._details[details.device] = details
-
-    @handles(EngineReady)
-    def _engine_ready(self, event: EngineReady) -> None:
-        self._engine = event
-
     @handles(EngineLost)
     def _engine_lost(self, event: EngineLost) -> None:
         self._watches.clear()
 
-    @handles(BenchPreparing)
-    def _preparing(self, event: BenchPreparing) -> None:
-        self._watches[event.run] = self._watch(event.spec)
-
-    @handles(BenchStarted)
-    def _started(self, event: BenchStarted) -> None:
-        if event.run in self._watches:
-            self._watches[event.run].begin(event.time_unix_s)
-
     @handles(BenchEnded)
     def _ended(self, event: BenchEnded) -> None:
-        result, watch = event.result, self._watches.pop(event.run, None)
-        if result is not None:
-            watch = watch or self._watch(result.spec)
-            conditions = watch.finish(
-                event.time_unix_s, torch_version=result.torch_version or None, threads=result.threads
-            )
-            self.keep(result, conditions)
-
-    def _watch(self, spec: BenchSpec) -> ConditionsWatch:
-        return ConditionsWatch(
-            spec.device,
-            started_unix_s=self._clock(),
-            info=self._infos.get(spec.device),
-            details=self._details.get(spec.device),
-            engine=self._engine,
-            here=self._here,
-        )
+        if event.result is not None:
+            self.keep(event.result, self.conditions(event.result, event.time_unix_s))
+        self._watches.pop(event.run, None)
 
     def _find(self, find_here: Callable[[], HostInfo]) -> None:
         self._here = find_here()

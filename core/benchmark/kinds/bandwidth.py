@@ -103,7 +103,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
 
         return check_bandwidth(spec, registry)
 
-    def runner(self, spec: BandwidthSpec, inputs: RunInputs) -> Runner:
+    def runner(self, spec: BandwidthSpec, inputs: RunInputs) -> Runner[Any]:
         from devexplorer.core.benchmark.bandwidth import BandwidthRun  # torch
 
         return BandwidthRun(spec, inputs.run, inputs.registry, inputs.stop, inputs.clock)

@@ -139,7 +139,7 @@ class BenchmarkKind(Generic[S, R]):
         wrong; allocates nothing."""
         raise NotImplementedError
 
-    def runner(self, spec: S, inputs: RunInputs) -> Runner:
+    def runner(self, spec: S, inputs: RunInputs) -> Runner[Any]:
         """The run of a checked specification. On the jobs thread."""
         raise NotImplementedError
 

@@ -124,7 +124,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
         check_fits(spec, free_bytes(registry, spec.device), info.kind)
         return spec
 
-    def runner(self, spec: MatmulSpec, inputs: RunInputs) -> Runner:
+    def runner(self, spec: MatmulSpec, inputs: RunInputs) -> Runner[Any]:
         from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, product_maker  # torch
         from devexplorer.core.benchmark.timing import timer_for  # torch
 
@@ -133,7 +133,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
             spec,
             inputs.run,
             timer_for(spec.device, inputs.registry, inputs.stop, paced=spec.mode == "live"),
-            make=product_maker(info.kind),
+            make=product_maker(simulated=info.simulated),
             flush=cache_flush if flush_bytes(spec, info.kind) else None,
             datasheet_tflops=self.datasheet_tflops(spec, info),
             clock=inputs.clock,

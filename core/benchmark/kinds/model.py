@@ -116,7 +116,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
 
         return check_model(spec, registry)
 
-    def runner(self, spec: ModelSpec, inputs: RunInputs) -> Runner:
+    def runner(self, spec: ModelSpec, inputs: RunInputs) -> Runner[Any]:
         from devexplorer.core.benchmark.model_steps import ModelRun  # torch
 
         model = inputs.resolve(spec.target)  # now: the bench thread must not read the workspace

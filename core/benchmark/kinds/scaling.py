@@ -97,7 +97,7 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
 
         return check_scaling(spec, registry)
 
-    def runner(self, spec: ScalingSpec, inputs: RunInputs) -> Runner:
+    def runner(self, spec: ScalingSpec, inputs: RunInputs) -> Runner[Any]:
         from devexplorer.core.benchmark.scaling import ScalingRun  # torch
 
         return ScalingRun(spec, inputs.run, inputs.registry, inputs.stop, inputs.clock)

@@ -95,7 +95,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
 
         return check_sweep(spec, registry)
 
-    def runner(self, spec: SweepSpec, inputs: RunInputs) -> Runner:
+    def runner(self, spec: SweepSpec, inputs: RunInputs) -> Runner[Any]:
         from devexplorer.core.benchmark.matmul import cache_flush, product_maker  # torch
         from devexplorer.core.benchmark.sweep import SweepRun  # torch
         from devexplorer.core.benchmark.timing import timer_for  # torch
@@ -106,7 +106,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
             inputs.run,
             timer_for(spec.device, inputs.registry, inputs.stop, paced=False),
             kind=info.kind,
-            make=product_maker(info.kind),
+            make=product_maker(simulated=info.simulated),
             flush=None if info.kind in ("cpu", "virtual") else cache_flush,
             free_bytes=partial(free_bytes, inputs.registry, spec.device),
             datasheet_tflops=self.datasheet_tflops(spec, info),

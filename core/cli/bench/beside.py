@@ -7,19 +7,17 @@ nothing runs beside.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 
-from devexplorer.core.benchmark.conditions import ConditionsWatch, here
+from devexplorer.core.benchmark.conditions import RunConditions, here
 from devexplorer.core.benchmark.kinds import devices_of
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchPreparing, BenchStarted, EngineReady, Event
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import BenchPreparing, Event
 from devexplorer.core.telemetry.sampler import Sampler
 
 CLOSE_S = 2.0
@@ -33,17 +31,15 @@ class Beside:
     def __init__(self, infos: Sequence[DeviceInfo], specs: Iterable[BenchSpec], nvml: Nvml | None = None) -> None:
         """`infos`: every device as the engine lists them; `specs`: what will be measured. `nvml` stands in for the real
         one."""
-        self._infos = {info.id: info for info in infos}
         measured = {name for spec in specs for name in devices_of(spec)}
-        self._cards_wanted = any(self._infos[name].kind == "cuda" for name in measured if name in self._infos)
+        self._infos = tuple(infos)
+        self._cards_wanted = any(info.kind == "cuda" for info in infos if info.id in measured)
         self._nvml = nvml
         self._sampler: Sampler | None = None
         self._read: deque[Event] = deque()
         """Filled by the sampler's threads."""
-        self._details: dict[str, DeviceDetails] = {}
-        self._engine: EngineReady | None = None
-        self._here = here()
-        self._watch: ConditionsWatch | None = None
+        self._runs = RunConditions(here())
+        self._runs.set_devices(infos)
 
     def __enter__(self) -> Beside:
         if not self._cards_wanted:
@@ -51,54 +47,35 @@ class Beside:
         nvml, cpu = self._nvml or Nvml(), CpuReader()
         try:
             nvml.start()
-            found = join(cpu.info(), nvml.cards(), tuple(self._infos.values()))
+            catalog = join(cpu.info(), nvml.cards(), self._infos)
         except BaseException:
             nvml.close()
             raise
-        self._infos = {info.id: info for info in found.devices}
-        if not found.names:  # no driver, or no card that it knows
+        self._runs.set_devices(catalog.devices)
+        if not catalog.names:  # no driver, or no card that it knows
             nvml.close()
             return self
         self._sampler = Sampler(self._read.append, nvml, cpu)
-        self._sampler.set_names(found.names)
+        self._sampler.set_names(catalog.names)
         self._sampler.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._sampler is not None:
             self._sampler.stop(CLOSE_S)
 
     def see(self, event: Event) -> None:
         """Take note of an event of the engine."""
-        match event:
-            case EngineReady():
-                self._engine = event
-            case BenchPreparing(spec=spec):
-                self._watch = self._watching(spec)
-            case BenchStarted(time_unix_s=started) if self._watch is not None:
-                self._catch_up()
-                self._watch.begin(started)
+        if not isinstance(event, BenchPreparing):  # what was read before a run counts for it
+            self._catch_up()
+        self._runs.handle(event)
         self._catch_up()
-
-    def _watching(self, spec: BenchSpec) -> ConditionsWatch:
-        info = self._infos.get(spec.device)
-        details = self._details.get(spec.device)
-        return ConditionsWatch(
-            spec.device, started_unix_s=time.time(), info=info, details=details, engine=self._engine, here=self._here
-        )
 
     def _catch_up(self) -> None:
         while self._read:
-            match self._read.popleft():
-                case DeviceSample() as sample if self._watch is not None:
-                    self._watch.see(sample)
-                case DeviceDetails() as details:
-                    self._details[details.device] = details
+            self._runs.handle(self._read.popleft())
 
     def conditions(self, result: BenchResult, ended_unix_s: float) -> Conditions:
         """Of the run that has just ended."""
         self._catch_up()
-        watch = self._watch or self._watching(result.spec)
-        return watch.finish(ended_unix_s, torch_version=result.torch_version or None, threads=result.threads)
+        return self._runs.conditions(result, ended_unix_s)

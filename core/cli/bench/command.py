@@ -8,7 +8,6 @@ Main thread. The first Ctrl-C stops the run after its block and keeps what was m
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -23,7 +22,7 @@ from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
 from devexplorer.core.cli.bench.specs import specs
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout
-from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records.benchmark import BenchSpec
 
@@ -43,7 +42,8 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     if outcome.finished:
         if arguments.json:
             print_document(
-                benchmark=arguments.benchmark, runs=[run for one in outcome.finished for run in run_documents(*one)]
+                benchmark=arguments.benchmark,
+                runs=[run for finished in outcome.finished for run in run_documents(*finished)],
             )
         else:
             print_results(console(), outcome.finished)
@@ -53,7 +53,7 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
         return outcome.interrupted
     if outcome.failures:
         return CANNOT_RUN
-    return WRONG_VALUES if any(one.result.verified is False for one in outcome.finished) else 0
+    return WRONG_VALUES if any(finished.result.verified is False for finished in outcome.finished) else 0
 
 
 def _measured(
@@ -80,38 +80,27 @@ def _measured(
         # every device is checked before the first minute is spent
         checked = [findings.checked(partial(engine.engine.benchmarks.check, spec), spec) for spec in complete]
         findings.demand_none()
-        store = None if arguments.no_store else stack.enter_context(_Keeping(tags))
+        store = None if arguments.no_store else Store()
+        if store is not None:
+            stack.callback(_close, store)
+
+        def keep(finished: Finished) -> None:
+            if store is not None:
+                store.add(finished.result, finished.conditions, tags)  # on the disk when this returns
+
         beside = stack.enter_context(Beside(infos, checked, nvml))
         terminal = console()
         return run_all(
             engine,
             list(dict.fromkeys(checked)),  # two names of one device are one run
             beside,
-            keep=store.keep if store is not None else lambda _: None,
+            keep,
             terminal=terminal if terminal.is_terminal and not arguments.json else None,
         )
 
 
-class _Keeping:
-    """The history, for as long as the command runs; what it has to say stands beside the results."""
-
-    def __init__(self, tags: Sequence[str]) -> None:
-        self._store = Store()
-        self._tags = tags
-
-    def __enter__(self) -> _Keeping:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-        for notice in self._store.notices():
-            _say(notice)
-
-    def keep(self, finished: Finished) -> None:
-        """On the disk when this returns, so that nothing that comes later loses it."""
-        self._store.add(finished.result, finished.conditions, self._tags)
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        print(f"devexplorer: {' '.join(text.split())}", file=sys.stderr)
+def _close(store: Store) -> None:
+    """Close the history and print what it has to say."""
+    store.close()
+    for notice in store.notices():
+        say(notice)

@@ -1,11 +1,17 @@
-"""One line for what could not be run. Main thread; imports nothing, because every start of a command imports it."""
+"""One line on standard error. Any thread; imports nothing, because every start of a command imports it."""
 
 from __future__ import annotations
 
 import sys
 
 
+def say(message: str) -> None:
+    """A line beside what the command prints."""
+    if sys.stderr is not None:  # None: the shell closed it
+        print(f"devexplorer: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
 def refuse(message: str) -> int:
     """Say in one line what is wrong; returns the exit code of what could not be run."""
-    print(f"devexplorer: {' '.join(message.split())}", file=sys.stderr)
+    say(message)
     return 2

@@ -24,11 +24,12 @@ from devexplorer.core.base.formats import bytes_text, parse_count, parse_seconds
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
+from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
-from devexplorer.core.records.devices import DeviceSample, ProcessUse
+from devexplorer.core.records.devices import DeviceSample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,14 +100,14 @@ def _serve(port: int, address: str, ending: ExitStack) -> LastReadings:
     served = LastReadings()
     server = PrometheusServer(port, address, served)
     ending.callback(server.close)
-    _say(f"serving {server.url}")
+    say(f"serving {server.url}")
     return served
 
 
 def _record(path: Path, devices: WatchedDevices, ending: ExitStack) -> Recorder:
     from devexplorer.core.recording.recorder import Recorder
 
-    recorder = Recorder(path, devices.infos, on_problem=_say, problems=devices.problems)
+    recorder = Recorder(path, devices.infos, on_problem=say, problems=devices.problems)
     ending.callback(_end_recording, recorder)
     return recorder
 
@@ -148,7 +149,7 @@ class _Table:
         """Show one tick."""
         from rich.console import Group
 
-        if self._out.size != self._size:  # what stood there was folded by the terminal: begin anew at its top
+        if self._out.size != self._size:  # the terminal folded the old lines: start again at its top
             self._size = self._out.size
             self._out.clear()
         lines = self._table.lines(readings, self._size.width, self._size.height - 1)
@@ -220,16 +221,13 @@ def document(reading: Reading) -> dict[str, object]:
     sample = reading.sample
     content: dict[str, object] = {name: getattr(sample, name) for name in _CONTRACT}
     # Records leave out what is not known when they are encoded; a document keeps it.
-    content["processes"] = None if sample.processes is None else [_plain(use) for use in sample.processes]
+    uses = sample.processes
+    content["processes"] = None if uses is None else [msgspec.structs.asdict(use) for use in uses]
     content |= {name: getattr(sample, name) for name in _FURTHER}
     content |= {"problem": reading.problem or None, "age_s": reading.age_s, "unavailable": dict(reading.reasons)}
     if reading.info.kind == "cpu":
         content["problems"] = [{"field": problem.field, "reason": problem.reason} for problem in reading.machine]
     return content
-
-
-def _plain(use: ProcessUse) -> dict[str, object]:
-    return msgspec.structs.asdict(use)
 
 
 # --- recording
@@ -249,12 +247,6 @@ def _parse_file(text: str) -> Path:
 def _end_recording(recorder: Recorder) -> None:
     complete = recorder.close(CLOSE_S)
     if complete:
-        _say(f"recorded {bytes_text(recorder.bytes_written)}; show it with: devexplorer --replay {recorder.path}")
+        say(f"recorded {bytes_text(recorder.bytes_written)}; show it with: devexplorer --replay {recorder.path}")
     elif recorder.problem is None:
-        _say(f"the disk did not take the end of {recorder.path} in time; what it has can be replayed")
-
-
-def _say(text: str) -> None:
-    """A line beside the readings, whoever says it."""
-    if sys.stderr is not None:
-        print(f"devexplorer: {' '.join(text.split())}", file=sys.stderr, flush=True)
+        say(f"the disk did not take the end of {recorder.path} in time; what it has can be replayed")

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 
-MIB = 1 << 20
+PER_MIB = 1 / (1 << 20)
 GAUGE, COUNTER = "gauge", "counter"
 SILENT_CLIENT_S = 2.0
 """A client that connects and says nothing is let go after so long."""
@@ -35,12 +35,14 @@ Figures = Sequence[tuple[DeviceInfo, DeviceSample]]
 
 
 class _Family(NamedTuple):
-    """One metric: its name and how it is got from a sample (None: not known)."""
+    """One metric: its name, and the field of a sample that it serves."""
 
     name: str
-    kind: str
-    words: str
-    value: Callable[[DeviceSample], float | None]
+    meaning: str
+    field: str
+    factor: float = 1.0
+    """From the field's unit to the metric's."""
+    kind: str = GAUGE
     whole_card: bool = False
     """Of the card alone: instances of it that said the same would be added up with it."""
 
@@ -48,6 +50,11 @@ class _Family(NamedTuple):
     def sample_name(self) -> str:
         """A counter's ends in `_total`."""
         return f"{self.name}_total" if self.kind == COUNTER else self.name
+
+    def value(self, sample: DeviceSample) -> float | None:
+        """None: not known."""
+        value = _COMPUTED[self.field](sample) if self.field in _COMPUTED else getattr(sample, self.field)
+        return None if value is None else value * self.factor
 
 
 def _free_bytes(sample: DeviceSample) -> int | None:
@@ -62,140 +69,89 @@ def _free_bytes(sample: DeviceSample) -> int | None:
     return total - used  # where nothing is set apart, or it counts as used
 
 
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _state_number(sample: DeviceSample) -> int | None:
+    state = sample.performance_state
+    return int(state[1:]) if state is not None and re.fullmatch(r"P\d{1,2}", state, re.ASCII) else None
 
 
-def _state_number(state: str | None) -> float | None:
-    return float(state[1:]) if state is not None and re.fullmatch(r"P\d{1,2}", state, re.ASCII) else None
+def _process_count(sample: DeviceSample) -> int | None:
+    return None if sample.processes is None else len(sample.processes)
 
+
+_COMPUTED: dict[str, Callable[[DeviceSample], int | None]] = {
+    "memory_free_bytes": _free_bytes,
+    "performance_state": _state_number,
+    "processes": _process_count,
+}
+"""Fields that are not served as they are."""
 
 _CARDS = (
-    _Family("DCGM_FI_DEV_SM_CLOCK", GAUGE, "SM clock in MHz.", lambda s: s.sm_clock_mhz),
-    _Family("DCGM_FI_DEV_MEM_CLOCK", GAUGE, "Memory clock in MHz.", lambda s: s.memory_clock_mhz),
-    _Family("DCGM_FI_DEV_VIDEO_CLOCK", GAUGE, "Video clock in MHz.", lambda s: s.video_clock_mhz),
-    _Family("DCGM_FI_DEV_GPU_TEMP", GAUGE, "Temperature of the chip in degrees Celsius.", lambda s: s.temperature_c),
-    _Family(
-        "DCGM_FI_DEV_MEMORY_TEMP",
-        GAUGE,
-        "Temperature of the memory in degrees Celsius.",
-        lambda s: s.memory_temperature_c,
-    ),
-    _Family("DCGM_FI_DEV_POWER_USAGE", GAUGE, "Power draw in W.", lambda s: s.power_w, True),
-    _Family(
-        "DCGM_FI_DEV_POWER_USAGE_INSTANT", GAUGE, "Power draw of this moment in W.", lambda s: s.power_instant_w, True
-    ),
-    _Family("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", GAUGE, "Power cap in W.", lambda s: s.power_cap_w, True),
+    _Family("DCGM_FI_DEV_SM_CLOCK", "SM clock in MHz.", "sm_clock_mhz"),
+    _Family("DCGM_FI_DEV_MEM_CLOCK", "Memory clock in MHz.", "memory_clock_mhz"),
+    _Family("DCGM_FI_DEV_VIDEO_CLOCK", "Video clock in MHz.", "video_clock_mhz"),
+    _Family("DCGM_FI_DEV_GPU_TEMP", "Temperature of the chip in degrees Celsius.", "temperature_c"),
+    _Family("DCGM_FI_DEV_MEMORY_TEMP", "Temperature of the memory in degrees Celsius.", "memory_temperature_c"),
+    _Family("DCGM_FI_DEV_POWER_USAGE", "Power draw in W.", "power_w", whole_card=True),
+    _Family("DCGM_FI_DEV_POWER_USAGE_INSTANT", "Power draw of this moment in W.", "power_instant_w", whole_card=True),
+    _Family("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power cap in W.", "power_cap_w", whole_card=True),
     _Family(
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-        COUNTER,
         "Energy since the driver was loaded in mJ.",
-        lambda s: _times(s.energy_j, 1e3),
-        True,
+        "energy_j",
+        1e3,
+        COUNTER,
+        whole_card=True,
     ),
     _Family(
-        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", COUNTER, "PCIe packets that were sent again.", lambda s: s.pcie_replays, True
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+        "PCIe packets that were sent again.",
+        "pcie_replays",
+        kind=COUNTER,
+        whole_card=True,
     ),
-    _Family("DCGM_FI_DEV_PCIE_LINK_GEN", GAUGE, "PCIe generation now.", lambda s: s.pcie_generation),
-    _Family("DCGM_FI_DEV_PCIE_LINK_WIDTH", GAUGE, "PCIe lanes now.", lambda s: s.pcie_width),
+    _Family("DCGM_FI_DEV_PCIE_LINK_GEN", "PCIe generation now.", "pcie_generation"),
+    _Family("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe lanes now.", "pcie_width"),
+    _Family("DCGM_FI_DEV_GPU_UTIL", "Share of time in which a kernel ran, in %.", "utilization_percent"),
     _Family(
-        "DCGM_FI_DEV_GPU_UTIL", GAUGE, "Share of time in which a kernel ran, in %.", lambda s: s.utilization_percent
+        "DCGM_FI_DEV_MEM_COPY_UTIL", "Share of time in which memory was accessed, in %.", "memory_utilization_percent"
     ),
-    _Family(
-        "DCGM_FI_DEV_MEM_COPY_UTIL",
-        GAUGE,
-        "Share of time in which memory was accessed, in %.",
-        lambda s: s.memory_utilization_percent,
-    ),
-    _Family("DCGM_FI_DEV_ENC_UTIL", GAUGE, "Use of the encoder in %.", lambda s: s.encoder_percent),
-    _Family("DCGM_FI_DEV_DEC_UTIL", GAUGE, "Use of the decoder in %.", lambda s: s.decoder_percent),
-    _Family("DCGM_FI_DEV_FB_TOTAL", GAUGE, "Memory in MiB.", lambda s: _times(s.memory_total_bytes, 1 / MIB)),
-    _Family("DCGM_FI_DEV_FB_USED", GAUGE, "Memory in use in MiB.", lambda s: _times(s.memory_used_bytes, 1 / MIB)),
-    _Family("DCGM_FI_DEV_FB_FREE", GAUGE, "Free memory in MiB.", lambda s: _times(_free_bytes(s), 1 / MIB)),
-    _Family(
-        "DCGM_FI_DEV_FB_RESERVED",
-        GAUGE,
-        "Memory that the driver keeps in MiB.",
-        lambda s: _times(s.memory_reserved_bytes, 1 / MIB),
-    ),
-    _Family("DCGM_FI_DEV_FAN_SPEED", GAUGE, "Fan in % of its greatest speed.", lambda s: s.fan_percent),
-    _Family(
-        "DCGM_FI_DEV_PSTATE",
-        GAUGE,
-        "Performance state, 0 (highest) to 15.",
-        lambda s: _state_number(s.performance_state),
-    ),
+    _Family("DCGM_FI_DEV_ENC_UTIL", "Use of the encoder in %.", "encoder_percent"),
+    _Family("DCGM_FI_DEV_DEC_UTIL", "Use of the decoder in %.", "decoder_percent"),
+    _Family("DCGM_FI_DEV_FB_TOTAL", "Memory in MiB.", "memory_total_bytes", PER_MIB),
+    _Family("DCGM_FI_DEV_FB_USED", "Memory in use in MiB.", "memory_used_bytes", PER_MIB),
+    _Family("DCGM_FI_DEV_FB_FREE", "Free memory in MiB.", "memory_free_bytes", PER_MIB),
+    _Family("DCGM_FI_DEV_FB_RESERVED", "Memory that the driver keeps in MiB.", "memory_reserved_bytes", PER_MIB),
+    _Family("DCGM_FI_DEV_FAN_SPEED", "Fan in % of its greatest speed.", "fan_percent"),
+    _Family("DCGM_FI_DEV_PSTATE", "Performance state, 0 (highest) to 15.", "performance_state"),
     _Family(
         "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-        COUNTER,
         "Memory errors that ECC corrected since the start.",
-        lambda s: s.ecc_corrected,
-        True,
+        "ecc_corrected",
+        kind=COUNTER,
+        whole_card=True,
     ),
     _Family(
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-        COUNTER,
         "Memory errors that ECC could not correct.",
-        lambda s: s.ecc_uncorrected,
-        True,
+        "ecc_uncorrected",
+        kind=COUNTER,
+        whole_card=True,
     ),
-    _Family("devexplorer_graphics_clock_hertz", GAUGE, "Graphics clock.", lambda s: _times(s.graphics_clock_mhz, 1e6)),
+    _Family("devexplorer_graphics_clock_hertz", "Graphics clock.", "graphics_clock_mhz", 1e6),
     _Family(
-        "devexplorer_pcie_sent_bytes_per_second",
-        GAUGE,
-        "From the card over PCIe, measured over 20 ms.",
-        lambda s: s.pcie_tx_bytes_s,
+        "devexplorer_pcie_sent_bytes_per_second", "From the card over PCIe, measured over 20 ms.", "pcie_tx_bytes_s"
     ),
-    _Family(
-        "devexplorer_pcie_received_bytes_per_second",
-        GAUGE,
-        "To the card over PCIe, over 20 ms.",
-        lambda s: s.pcie_rx_bytes_s,
-    ),
-    _Family(
-        "devexplorer_nvlink_sent_bytes_per_second",
-        GAUGE,
-        "From the card over all NVLinks.",
-        lambda s: s.nvlink_tx_bytes_s,
-    ),
-    _Family(
-        "devexplorer_nvlink_received_bytes_per_second",
-        GAUGE,
-        "To the card over all NVLinks.",
-        lambda s: s.nvlink_rx_bytes_s,
-    ),
-    _Family(
-        "devexplorer_processes",
-        GAUGE,
-        "Processes that use the card.",
-        lambda s: None if s.processes is None else float(len(s.processes)),
-    ),
+    _Family("devexplorer_pcie_received_bytes_per_second", "To the card over PCIe, over 20 ms.", "pcie_rx_bytes_s"),
+    _Family("devexplorer_nvlink_sent_bytes_per_second", "From the card over all NVLinks.", "nvlink_tx_bytes_s"),
+    _Family("devexplorer_nvlink_received_bytes_per_second", "To the card over all NVLinks.", "nvlink_rx_bytes_s"),
+    _Family("devexplorer_processes", "Processes that use the card.", "processes"),
 )
 _CPU = (
-    _Family(
-        "devexplorer_cpu_utilization_ratio",
-        GAUGE,
-        "Busy share of all cores.",
-        lambda s: _times(s.utilization_percent, 0.01),
-    ),
-    _Family(
-        "devexplorer_system_memory_total_bytes",
-        GAUGE,
-        "Memory that this machine may use.",
-        lambda s: s.memory_total_bytes,
-    ),
-    _Family(
-        "devexplorer_system_memory_used_bytes", GAUGE, "Memory of the machine in use.", lambda s: s.memory_used_bytes
-    ),
+    _Family("devexplorer_cpu_utilization_ratio", "Busy share of all cores.", "utilization_percent", 0.01),
+    _Family("devexplorer_system_memory_total_bytes", "Memory that this machine may use.", "memory_total_bytes"),
+    _Family("devexplorer_system_memory_used_bytes", "Memory of the machine in use.", "memory_used_bytes"),
 )
-_ALL = (
-    _Family(
-        "devexplorer_sample_timestamp_seconds",
-        GAUGE,
-        "Unix time of the reading that is served.",
-        lambda s: s.time_unix_s,
-    ),
-)
+_ALL = (_Family("devexplorer_sample_timestamp_seconds", "Unix time of the reading that is served.", "time_unix_s"),)
 
 
 class LastReadings(Collector):
@@ -213,7 +169,7 @@ class LastReadings(Collector):
         cpus = [figure for figure in figures if figure[0].kind == "cpu"]
         for families, subjects in ((_CARDS, cards), (_CPU, cpus), (_ALL, figures)):
             for family in families:
-                metric = Metric(family.name, family.words, family.kind)
+                metric = Metric(family.name, family.meaning, family.kind)
                 for info, sample in subjects:
                     value = None if family.whole_card and info.parent is not None else family.value(sample)
                     if value is not None:
@@ -288,7 +244,7 @@ class _Handler(wsgiref.simple_server.WSGIRequestHandler):
         return str(self.client_address[0])  # no name is looked up
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads a line for each scrape."""
+        """A line for each scrape would only be noise."""
 
 
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):

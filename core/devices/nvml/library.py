@@ -35,7 +35,7 @@ from devexplorer.core.devices.nvml.details import lost_details, missing, read_de
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
-from devexplorer.core.devices.nvml_card import Card, ProcessFacts, SlowFields
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.process_facts import process_facts
 from devexplorer.core.devices.time_limit import CallTracker, TimeLimitError, driver_function, run_all
 from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
@@ -265,36 +265,37 @@ class Nvml:
 
     # how it is doing
 
-    def read(self, card: Card, *, device: str, time_unix_s: float, slow: SlowFields | None = None) -> DeviceSample:
-        """The quick fields of one card (six calls) plus the given `slow` ones, as a sample of `device`.
+    def read(self, card: Card, *, device: str, time_unix_s: float, slow: DeviceSample | None = None) -> DeviceSample:
+        """The quick fields of one card (six calls) plus those of `slow`, as a sample of `device`.
 
-        The `slow` ones are left out if the card is lost or cannot be read: they would be out of date.
+        `slow` is what `read_slow` returned last. It is left out if the card is lost or cannot be read: it would be out
+        of date.
         """
         values: dict[str, Any] = {}
         with self._reading(card) as state:
             if state is not None:
                 self._runner.read(state, fields.QUICK, values)
                 self._runner.remove_problem(state, None)  # nothing said that the card is lost
-                values |= slow._asdict() if slow is not None else {}
+                if slow is not None:
+                    return msgspec.structs.replace(slow, device=device, time_unix_s=time_unix_s, **values)
         return DeviceSample(device=device, time_unix_s=time_unix_s, **values)
 
-    def read_slow(self, card: Card, *, pcie_throughput: bool = True) -> SlowFields:
-        """Fields of one card that change seldom or are expensive; about every two seconds.
+    def read_slow(self, card: Card) -> DeviceSample:
+        """Fields of one card that change seldom or are expensive, about every two seconds: a sample without a time.
 
-        `pcie_throughput`: two calls that block for 20 ms each on a real card, because the driver measures that long;
-        without them the two fields are None. A call that finds the card lost gives an empty `SlowFields`.
+        Two of its calls block for 20 ms each on a real card, because the driver measures that long. A card that is lost
+        has no field.
         """
         with self._reading(card) as state:
             if state is not None:
                 values: dict[str, Any] = {}
                 self._runner.read(state, slow_fields.SINGLE, values)
                 values |= slow_fields.read_grouped(self._runner, state, self._clock())
-                if pcie_throughput:
-                    self._runner.read(state, slow_fields.PCIE_THROUGHPUT, values)
+                self._runner.read(state, slow_fields.PCIE_THROUGHPUT, values)
                 processes = read_processes(self._runner, state, card, self._process_facts, self._hidden_processes())
                 values |= slow_fields.read_rates_again(self._runner, state, self._clock())
-                return SlowFields(**values, processes=processes)
-        return SlowFields()
+                return DeviceSample(device=card.nvml_id, time_unix_s=0.0, **values, processes=processes)
+        return DeviceSample(device=card.nvml_id, time_unix_s=0.0)
 
     def read_details(self, card: Card, *, device: str, time_unix_s: float) -> DeviceDetails:
         """Fields of one card that hardly ever change; about twice a minute. `missing` covers the samples' fields too,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from devexplorer.core.devices.catalog import bus_key
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetCpuAffinity, nvmlDeviceGetMemoryAffinity
 from devexplorer.core.devices.nvml.links import LINKS
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
@@ -105,14 +106,7 @@ def numa_node(runner: QueryRunner, state: CardState) -> int | None:
 
 def same_bus(left: str | None, right: str | None) -> bool:
     """Whether two PCI addresses are one; NVML writes the domain with eight digits, others with four."""
-    if left is None or right is None:
-        return False
-    return _bus(left) == _bus(right)
-
-
-def _bus(bus_id: str) -> tuple[str, str]:
-    domain, _, rest = bus_id.lower().partition(":")
-    return domain.lstrip("0"), rest
+    return left is not None and bus_key(left) == bus_key(right)
 
 
 class End(NamedTuple):

@@ -14,7 +14,6 @@ from devexplorer.core.benchmark.conditions import (
     MOST_PROCESSES,
     ConditionsWatch,
     HostInfo,
-    conditions,
     git_revision,
     here,
 )
@@ -89,7 +88,7 @@ def test_what_changes_seldom_counts_from_shortly_before() -> None:
 
 
 def test_nothing_known_stays_unknown() -> None:
-    assert conditions("cuda:0", started_unix_s=1.0, ended_unix_s=2.0) == Conditions(
+    assert ConditionsWatch("cuda:0", started_unix_s=1.0).finish(2.0) == Conditions(
         started_unix_s=1.0, ended_unix_s=2.0, device="cuda:0"
     )
     seen = watch()
@@ -118,7 +117,7 @@ def test_versions_come_from_the_one_who_knows() -> None:
 
 def test_a_virtual_gpu_is_marked() -> None:
     info = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", simulated=True)
-    assert conditions("vgpu:0", started_unix_s=1.0, ended_unix_s=2.0, info=info).simulated
+    assert ConditionsWatch("vgpu:0", started_unix_s=1.0, info=info).finish(2.0).simulated
 
 
 def test_a_run_until_stopped_keeps_a_bounded_number_of_readings() -> None:
@@ -126,7 +125,7 @@ def test_a_run_until_stopped_keeps_a_bounded_number_of_readings() -> None:
     for tick in range(4 * MOST_KEPT):
         seen.see(sample(100.0 + tick / 10, sm_clock_mhz=tick))
     found = seen.finish(1e9)
-    assert len(seen._kept) <= MOST_KEPT
+    assert len(seen._kept.kept) <= MOST_KEPT
     assert found.sm_clock_mhz is not None
     assert found.sm_clock_mhz.median == pytest.approx(2 * MOST_KEPT, rel=0.01), "evenly chosen from the whole run"
 
@@ -138,15 +137,6 @@ def test_a_crowd_is_shortened() -> None:
     assert found is not None
     assert len(found) == MOST_PROCESSES + 1
     assert found[-1] == "and 30 more"
-
-
-def test_samples_at_hand_give_the_same_record() -> None:
-    readings = [sample(100.5 + number / 10, sm_clock_mhz=1400 + number, throttle_reasons=()) for number in range(5)]
-    seen = watch()
-    for reading in readings:
-        seen.see(reading)
-    arguments = {"samples": readings, "info": CUDA, "engine": ENGINE, "here": HERE}
-    assert conditions("cuda:0", started_unix_s=100.0, ended_unix_s=101.0, **arguments) == seen.finish(101.0)  # type: ignore[arg-type]
 
 
 # --- the revision

@@ -20,7 +20,7 @@ from devexplorer.core.benchmark.matmul import operands, product, virtual_product
 from devexplorer.core.benchmark.timing import (
     AcceleratorTimer,
     CpuTimer,
-    CudaTimer,
+    EventTimer,
     SynchronisedTimer,
     VirtualTimer,
     timer_for,
@@ -131,7 +131,7 @@ class Card:
 
 def test_burst_on_cuda_queues_pairs_of_events_and_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(monkeypatch)
-    block = CudaTimer("cuda:1").singly(card.takes(0.002), 50, 0.002, card.takes(0.1))  # type: ignore[arg-type]
+    block = EventTimer(streams.CudaStreams("cuda:1")).singly(card.takes(0.002), 50, 0.002, card.takes(0.1))  # type: ignore[arg-type]
     assert block.samples == pytest.approx((0.002,) * 50), "without the flush before each"
     assert card.waits == 1
     assert card.clock == pytest.approx(50 * 0.102)
@@ -139,7 +139,7 @@ def test_burst_on_cuda_queues_pairs_of_events_and_waits_once(monkeypatch: pytest
 
 def test_a_block_on_cuda_has_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(monkeypatch)
-    timer = CudaTimer("cuda:1")
+    timer = EventTimer(streams.CudaStreams("cuda:1"))
     block = timer.block(card.takes(0.001), 1001)  # type: ignore[arg-type]
     assert (block.iterations, card.waits) == (1001, 1)
     assert len(block.samples) <= timing.MOST_EVENTS

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
-from devexplorer.core.benchmark import scaling
+from devexplorer.core.benchmark import matmul, scaling
 from devexplorer.core.benchmark.kinds import figures, kind_of
 from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.benchmark.matmul import Product
@@ -129,7 +129,7 @@ def played(
     def make(spec: MatmulSpec) -> Product:
         return Product(lambda: operation(spec.device), lambda: right)
 
-    monkeypatch.setattr(scaling, "real_product", make)
+    monkeypatch.setattr(matmul, "real_product", make)
     monkeypatch.setattr(scaling, "WARM_UP_SECONDS", 1e-9)
     monkeypatch.setattr(scaling, "BLOCK_SECONDS", 0.002)
     return DeviceRegistry([TorchBackend(), PlayedCards(count)])  # type: ignore[list-item]

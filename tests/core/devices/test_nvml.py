@@ -11,11 +11,14 @@ from fakes.nvml import MIB, FakeCard, FakeNvml, opened
 from fakes.nvml_library import NvmlLibrary
 
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.devices.nvml_card import SlowFields
 from devexplorer.core.records.devices import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"
+
+
+def slow_fields(**fields: object) -> DeviceSample:
+    return DeviceSample(device="nvml:0", time_unix_s=0.0, **fields)  # type: ignore[arg-type]
 
 
 def read(nvml: Nvml, card: Card) -> DeviceSample:
@@ -40,7 +43,7 @@ def test_a_healthy_card_answers_everything() -> None:
         mig=False,
     )
     assert nvml.read(
-        card, device="cuda:0", time_unix_s=5.0, slow=SlowFields(fan_percent=30.0, throttle_reasons=())
+        card, device="cuda:0", time_unix_s=5.0, slow=slow_fields(fan_percent=30.0, throttle_reasons=())
     ) == DeviceSample(
         device="cuda:0",
         time_unix_s=5.0,
@@ -65,7 +68,7 @@ def test_a_quick_reading_takes_six_calls_for_each_card() -> None:
     nvml, cards = opened(fake)
     fake.calls.clear()
     for card in cards:
-        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=SlowFields())
+        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=slow_fields())
     assert fake.calls == {
         "nvmlDeviceGetMemoryInfo_v2": 2,
         "nvmlDeviceGetUtilizationRates": 2,

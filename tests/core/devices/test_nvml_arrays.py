@@ -21,7 +21,7 @@ assert nvml.start(), nvml.problems
 cards = nvml.cards()
 for _ in range(3):
     for card in cards:
-        slow = nvml.read_slow(card, pcie_throughput=False)
+        slow = nvml.read_slow(card)
         details = nvml.read_details(card, device="x", time_unix_s=1.0)
     gc.collect()
 assert all(use.pid < 2**31 for use in slow.processes), slow.processes

@@ -9,7 +9,6 @@ from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
 from devexplorer.core.devices.nvml import slow_fields
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import SlowFields
 from devexplorer.core.records.devices import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -24,14 +23,19 @@ class Clock:
         return self.now
 
 
-def slow(card: FakeCard) -> tuple[SlowFields, Nvml]:
+NOTHING = DeviceSample(device="nvml:0", time_unix_s=0.0)
+
+
+def slow(card: FakeCard) -> tuple[DeviceSample, Nvml]:
     nvml, (known,) = opened(FakeNvml(card))
     return nvml.read_slow(known), nvml
 
 
 def test_a_healthy_card_answers_everything() -> None:
     found, nvml = slow(FakeCard(uuid=A, throttle=0x4, fans=[30, 55]))
-    assert found == SlowFields(
+    assert found == DeviceSample(
+        device="nvml:0",
+        time_unix_s=0.0,
         encoder_percent=0.0,
         decoder_percent=4.0,
         memory_temperature_c=64.0,
@@ -56,11 +60,10 @@ def test_a_healthy_card_answers_everything() -> None:
 
 
 def test_every_field_is_one_of_the_sample() -> None:
-    assert set(SlowFields._fields) <= set(DeviceSample.__struct_fields__)
     fields = {query.field for query in (*slow_fields.SINGLE, *slow_fields.PCIE_THROUGHPUT)} | {
         item.query.field for item in slow_fields.GROUPED
     }
-    assert fields | {"nvlink_tx_bytes_s", "nvlink_rx_bytes_s", "processes"} == set(SlowFields._fields)
+    assert fields <= set(DeviceSample.__struct_fields__)
 
 
 def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
@@ -85,15 +88,15 @@ def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
     assert single == set(slow_fields._CLOCK_REASONS)
 
 
-def test_several_fields_take_one_call_and_pcie_throughput_only_when_wanted() -> None:
+def test_several_fields_take_one_call() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, (card,) = opened(fake)
     fake.calls.clear()
-    found = nvml.read_slow(card, pcie_throughput=False)
+    found = nvml.read_slow(card)
     assert fake.calls["nvmlDeviceGetFieldValues"] == 1
-    assert fake.calls["nvmlDeviceGetPcieThroughput"] == 0
+    assert fake.calls["nvmlDeviceGetPcieThroughput"] == 2, "sent and received: the driver measures each for 20 ms"
     assert fake.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
-    assert (found.pcie_tx_bytes_s, found.pcie_rx_bytes_s, found.energy_j) == (None, None, 1234.0)
+    assert found.energy_j == 1234.0
 
 
 def test_one_value_that_fails_hides_no_other_and_asks_the_older_function() -> None:
@@ -126,7 +129,7 @@ def test_a_value_that_says_the_card_is_lost_is_believed() -> None:
     card = FakeCard(uuid=A)
     card.values[186] = FakeNvml.NVML_ERROR_GPU_IS_LOST
     found, nvml = slow(card)
-    assert found == SlowFields()
+    assert found == NOTHING
     assert [(problem.device, problem.field) for problem in nvml.problems] == [("nvml:0", None)]
 
 
@@ -231,8 +234,8 @@ def test_nothing_that_fails_becomes_a_number() -> None:
     for name in (*vars(FakeNvml), "nvmlDeviceGetMemoryInfo_v2"):
         if name.startswith("nvmlDevice"):
             fake.fail(name, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
-    assert nvml.read_slow(card) == SlowFields()
-    sample = nvml.read(card, device="cuda:0", time_unix_s=1.0, slow=SlowFields())
+    assert nvml.read_slow(card) == NOTHING
+    sample = nvml.read(card, device="cuda:0", time_unix_s=1.0, slow=NOTHING)
     assert sample == DeviceSample(device="cuda:0", time_unix_s=1.0), (
         "least of all the system's memory: it is not the card's"
     )
