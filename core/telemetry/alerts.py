@@ -33,8 +33,7 @@ from devexplorer.core.telemetry.alert_rules import (
     figure_text,
     limits,
 )
-from devexplorer.core.telemetry.empty_samples import is_empty_sample
-from devexplorer.core.telemetry.metrics import value
+from devexplorer.core.telemetry.metrics import is_empty_sample, value
 
 HISTORY = 200
 """Cleared alerts that are kept."""
@@ -141,7 +140,8 @@ class Alerts:
         self._devices: dict[str, _Device] = {}
         self._history: deque[Alert] = deque(maxlen=HISTORY)
         self._news: deque[AlertChange] = deque(maxlen=HISTORY)
-        self._rules: tuple[Rule, ...] = ()
+        self.rules: tuple[Rule, ...] = ()
+        """The rules that apply; `set_rules` changes them."""
         self.set_rules(rules)
 
     @property
@@ -150,21 +150,12 @@ class Alerts:
         return self._clock() if self._now is None else self._now
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules that apply."""
-        return self._rules
-
-    @property
     def active(self) -> tuple[Alert, ...]:
         """Active alerts with their latest values: alarms before notices, newest first."""
-        result = [
-            watch.alert
-            for device in self._devices.values()
-            for watch in device.watches.values()
-            if watch.alert is not None
-        ]
+        watches = [watch for device in self._devices.values() for watch in device.watches.values()]
+        alerts = [watch.alert for watch in watches if watch.alert is not None]
         return tuple(
-            sorted(result, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
+            sorted(alerts, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
         )
 
     @property
@@ -181,8 +172,8 @@ class Alerts:
     def set_rules(self, rules: Iterable[Rule]) -> list[AlertChange]:
         """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new
         figures."""
-        self._rules = tuple(rules)
-        self._enabled = {rule.metric: rule for rule in self._rules if rule.enabled and rule.metric in QUANTITIES}
+        self.rules = tuple(rules)
+        self._enabled = {rule.metric: rule for rule in self.rules if rule.enabled and rule.metric in QUANTITIES}
         self._from_samples = tuple(rule for rule in self._enabled.values() if rule.metric != LOST)
         changes = []
         for device in self._devices.values():
@@ -336,18 +327,14 @@ class Alerts:
     def _update(self, watch: _Watch, at: Limits, figure: float, detail: str) -> None:
         alert = watch.alert
         assert alert is not None
-        worst = min(alert.worst, figure) if at.below else max(alert.worst, figure)
-        detail = detail or alert.detail
-        if (alert.value, alert.worst, alert.threshold, alert.below, alert.detail) != (
-            figure,
-            worst,
-            at.raise_at,
-            at.below,
-            detail,
-        ):
-            watch.alert = msgspec.structs.replace(
-                alert, value=figure, worst=worst, threshold=at.raise_at, below=at.below, detail=detail
-            )
+        watch.alert = msgspec.structs.replace(
+            alert,
+            value=figure,
+            worst=min(alert.worst, figure) if at.below else max(alert.worst, figure),
+            threshold=at.raise_at,
+            below=at.below,
+            detail=detail or alert.detail,
+        )
 
     def _end(self, watch: _Watch, now: float | None = None) -> list[AlertChange]:
         if watch.alert is None:

@@ -41,14 +41,13 @@ class Schedule(msgspec.Struct):
     slow_interval_s: float = SLOW_INTERVAL_S
     details_interval_s: float = DETAILS_INTERVAL_S
     details: bool = True
-    """Whether anybody wants them."""
+    """Whether they are wanted."""
 
 
 class CardReader:
     """A card, and the jobs that read it. It has one job at a time: `claim` it, then let a thread do `tick` or `answer`.
 
-    `name(reader)` is the id under which the card goes at present, None when nobody wants it. What is read goes to
-    `put`.
+    `name(reader)` is the card's current id, None when its readings are not wanted. What is read goes to `put`.
     """
 
     def __init__(
@@ -98,49 +97,40 @@ class CardReader:
 
     def lose_patience(self) -> bool:
         """Mark it as stuck if it does not answer; False if it answers or was already marked."""
-        self.stuck, known = not self._idle, self.stuck
+        self.stuck, known = self.busy_since is not None, self.stuck
         return self.stuck and not known
 
     def tick(self, add: Callable[[list[Callable[[], None]]], None]) -> None:
         """Read and put the quick fields; other fields that are due become a later job, so that other cards do not
         wait."""
         self.unread = False
-        more = False
-        try:
-            sample = self._read()
-            if not self.stuck and not self.ended:  # a late one would stand before the gap that was put in its place
-                self._put(sample)
-            now = self._pace.clock()
-            more = self._slow is None or now >= self._slow_due or self._details_are_due(now)
-        except AbandonedError:
-            return  # another thread does this job now
-        except BaseException:  # a card that stays claimed would never be read again
-            self._release()
-            raise
-        if more:
+        if not self._finished(self._read_and_put):
+            return
+        now = self._pace.clock()
+        if self._slow is None or now >= self._slow_due or self._details_are_due(now):
             self.again = self._read_the_rest
             add([self._read_the_rest])
         else:
             self._release()
 
-    def answer(self, reply: Callable[[CardReader, DeviceSample], None]) -> None:
-        """Read everything that is due and give the sample to `reply`."""
+    def answer(self, reply: Callable[[CardReader], None]) -> None:
+        """Read everything that is due and tell `reply`; `last` has the sample then."""
         self.unread = False
+        if self._finished(self._read_slow, self._read, self._read_details):
+            self._release()
+            reply(self)
+
+    def _finished(self, *steps: Callable[[], object]) -> bool:
+        """Do the steps of a job; False where it was abandoned and another thread does it now."""
         try:
-            self._read_slow()
-            sample = self._read()
-            self._read_details()
+            for step in steps:
+                step()
         except AbandonedError:
-            return
-        except BaseException:
+            return False
+        except BaseException:  # a card that stays claimed would never be read again
             self._release()
             raise
-        self._release()
-        reply(self, sample)
-
-    @property
-    def _idle(self) -> bool:
-        return self.busy_since is None
+        return True
 
     def _release(self) -> None:
         self.stuck = False
@@ -156,16 +146,14 @@ class CardReader:
         )
         return self.last
 
+    def _read_and_put(self) -> None:
+        sample = self._read()
+        if not self.stuck and not self.ended:  # a late one would come before the gap that was put in its place
+            self._put(sample)
+
     def _read_the_rest(self) -> None:
-        try:
-            self._read_slow()
-            self._read_details()
-        except AbandonedError:
-            return
-        except BaseException:
+        if self._finished(self._read_slow, self._read_details):
             self._release()
-            raise
-        self._release()
 
     def _read_slow(self) -> None:
         now, interval_s = self._pace.clock(), self._pace.slow_interval_s

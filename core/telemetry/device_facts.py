@@ -26,8 +26,6 @@ from devexplorer.core.telemetry.fact_rows import (
     yes,
 )
 
-__all__ = ["Group", "Row", "facts", "facts_text", "held_down", "held_in_short"]
-
 
 def facts(
     info: DeviceInfo,
@@ -54,7 +52,7 @@ def facts_text(groups: Sequence[Group]) -> str:
 
 
 def held_down(reasons: Iterable[str] | None) -> tuple[str, ...]:
-    """Those throttle reasons that hold clocks down against one's wish: a card that is idle lowers them by itself."""
+    """Those throttle reasons that limit clocks under load; a card that is idle lowers them by itself."""
     return tuple(
         reason for reason in reasons or () if "idle" not in reason.lower() and reason.lower() not in ("none", "")
     )
@@ -149,9 +147,6 @@ def _errors(w: Writer) -> list[Row | None]:
 
 
 def _activity(w: Writer) -> list[Row | None]:
-    count = w.row(
-        "processes", "processes", lambda result: str(len(result)) if isinstance(result, tuple) else str(result)
-    )
     return [
         w.row(
             "utilization", "utilization_percent", PERCENT, "Share of the last period in which something ran.", core=True
@@ -168,25 +163,17 @@ def _activity(w: Writer) -> list[Row | None]:
         w.row(
             "clocks limited by",
             "throttle_reasons",
-            _reasons,
+            lambda reasons: ", ".join(reasons) or "nothing",
             "Why clocks are lower than they could be.",
-            warn=_is_held_down,
+            warn=held_down,
         ),
-        count,
+        w.row("processes", "processes", lambda uses: str(len(uses))),
     ]
-
-
-def _reasons(result: object) -> str:
-    return (", ".join(result) or "nothing") if isinstance(result, tuple) else str(result)
-
-
-def _is_held_down(result: object) -> bool:
-    return isinstance(result, tuple) and bool(held_down(result))
 
 
 def _heat(w: Writer) -> list[Row | None]:
     fans = getattr(w.details, "fans_percent", None) or ()
-    each = [Row(f"fan {at}", PERCENT(percent)) for at, percent in enumerate(fans)] if len(fans) > 1 else []
+    each = [Row(f"fan {index}", PERCENT(percent)) for index, percent in enumerate(fans)] if len(fans) > 1 else []
     return [
         w.row("power", "power_w", watt, "As nvidia-smi shows it: a one-second average on most cards since Ampere."),
         w.row("power now", "power_instant_w", watt, "The instantaneous reading."),

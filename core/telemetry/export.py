@@ -20,7 +20,7 @@ import numpy as np
 from devexplorer.core.base import atomic_files
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.telemetry.history import BY_ID, Table
+from devexplorer.core.telemetry.history import BY_ID, Window
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.core.telemetry.rings import Floats
 
@@ -35,7 +35,7 @@ class Extract(NamedTuple):
     simulated: bool
     metrics: tuple[str, ...]
     """Ids of the columns of `table`."""
-    table: Table
+    table: Window
 
 
 def write_csv(path: Path, extracts: Sequence[Extract]) -> str:

@@ -6,7 +6,7 @@ An unknown value is a dash with the most specific reason available.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from devexplorer.core.base.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
@@ -55,12 +55,12 @@ class Writer:
         self._whole = next((problem.reason for problem in own if problem.field is None), "")
         self._core: set[str] = set()
 
-    def get(self, field: str) -> object:
+    def get(self, field: str) -> Any:
         """The value of a field: of the sample, else of the details, else of the info."""
         for record in (self.sample, self.details, self.info):
-            found = getattr(record, field, None)
-            if found is not None:
-                return found
+            value = getattr(record, field, None)
+            if value is not None:
+                return value
         return None
 
     def reason(self, field: str) -> str:
@@ -87,19 +87,19 @@ class Writer:
         self,
         label: str,
         field: str,
-        write: Callable[[object], str] = str,
+        write: Callable[[Any], str] = str,
         meaning: str = "",
         *,
         core: bool = False,
-        warn: Callable[[object], object] | None = None,
+        warn: Callable[[Any], object] | None = None,
     ) -> Row:
         """The row of one field. `core`: shown for every kind of device, known or not."""
         if core:
             self._core.add(label)
-        found = self.get(field)
-        if found is None:
+        value = self.get(field)
+        if value is None:
             return Row(label, MISSING, self.why(field), meaning)
-        return Row(label, write(found), "", meaning, bool(warn and warn(found)))
+        return Row(label, write(value), "", meaning, bool(warn and warn(value)))
 
     def of(self, label: str, now: str, most: str, unit: str = "", meaning: str = "") -> Row:
         """`1,410 of 1,980 MHz`: what it is now and the most that it can be."""
@@ -119,27 +119,25 @@ class Writer:
         return tuple(row for row in there if row.value != MISSING or row.label in self._core or row.why in given)
 
 
-def number(value: object) -> str:
+def number(value: Any) -> str:
     """`16,896`; a text stays as it is."""
     return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
 
 
-def size(value: object) -> str:
+def size(value: float) -> str:
     """Bytes, with a binary unit."""
-    assert isinstance(value, (int, float))
     return bytes_text(value)
 
 
-def rate(value: object) -> str:
+def rate(value: float) -> str:
     """Bytes per second, with a binary unit."""
     return f"{size(value)}/s"
 
 
-def in_unit(unit: str, digits: int = 0) -> Callable[[object], str]:
+def in_unit(unit: str, digits: int = 0) -> Callable[[Any], str]:
     """Writes numbers with `unit` behind them."""
 
     def write(value: object) -> str:
-        assert isinstance(value, (int, float))
         return f"{value:,.{digits}f} {unit}"
 
     return write
@@ -148,15 +146,13 @@ def in_unit(unit: str, digits: int = 0) -> Callable[[object], str]:
 PERCENT, CELSIUS, MEGAHERTZ = in_unit("%"), in_unit("°C"), in_unit("MHz")
 
 
-def watt(value: object) -> str:
+def watt(value: float) -> str:
     """`687.4 W`, `700 W`."""
-    assert isinstance(value, (int, float))
     return f"{value:,.1f}".removesuffix(".0") + " W"
 
 
-def energy(value: object) -> str:
+def energy(value: float) -> str:
     """Joules, with a decimal prefix."""
-    assert isinstance(value, (int, float))
     for factor, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
         if value >= factor:
             return f"{number_text(value / factor)} {unit}"
@@ -173,7 +169,7 @@ def yes(value: object) -> str:
     return "yes" if value else "no"
 
 
-def pending(writer: Writer, later: str) -> Callable[[object], str]:
+def pending(writer: Writer, later: str) -> Callable[[Any], str]:
     """Writes a mode, and what it will be where the field `later` of the details differs: `off, on after a reset`."""
 
     def write(value: object) -> str:

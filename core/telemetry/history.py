@@ -54,7 +54,8 @@ LAG_S = 2.5
 
 
 class Window(NamedTuple):
-    """A part of a history, oldest first; arrays of shape `(n,)`, right until the next `append`.
+    """A part of a history, oldest first: arrays of shape `(n,)`, right until the next `append`; of several quantities
+    `(n, quantities)`, and copies, safe to hand to another thread.
 
     Where `seconds` is 0 they are readings, and low, mean and high are the same array.
     """
@@ -77,17 +78,6 @@ class Span(NamedTuple):
     high: float
     readings: int
     """How many had a value."""
-
-
-class Table(NamedTuple):
-    """A part of a history with several quantities: arrays of shape `(n, quantities)`. Copies, safe to hand to another
-    thread."""
-
-    times: Floats
-    low: Floats
-    mean: Floats
-    high: Floats
-    seconds: float
 
 
 EMPTY = Window(np.empty(0), np.empty(0), np.empty(0), np.empty(0), 0.0)
@@ -316,7 +306,7 @@ class History:
         tier = self._tier(time_unix_s)
         return 0.0 if tier is None else tier.seconds
 
-    def table(self, metrics: Sequence[str], left_unix_s: float, right_unix_s: float) -> Table:
+    def table(self, metrics: Sequence[str], left_unix_s: float, right_unix_s: float) -> Window:
         """Several quantities between both times, as in `window` but for what lies beyond the edges, and never
         joined."""
         columns = [self._columns.get(metric) for metric in metrics]
@@ -324,11 +314,11 @@ class History:
         if tier is None:
             times, first, stop = self._row_range(left_unix_s, right_unix_s)
             values = _chosen(self._rows.rows(first, stop), columns)
-            return Table(times.copy(), values, values, values, 0.0)
+            return Window(times.copy(), values, values, values, 0.0)
         first, stop = self._bin_range(tier, left_unix_s, right_unix_s)
         numbers = np.arange(first, stop)
         low, mean, high = (_chosen(table[tier.cells(numbers)], columns) for table in (tier.low, tier.mean, tier.high))
-        return Table(tier.middles(numbers), low, mean, high, tier.seconds)
+        return Window(tier.middles(numbers), low, mean, high, tier.seconds)
 
     def _tier(self, left_s: float) -> BinRing | None:
         """The finest ring that has everything from `left_s` on; None: the readings themselves."""

@@ -29,19 +29,15 @@ class Mailbox:
         self._number = 0
         self._kept: list[tuple[int, Event]] = []
         self._stream: deque[tuple[int, Event]] = deque(maxlen=limit)
-        self._dropped = 0
-
-    @property
-    def dropped(self) -> int:
+        self.dropped = 0
         """Number of readings dropped so far."""
-        return self._dropped
 
     def put(self, event: Event) -> None:
         """Add an event; never blocks."""
         with self._lock:
             self._number += 1
             if isinstance(event, DROPPABLE):
-                self._dropped += len(self._stream) == self._limit
+                self.dropped += len(self._stream) == self._limit
                 self._stream.append((self._number, event))  # a full deque lets go of its oldest
             else:
                 self._kept.append((self._number, event))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base.formats import bytes_text, list_text
 from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
@@ -53,24 +53,16 @@ def memory_views(
     else:
         card, process = "the whole device", "this process"
         ask_card, ask_process = f"torch.accelerator.get_memory_info({where})", "not reported by this driver"
+    reserved = allocated = workspace = None
+    if allocator is not None:
+        reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
+        workspace = allocator.workspace_bytes
     return (
         View(card, ask_card, used),
         View(process, ask_process, engine_bytes),
-        View(
-            "torch, reserved",
-            f"{module}.memory_reserved({where})",
-            None if allocator is None else allocator.reserved_bytes,
-        ),
-        View(
-            "torch, allocated",
-            f"{module}.memory_allocated({where})",
-            None if allocator is None else allocator.allocated_bytes,
-        ),
-        View(
-            "tensors of the workspace",
-            "the storages of all objects, each once",
-            None if allocator is None else allocator.workspace_bytes,
-        ),
+        View("torch, reserved", f"{module}.memory_reserved({where})", reserved),
+        View("torch, allocated", f"{module}.memory_allocated({where})", allocated),
+        View("tensors of the workspace", "the storages of all objects, each once", workspace),
     )
 
 
@@ -110,9 +102,4 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
     opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace use {bytes_text(parts.workspace)}."
     if not between:
         return f"{opening} There is no difference."
-    listed = (
-        ", ".join(between[:-1]) + f"{',' if len(between) > 2 else ''} and {between[-1]}"
-        if len(between) > 1
-        else between[0]
-    )
-    return f"{opening} The difference: {listed}."
+    return f"{opening} The difference: {list_text(between)}."

@@ -1,4 +1,5 @@
-"""Every metric that can be plotted, alerted on or exported: its field, name and unit. Pure data, any thread."""
+"""Every metric that can be plotted, alerted on or exported: its field, name and unit; which samples have none. Pure
+data, any thread."""
 
 from __future__ import annotations
 
@@ -69,3 +70,13 @@ def value(sample: DeviceSample, metric: str) -> float:
     """The number of a sample, NaN where it is not known."""
     result = getattr(sample, metric)
     return float("nan") if result is None else float(result)
+
+
+_READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in ("device", "time_unix_s", "simulated"))
+
+
+def is_empty_sample(sample: DeviceSample) -> bool:
+    """Whether a sample has no reading at all: the sampler puts such samples for a card that does not answer."""
+    if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
+        return False  # quick, for nearly all
+    return all(getattr(sample, name) is None for name in _READINGS)

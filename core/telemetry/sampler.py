@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # the records of every message take as long to import as NVML
     from devexplorer.core.records.messages import Event
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
-_Replies = SimpleQueue[tuple[CardReader, DeviceSample]]
 
 PATIENCE_S = 2.0
 """After so long without an answer a card is said not to answer, and its curve gets a gap."""
@@ -100,7 +99,7 @@ class Sampler:
         self._call_limit_s = call_limit_s
         self._answers_due: set[CardReader] = set()
         """Cards whose answer to a round has not come yet."""
-        self._answers: _Replies = SimpleQueue()
+        self._answers: SimpleQueue[CardReader] = SimpleQueue()
         self._list_interval_s = list_interval_s
         self._slow_interval_s = slow_interval_s
         self._pace = Schedule(clock, unix_clock, slow_interval_s, details_interval_s, details)
@@ -210,7 +209,7 @@ class Sampler:
         readers = [reader for reader in self._readers or () if self._name(reader) is not None]
         claimed = [reader for reader in readers if reader.claim()]
         for reader in claimed:
-            reader.again = partial(reader.answer, self._answered)
+            reader.again = partial(reader.answer, self._answers.put)
         self._answers_due.update(claimed)
         self._crew.add(reader.again for reader in claimed if reader.again is not None)
         self._crew.call(len(claimed))
@@ -232,22 +231,17 @@ class Sampler:
         """The last reading of each card that has one."""
         return [reader.last for reader in self._readers or () if reader.last is not None]
 
-    def _answered(self, reader: CardReader, sample: DeviceSample) -> None:
-        self._answers.put((reader, sample))
-
     def _await_answers(self, until: float) -> None:
         """Until every card that was asked has answered, in this round or an earlier one, or until then (monotonic
         seconds)."""
         while self._answers_due:
             left = until - time.monotonic()
             try:
-                reader, _ = self._answers.get(timeout=min(max(left, 0), LOOK_S))
+                self._answers_due.discard(self._answers.get(timeout=min(max(left, 0), LOOK_S)))
             except Empty:
                 if left <= 0:
                     break
                 self._give_up_calls()
-            else:
-                self._answers_due.discard(reader)
         self._give_up_calls()
 
     def _give_up_calls(self) -> None:

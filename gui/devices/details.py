@@ -10,7 +10,8 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
+from devexplorer.core.telemetry.device_facts import facts, facts_text
+from devexplorer.core.telemetry.fact_rows import Group
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
 from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label

@@ -27,7 +27,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import MISSING
-from devexplorer.core.telemetry.device_facts import Group, Row
+from devexplorer.core.telemetry.fact_rows import Group, Row
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width

@@ -7,7 +7,8 @@ import pytest
 from fakes.look_records import CPU, GIB, OLD, VGPU, server_card, server_details, server_sample
 
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
-from devexplorer.core.telemetry.device_facts import Group, Row, facts, facts_text, held_down
+from devexplorer.core.telemetry.device_facts import facts, facts_text, held_down
+from devexplorer.core.telemetry.fact_rows import Group, Row
 
 CARD, SAMPLE, DETAILS = server_card(0), server_sample(0), server_details(0)
 
