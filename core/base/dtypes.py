@@ -22,6 +22,9 @@ ITEM_BYTES = {
 }
 """Bytes of one element."""
 
+AUTOCAST = ("float16", "bfloat16")
+"""What `torch.autocast` can compute products in."""
+
 SHORT_FORMS = {
     "double": "float64", "fp64": "float64", "f64": "float64",
     "float": "float32", "fp32": "float32", "f32": "float32", "single": "float32",

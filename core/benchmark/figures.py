@@ -4,7 +4,7 @@ Pure functions, any thread; no torch.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from devexplorer.core.benchmark.statistics import noise_of_spread
 from devexplorer.core.records.benchmark import Spread
@@ -62,9 +62,10 @@ class Headline(NamedTuple):
     """Whether it compares with a published sustained figure (True) or burst figure (False); None: with neither."""
 
 
-def figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool) -> Figure:
+def figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool, **more: Any) -> Figure:
     """A figure of which only the spread is known."""
-    return Figure(key, quantity, known, (), None if simulated else noise_of_spread(known), simulated)
+    noise = None if simulated else noise_of_spread(known)
+    return Figure(key, quantity, known, noise=noise, simulated=simulated, **more)
 
 
 def exact(value: float) -> Spread:

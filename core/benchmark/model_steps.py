@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from devexplorer.core.base.dtypes import AUTOCAST
 from devexplorer.core.base.errors import BadInput, Unavailable, first_line
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.benchmark.checking import Checks
@@ -67,7 +68,7 @@ def check_model(spec: ModelSpec, fleet: DeviceRegistry) -> ModelSpec:
         checks.add(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
     if spec.optimizer not in OPTIMIZERS:
         checks.add(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
-    if spec.autocast not in (None, "float16", "bfloat16"):
+    if spec.autocast not in (None, *AUTOCAST):
         checks.add(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
     checks.checked(lambda: parse_seconds(spec.seconds))
     if spec.inputs:

@@ -5,19 +5,14 @@ The figures are in `resources/reference_tflops.csv`, whose head says where they 
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 
 from devexplorer.core.base.dtypes import parse_dtype
 from devexplorer.core.base.formats import number_text
-
-_MAKERS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
-"""Words of a card's name that some drivers write and some do not."""
+from devexplorer.core.devices.profiles import name_words, resource_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +38,7 @@ class Published:
 @cache
 def published() -> Mapping[tuple[str, str], Published]:
     """Every row by card and dtype, in the file's order."""
-    text = (files("devexplorer.resources") / "reference_tflops.csv").read_text(encoding="utf-8")
-    rows = [
-        _row(row)
-        for row in csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    ]
+    rows = [_row(row) for row in resource_rows("reference_tflops.csv")]
     return MappingProxyType({(row.gpu, row.dtype): row for row in rows})
 
 
@@ -58,8 +49,8 @@ def best(device_name: str, dtype: str) -> Published | None:
     >>> best("H200", "bfloat16").peak_burst
     850.0
     """
-    wanted = _words(device_name)
-    return next((row for row in published().values() if row.dtype == dtype and _words(row.gpu) == wanted), None)
+    wanted = name_words(device_name)
+    return next((row for row in published().values() if row.dtype == dtype and name_words(row.gpu) == wanted), None)
 
 
 def verdict(median_tflops: float, datasheet: float | None, row: Published | None, mode: str = "burst") -> str:
@@ -72,17 +63,13 @@ def verdict(median_tflops: float, datasheet: float | None, row: Published | None
     if datasheet:
         parts.append(f"{number_text(100 * median_tflops / datasheet, 2)} % of datasheet")
     if row is not None:
-        words = "best published"
+        which = "best published"
         figure = row.peak_burst
         if mode == "sustained":
-            words = "best published burst" if row.sustained is None else "best published sustained"
+            which = "best published burst" if row.sustained is None else "best published sustained"
             figure = row.sustained or row.peak_burst
-        parts.append(f"{number_text(100 * median_tflops / figure, 2)} % of the {words}")
+        parts.append(f"{number_text(100 * median_tflops / figure, 2)} % of the {which}")
     return ", ".join(parts)
-
-
-def _words(name: str) -> frozenset[str]:
-    return frozenset(re.split(r"[\s-]+", name.casefold().strip())) - _MAKERS
 
 
 def _row(row: dict[str, str]) -> Published:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from functools import partial
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.benchmark.spec import LARGEST_SIDE
 
 MOST_SHAPES = 10_000
-"""More than a night's worth; a larger sweep is a slip of the pen."""
+"""More than a night's worth; a larger sweep is a typing error."""
 MOST_BYTES = 1 << 40
 BYTES_FACTOR = 4
 """Between the sizes of a range of bytes."""
@@ -29,27 +32,24 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     ((64, 64, 64), (128, 128, 128), (32, 64, 16), (32, 128, 16))
     """
     shapes: dict[Shape, None] = {}
-    findings: list[str] = []
+    findings = Findings()
     for item in (part.strip() for part in text.split(",")):
-        sides = [side.strip() for side in re.split(r"[x×X*]", item)]
-        if len(sides) not in (1, 3):
-            findings.append(f"size '{item}' is not a size; write 1024, 64x128x32 or a range like 256:4096:256")
-            continue
-        try:
-            ranges = [_sides(side) for side in sides]
-        except BadInput as error:
-            findings.extend(error.findings)
-            continue
-        product = 1
-        for one in ranges:
-            product *= len(one)
-        if len(shapes) + product > MOST_SHAPES:
-            findings.append(f"'{item}' makes more than {MOST_SHAPES:,} shapes; take a larger step")
-            continue
-        shapes.update(dict.fromkeys([(n, n, n) for n in ranges[0]] if len(ranges) == 1 else itertools.product(*ranges)))  # type: ignore[arg-type]
-    if findings:
-        raise BadInput(*findings)
+        ranges = findings.checked(partial(_ranges, item), [])
+        if len(shapes) + math.prod(map(len, ranges)) > MOST_SHAPES:
+            findings.add(f"'{item}' makes more than {MOST_SHAPES:,} shapes; take a larger step")
+        elif ranges:
+            squares = len(ranges) == 1
+            shapes |= dict.fromkeys([(n, n, n) for n in ranges[0]] if squares else itertools.product(*ranges))  # type: ignore[arg-type]
+    findings.demand_none()
     return tuple(shapes)
+
+
+def _ranges(item: str) -> list[range]:
+    """The sides of `1024` or `64x128:256:64x32`."""
+    sides = re.split(r"[x×X*]", item)
+    if len(sides) not in (1, 3):
+        raise BadInput(f"size '{item}' is not a size; write 1024, 64x128x32 or a range like 256:4096:256")
+    return [_sides(side.strip()) for side in sides]
 
 
 def _sides(text: str) -> range:
@@ -76,25 +76,22 @@ def parse_byte_sizes(text: str) -> tuple[int, ...]:
     >>> parse_byte_sizes("4K:64K, 1M")
     (4096, 16384, 65536, 1048576)
     """
-    sizes: dict[int, None] = {}
-    findings: list[str] = []
-    for item in (part.strip() for part in text.split(",")):
-        try:
-            ends = [_bytes(end.strip()) for end in item.split(":", 1)]
-        except BadInput as error:
-            findings.extend(error.findings)
-            continue
-        if ends[-1] < ends[0]:
-            findings.append(f"the range '{item}' has nothing in it; write FROM:TO with FROM below TO, like 4K:1G")
-            continue
-        size = ends[0]
-        while size < ends[-1]:
-            sizes[size] = None
-            size *= BYTES_FACTOR
-        sizes[ends[-1]] = None
-    if findings:
-        raise BadInput(*findings)
-    return tuple(sizes)
+    findings = Findings()
+    sizes = [findings.checked(partial(_byte_range, part.strip()), []) for part in text.split(",")]
+    findings.demand_none()
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(sizes)))
+
+
+def _byte_range(item: str) -> list[int]:
+    """`4K`, or both ends of `4K:64K` and what lies between them."""
+    first, *last = (_bytes(end.strip()) for end in item.split(":", 1))
+    if last and last[0] < first:
+        raise BadInput(f"the range '{item}' has nothing in it; write FROM:TO with FROM below TO, like 4K:1G")
+    sizes = []
+    while last and first < last[0]:
+        sizes.append(first)
+        first *= BYTES_FACTOR
+    return [*sizes, *(last or [first])]
 
 
 def _bytes(text: str) -> int:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from devexplorer.core.base.formats import MISSING
+from devexplorer.core.base.plain import plain
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.fact_rows import Group, Writer
 
@@ -31,13 +30,15 @@ def device_document(
     `"details"."missing"` says for every field that is null, of `info` too, why it is.
     """
     writer = Writer(info, sample, details, problems)
-    made = {
-        "sample": _every_key(DeviceSample, sample) | {"device": info.id, "simulated": info.simulated},
-        "details": _every_key(DeviceDetails, details) | {"device": info.id, "simulated": info.simulated},
+    made: dict[str, dict[str, Any]] = {
+        "sample": (plain(sample) or dict.fromkeys(DeviceSample.__struct_fields__))
+        | {"device": info.id, "simulated": info.simulated},
+        "details": (plain(details) or dict.fromkeys(DeviceDetails.__struct_fields__))
+        | {"device": info.id, "simulated": info.simulated},
     }
     said = {name: value for document in made.values() for name, value in document.items() if value is not None}
     top = {
-        name: said.get(name) if value is None and name not in _OURS else value for name, value in _plain(info).items()
+        name: said.get(name) if value is None and name not in _OURS else value for name, value in plain(info).items()
     }
 
     def why(field: str) -> str:
@@ -64,8 +65,8 @@ def device_document(
 def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:
     """Every pair and every affinity of all sources."""
     return {
-        "links": [_plain(link) for topology in topologies for link in topology.links],
-        "affinities": [_plain(near) for topology in topologies for near in topology.affinities],
+        "links": [plain(link) for topology in topologies for link in topology.links],
+        "affinities": [plain(near) for topology in topologies for near in topology.affinities],
     }
 
 
@@ -88,19 +89,3 @@ def facts_in_short(groups: Sequence[Group]) -> str:
         lines.append(f"Not known{': ' * bool(why)}{why}")
         lines += [f"  {title}: {'; '.join(labels)}" for title, labels in titles.items()]
     return "\n".join(lines)
-
-
-def _every_key(kind: type[msgspec.Struct], record: msgspec.Struct | None) -> dict[str, Any]:
-    return dict.fromkeys(kind.__struct_fields__) if record is None else _plain(record)
-
-
-def _plain(record: msgspec.Struct) -> dict[str, Any]:
-    """The record and the records within it as dicts that leave nothing out; as a record it would leave out what is not
-    known."""
-    return {name: _value(value) for name, value in msgspec.structs.asdict(record).items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        return _plain(value)
-    return [_value(one) for one in value] if isinstance(value, tuple) else value

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
+from devexplorer.core.base.dtypes import AUTOCAST, parse_dtype, parse_model_dtype
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.cli.fit_print import print_report
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.options import AUTOCAST, current_folder, target
+from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual

@@ -12,9 +12,11 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 
 MAX_DEVICES = 64
 """Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""
@@ -63,9 +65,13 @@ class Profile:
 
 def load_profiles() -> dict[str, Profile]:
     """Read every profile, by name, in the file's order."""
-    text = (files("devexplorer.resources") / "gpu_profiles.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    return {row["name"]: _profile(row) for row in rows}
+    return {row["name"]: _profile(row) for row in resource_rows("gpu_profiles.csv")}
+
+
+def resource_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of ours, without its comments."""
+    text = (files("devexplorer.resources") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#")))
 
 
 def _profile(row: dict[str, str]) -> Profile:
@@ -96,21 +102,22 @@ def parse_virtual(spec: str) -> list[Profile]:
     """
     profiles = load_profiles()
     chosen: list[Profile] = []
-    findings: list[str] = []
+    findings = Findings()
     for part in (piece.strip() for piece in spec.split(",")):
-        try:
-            count, name = _split_count(part)
-            profile = _find(name, profiles)
-        except BadInput as problem:
-            findings.extend(problem.findings)
-            continue
-        if len(chosen) + count > MAX_DEVICES:
-            findings.append(f"'{part}' makes more than {MAX_DEVICES} virtual GPUs; ask for {MAX_DEVICES} at most")
-            continue
-        chosen.extend([profile] * count)
-    if findings:
-        raise BadInput(*findings)
+        same = findings.checked(partial(_devices, part, profiles), [])
+        if len(chosen) + len(same) > MAX_DEVICES:
+            findings.add(f"'{part}' makes more than {MAX_DEVICES} virtual GPUs; ask for {MAX_DEVICES} at most")
+        else:
+            chosen += same
+    findings.demand_none()
     return chosen
+
+
+def _devices(part: str, profiles: Mapping[str, Profile]) -> list[Profile]:
+    """`2x Tesla T4`: the profile of each."""
+    count, name = _split_count(part)
+    profile = _find(name, profiles)
+    return [profile] * min(count, MAX_DEVICES + 1)
 
 
 def _split_count(part: str) -> tuple[int, str]:
@@ -129,8 +136,8 @@ def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
     for profile in profiles.values():
         if profile.name.casefold() == wanted:
             return profile
-    words = _words(wanted)
-    by_word = [p for p in profiles.values() if words and words <= _words(p.name)]
+    words = name_words(wanted)
+    by_word = [p for p in profiles.values() if words and words <= name_words(p.name)]
     by_part = [p for p in profiles.values() if wanted in p.name.casefold()]
     matches = by_word or by_part
     if len(matches) == 1:
@@ -140,8 +147,9 @@ def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
     raise BadInput(f"there is no profile '{name}'; {_hint(wanted, profiles)}")
 
 
-def _words(name: str) -> frozenset[str]:
-    return frozenset(re.split(r"[\s-]+", name.casefold())) - _VENDOR_WORDS
+def name_words(name: str) -> frozenset[str]:
+    """The words of a card's name, without the maker's: some drivers write those and some do not."""
+    return frozenset(re.split(r"[\s-]+", name.casefold().strip())) - _VENDOR_WORDS
 
 
 def _one_of(names: Iterable[str]) -> str:
@@ -154,7 +162,7 @@ def _hint(wanted: str, profiles: Mapping[str, Profile]) -> str:
     spelled = {p.name.casefold(): p.name for p in profiles.values()}
     close = [spelled[text] for text in difflib.get_close_matches(wanted, spelled, n=3, cutoff=0.5)]
     if not close:
-        by_word = {word: p.name for p in profiles.values() for word in _words(p.name)}
+        by_word = {word: p.name for p in profiles.values() for word in name_words(p.name)}
         close = [by_word[word] for word in difflib.get_close_matches(wanted.split()[-1], by_word, n=3, cutoff=0.6)]
     if close:
         return f"did you mean {_one_of(dict.fromkeys(close))}? docs/virtual_gpus.md lists all {len(profiles)}"

@@ -34,30 +34,22 @@ COLUMNS = (
 
 
 def without_names(run: StoredRun) -> StoredRun:
-    """The run without the name of the host and of other people's processes, to be given to strangers. That there were
-    some stays."""
-    known, others = run.conditions, None
-    if known.other_processes is not None:
-        count = len(known.other_processes)
-        others = (f"{count} {'process' if count == 1 else 'processes'}",) if count else ()
+    """The run without the names of the host and of other processes, to be given to strangers; the number of processes
+    stays."""
+    known, others = run.conditions, run.conditions.other_processes
+    if others:
+        others = (f"{len(others)} {'process' if len(others) == 1 else 'processes'}",)
     return msgspec.structs.replace(run, conditions=msgspec.structs.replace(known, host="", other_processes=others))
 
 
 def history_document(runs: Sequence[StoredRun], *, now_unix_s: float) -> dict[str, Any]:
     """The document: `runs` are those of `bench --json`, `history` the same as DevExplorer's own records, complete."""
     kinds = list(dict.fromkeys(kind_name(run.result) for run in runs))
-    entries = []
-    for number, run in enumerate(runs):
-        for document in run_documents(run.result, run.conditions):
-            entries.append(
-                {
-                    **document,
-                    "benchmark": kind_name(run.result),
-                    "tags": run.tags,
-                    "imported": run.imported,
-                    "history": number,
-                }
-            )
+    entries = [
+        document | {"benchmark": kind_name(run.result), "tags": run.tags, "imported": run.imported, "history": number}
+        for number, run in enumerate(runs)
+        for document in run_documents(run.result, run.conditions)
+    ]
     return {
         "schema": SCHEMA,
         "benchmark": kinds[0] if len(kinds) == 1 else "history",
@@ -79,7 +71,7 @@ def write_json(
     data = msgspec.json.format(msgspec.json.encode(history_document(chosen, now_unix_s=clock())), indent=1)
     with replacing(path) as temporary:
         temporary.write_bytes(data + b"\n")
-    return written_words(path, runs)
+    return written_message(path, runs)
 
 
 def write_csv(path: Path, runs: Sequence[StoredRun], *, names: bool = True) -> str:
@@ -91,18 +83,14 @@ def write_csv(path: Path, runs: Sequence[StoredRun], *, names: bool = True) -> s
         for run in chosen:
             for row in _rows(run):
                 writer.writerow({name: _cell(value) for name, value in row.items()})
-    return written_words(path, runs)
+    return written_message(path, runs)
 
 
-def written_words(path: Path, runs: Sequence[StoredRun]) -> str:
-    """`3 runs are in history.json. 1 of them is simulated and marked as such.`"""
+def written_message(path: Path, runs: Sequence[StoredRun]) -> str:
+    """`3 runs written to history.json. 1 simulated run among them, marked as such.`"""
     simulated = sum(run.result.simulated for run in runs)
-    count = f"{count_text(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {path}."
-    if not simulated:
-        return count
-    if simulated == len(runs):
-        return f"{count} {'It is' if simulated == 1 else 'All are'} simulated and marked as such."
-    return f"{count} {simulated} of them {'is' if simulated == 1 else 'are'} simulated and marked as such."
+    marked = f" {count_text(simulated, 'simulated run')} among them, marked as such." if simulated else ""
+    return f"{count_text(len(runs), 'run')} written to {path}.{marked}"
 
 
 def _chosen(runs: Sequence[StoredRun], names: bool) -> list[StoredRun]:

@@ -1,5 +1,5 @@
-"""One SQLite file of runs: its layout, and what is asked of it. One thread at a time; no torch. `store` deals with
-faults.
+"""One SQLite file of runs: its layout, and what is asked of it. Why SQLite could not do it, sorted by what helps. One
+thread at a time; no torch. `store` deals with the faults.
 
 A run is one row: its records as JSON, and beside them the columns that are filtered by. A rollback journal and not WAL:
 home folders of GPU servers are often on network file systems, where WAL must not be used (sqlite.org/wal.html); a
@@ -9,6 +9,8 @@ run is committed, and on the disk, before `add` returns.
 
 from __future__ import annotations
 
+import enum
+import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -18,12 +20,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from devexplorer.core.base.errors import first_line
 from devexplorer.core.benchmark.history.filter import Choices, Filter, device_of, digest, search_text, where
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
 from devexplorer.core.records.benchmark import Conditions, StoredRun
 
 APPLICATION_ID = 0x44457868
-"""`DExh` at its place in the header, so that nobody takes another program's database for a history."""
+"""`DExh` at its place in the header, so that another program's database is not taken for a history."""
 SCHEMA = 1
 CHECKED_BYTES = 64 << 20
 """Files up to this size are checked as a whole when they are opened (0.1 s at most); faults in larger ones are found
@@ -55,9 +58,55 @@ class DamagedError(Exception):
 class NewerError(Exception):
     """Made by a newer version."""
 
-    def __init__(self, version: int) -> None:
-        super().__init__(f"layout {version}")
-        self.version = version
+
+class Fault(enum.Enum):
+    """Why the file could not be used."""
+
+    LOCKED = "locked"
+    READ_ONLY = "read-only"
+    FULL = "full"
+    DAMAGED = "damaged"
+    OTHER = "other"
+
+
+class FaultError(Exception):
+    """The file could not be used; `message` is one clause for a person."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault, self.message = fault, message
+
+
+def fault_of(error: Exception) -> Fault:
+    """What kind of fault an error of SQLite or of the system is."""
+    if isinstance(error, NotAHistoryError | DamagedError):
+        return Fault.DAMAGED
+    if isinstance(error, OSError):
+        return Fault.FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Fault.READ_ONLY
+    return {
+        sqlite3.SQLITE_BUSY: Fault.LOCKED,
+        sqlite3.SQLITE_LOCKED: Fault.LOCKED,
+        sqlite3.SQLITE_READONLY: Fault.READ_ONLY,
+        sqlite3.SQLITE_CANTOPEN: Fault.READ_ONLY,
+        sqlite3.SQLITE_PERM: Fault.READ_ONLY,
+        sqlite3.SQLITE_AUTH: Fault.READ_ONLY,
+        sqlite3.SQLITE_FULL: Fault.FULL,
+        sqlite3.SQLITE_IOERR: Fault.FULL,
+        sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
+        sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
+    }.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, Fault.OTHER)
+
+
+def fault_message(fault: Fault, path: Path, error: Exception) -> str:
+    """One clause: what is wrong, and what would help."""
+    reason = getattr(error, "strerror", None) or first_line(error)
+    return {
+        Fault.LOCKED: f"the history {path} is locked by another process",
+        Fault.READ_ONLY: f"the history {path} cannot be written ({reason}); make the file and its folder writable",
+        Fault.FULL: f"the history {path} cannot be written: the disk is full, or fails",
+        Fault.DAMAGED: f"the history {path} is damaged",
+        Fault.OTHER: f"the history {path} cannot be used ({reason})",
+    }[fault]
 
 
 class HistoryFile:
@@ -90,11 +139,11 @@ class HistoryFile:
         if application != APPLICATION_ID and (application or version or tables):
             raise NotAHistoryError
         if version > SCHEMA:
-            raise NewerError(version)
+            raise NewerError
         self._connection.execute("PRAGMA synchronous = EXTRA")
         if version == 0:
             with self._transaction():
-                if self._number("PRAGMA user_version") == 0:  # nobody else was quicker
+                if self._number("PRAGMA user_version") == 0:  # no other process was quicker
                     self._connection.execute(_LAYOUT)
                     self._connection.execute("CREATE INDEX runs_began ON runs (began DESC, id DESC)")
                     self._connection.execute("CREATE INDEX runs_digest ON runs (digest)")

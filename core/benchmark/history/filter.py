@@ -24,8 +24,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dtype: str | None = None
     tag: str | None = None
     text: str = ""
-    """Words that all stand somewhere in its title, device, versions, host or tags; upper and lower case are the
-    same."""
+    """Words that all occur in its title, device, versions, host or tags; upper and lower case are the same."""
     since_unix_s: float | None = None
     until_unix_s: float | None = None
     """Both about the beginning of the run."""
@@ -45,33 +44,19 @@ class Choices(msgspec.Struct, frozen=True):
 
 def where(wanted: Filter) -> tuple[str, list[object]]:
     """The condition behind WHERE, and its values."""
-    terms: list[str] = ["1"]
-    values: list[object] = []
-    for column, value in (
-        ("kind", wanted.kind),
-        ("dtype", wanted.dtype),
-        ("simulated", wanted.simulated),
-        ("imported", wanted.imported),
-    ):
-        if value is not None:
-            terms.append(f"{column} = ?")
-            values.append(value)
-    if wanted.device is not None:
-        terms.append("? IN (device, device_name, uuid)")
-        values.append(wanted.device)
-    if wanted.tag is not None:
-        terms.append("EXISTS (SELECT 1 FROM json_each(runs.tags) WHERE value = ?)")
-        values.append(wanted.tag)
-    for word in wanted.text.casefold().split():
-        terms.append("instr(text, ?) > 0")
-        values.append(word)
-    if wanted.since_unix_s is not None:
-        terms.append("began >= ?")
-        values.append(wanted.since_unix_s)
-    if wanted.until_unix_s is not None:
-        terms.append("began <= ?")
-        values.append(wanted.until_unix_s)
-    return " AND ".join(terms), values
+    conditions: list[tuple[str, object]] = [
+        ("kind = ?", wanted.kind),
+        ("dtype = ?", wanted.dtype),
+        ("simulated = ?", wanted.simulated),
+        ("imported = ?", wanted.imported),
+        ("? IN (device, device_name, uuid)", wanted.device),
+        ("EXISTS (SELECT 1 FROM json_each(runs.tags) WHERE value = ?)", wanted.tag),
+        ("began >= ?", wanted.since_unix_s),
+        ("began <= ?", wanted.until_unix_s),
+        *(("instr(text, ?) > 0", word) for word in wanted.text.casefold().split()),
+    ]
+    given = [(term, value) for term, value in conditions if value is not None]
+    return " AND ".join(["1", *(term for term, _ in given)]), [value for _, value in given]
 
 
 def matches(run: StoredRun, wanted: Filter) -> bool:
@@ -113,13 +98,12 @@ def digest(result: BenchResult, conditions: Conditions) -> str:
     session's run and without names that an export may leave out.
     """
     same = msgspec.structs.replace(result, run=0)
-    return hashlib.sha256(msgspec.json.encode((same, conditions.started_unix_s, conditions.device_name))).hexdigest()[
-        :32
-    ]
+    encoded = msgspec.json.encode((same, conditions.started_unix_s, conditions.device_name))
+    return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 def checked_tags(tags: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Tags without spaces around and without doubles, in their order. Raises `BadInput`."""
+    """Tags without surrounding spaces and duplicates, in their order. Raises `BadInput`."""
     found = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags))
     if "" in found:
         raise BadInput("an empty tag says nothing; write a word or two")

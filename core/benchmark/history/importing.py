@@ -1,4 +1,4 @@
-"""Somebody's JSON as runs: an export of a history, or what `bench --json` printed. Any thread; no torch.
+"""A JSON file as runs: an export of a history, or what `bench --json` printed. Any thread; no torch.
 
 The file is untrusted: its size is limited, every field is checked, nothing in it is run, and one bad run refuses all of
 it. What comes in is marked imported; a run that is there already is recognised by what it measured and when.
@@ -61,7 +61,7 @@ class Imported(NamedTuple):
     added: tuple[StoredRun, ...]
     known: int
     """Runs that were there already."""
-    words: str
+    message: str
 
 
 def import_file(path: Path, store: Store) -> Imported:
@@ -73,9 +73,9 @@ def import_file(path: Path, store: Store) -> Imported:
             known += 1
         else:
             added.append(store.add(run.result, run.conditions, run.tags, imported=True))
-    there = f" {count_text(known, 'run')} of it {'was' if known == 1 else 'were'} there already." if known else ""
-    words = f"{count_text(len(added), 'run')} imported from {path.name}."
-    return Imported(tuple(added), known, words + there)
+    there = f" {count_text(known, 'run')} already in the history." if known else ""
+    message = f"{count_text(len(added), 'run')} imported from {path.name}.{there}"
+    return Imported(tuple(added), known, message)
 
 
 def read_runs(path: Path) -> tuple[StoredRun, ...]:

@@ -17,7 +17,7 @@ from devexplorer.core.base.formats import MISSING, count_text, number_text, seco
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.history.export import without_names, written_words
+from devexplorer.core.benchmark.history.export import without_names, written_message
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
 from devexplorer.core.benchmark.history.report_style import STYLE
@@ -36,7 +36,6 @@ def write_report(
     path: Path,
     runs: Sequence[StoredRun],
     *,
-    heading: str = "Benchmark report",
     names: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> str:
@@ -47,10 +46,10 @@ def write_report(
     """
     if not runs:
         raise BadInput("there is no run to report; choose some first")
-    page = report_html(runs if names else [without_names(run) for run in runs], heading=heading, now_unix_s=clock())
+    page = report_html(runs if names else [without_names(run) for run in runs], now_unix_s=clock())
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")
-    return written_words(path, runs)
+    return written_message(path, runs)
 
 
 def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report", now_unix_s: float) -> str:
@@ -64,13 +63,9 @@ def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report",
     ]
     note = ""
     if simulated:
-        which = (
-            "All of these runs are"
-            if simulated == len(runs)
-            else f"{simulated} of these {len(runs)} runs {_are(simulated)}"
-        )
         note = (
-            f'<p class="note">{which} simulated: their times come from the model of a virtual GPU, not from a card.</p>'
+            f'<p class="note">Simulated runs: {simulated} of {len(runs)}. Their times come from the model of a virtual'
+            " GPU, not from a card.</p>"
         )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -105,7 +100,7 @@ def _section(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun], colours: 
 
 
 def run_words(run: StoredRun) -> str:
-    """What a run is called in a legend: `#3 Tesla T4: matmul 1024×1024×1024 float32 burst`."""
+    """The name of a run in a legend: `#3 Tesla T4: matmul 1024×1024×1024 float32 burst`."""
     return f"#{run.id} {_device_name(run)}: {title(run.result.spec).partition(' ')[2]}"
 
 
@@ -242,7 +237,3 @@ def _row(cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool =
 
 def _number(is_number: bool) -> str:
     return ' class="number"' if is_number else ""
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
@@ -29,9 +28,18 @@ import platformdirs
 from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.benchmark.history.export import write_json
-from devexplorer.core.benchmark.history.file import SCHEMA, DamagedError, HistoryFile, NewerError, NotAHistoryError
+from devexplorer.core.benchmark.history.file import (
+    SCHEMA,
+    DamagedError,
+    Fault,
+    FaultError,
+    HistoryFile,
+    NewerError,
+    NotAHistoryError,
+    fault_message,
+    fault_of,
+)
 from devexplorer.core.benchmark.history.filter import Choices, Filter, checked_tags, digest, matches
-from devexplorer.core.benchmark.history.store_faults import Fault, FaultError, fault_of, fault_words
 from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
@@ -58,7 +66,7 @@ class Store:
         self.path = path or default_path()
         """The file that new runs go to."""
         self.problem: str | None = None
-        """What does not work at present, in one line."""
+        """What does not work now, in one line."""
         self.unreadable = 0
         """Runs of the last list that this version could not read."""
         self._wait_s, self._clock = wait_s, clock
@@ -75,9 +83,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -141,8 +147,7 @@ class Store:
     def _rescue(self) -> None:
         """Write what waits beside the history, or where temporary files go."""
         name = f"{self.path.stem}-unsaved-{self._stamp()}-{os.getpid()}.json"
-        count = len(self._waiting)
-        what = count_text(count, "run")
+        what = count_text(len(self._waiting), "run")
         for folder in (self.path.parent, Path(tempfile.gettempdir())):
             try:
                 write_json(folder / name, self._waiting, clock=self._clock)
@@ -150,11 +155,10 @@ class Store:
                 continue
             self._waiting = []
             self._notices.append(
-                f"{what} could not be written to the history and {_are(count)} in {folder / name}; import that file"
-                " later."
+                f"{what} could not be written to the history: saved in {folder / name}, import that file later."
             )
             return
-        self._notices.append(f"{what} could not be written anywhere and {_are(count)} lost.")
+        self._notices.append(f"{what} could not be written anywhere: lost.")
 
     def tag(self, number: int, tags: Iterable[str]) -> StoredRun:
         """Give a run these tags instead of those it has. Raises `BadInput` and `Unavailable`."""
@@ -181,7 +185,7 @@ class Store:
         try:
             return self._do(work)
         except FaultError as error:
-            raise Unavailable(f"{error.words}; nothing was changed") from None
+            raise Unavailable(f"{error.message}; nothing was changed") from None
 
     def _refuse_newer(self, ids: Iterable[int]) -> None:
         if any(number >= NEWER_OFFSET for number in ids):
@@ -236,12 +240,11 @@ class Store:
 
     def choices(self) -> Choices:
         """What there is to filter by, of what is stored."""
-        every = [
-            found for file, _ in self._sources() if (found := self._read(file, lambda file: file.choices())) is not None
-        ]
+        answers = [self._read(file, HistoryFile.choices) for file, _ in self._sources()]
+        known = [answer for answer in answers if answer is not None]
         return Choices(
             *(
-                tuple(sorted({name for choices in every for name in getattr(choices, field)}))
+                tuple(sorted({name for choices in known for name in getattr(choices, field)}))
                 for field in Choices.__struct_fields__
             )
         )
@@ -263,7 +266,7 @@ class Store:
             if self._waiting:
                 self._say_waiting(error)
             else:
-                self._say(f"{error.words}; runs that it holds are not listed")
+                self._say(f"{error.message}; runs that it holds are not listed")
         except sqlite3.Error:
             self._say(f"this version cannot read the runs in {file.path if file is not None else self.path}")
         else:
@@ -283,7 +286,7 @@ class Store:
                 self._drop()
                 fault = fault_of(error)
                 if fault is not Fault.DAMAGED or moved:
-                    raise FaultError(fault, fault_words(fault, self.path, error)) from error
+                    raise FaultError(fault, fault_message(fault, self.path, error)) from error
                 self._move_aside(foreign=isinstance(error, NotAHistoryError))
             else:
                 self.unreadable += file.unreadable
@@ -343,7 +346,7 @@ class Store:
         words = f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started."
         saved = 0 if foreign else self._salvage(copy)
         self._notices.append(
-            f"{words} {count_text(saved, 'run')} could still be read and {_were(saved)} taken over." if saved else words
+            f"{words} {count_text(saved, 'run')} could still be read and taken over." if saved else words
         )
 
     def _salvage(self, copy: Path) -> int:
@@ -365,24 +368,15 @@ class Store:
         return time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock()))
 
     def _say_waiting(self, error: FaultError) -> None:
-        count = len(self._waiting)
         until = "when it is free" if error.fault is Fault.LOCKED else "when that is possible"
-        kept = f"{count_text(count, 'run')} {_are(count)} kept in memory and written {until}"
-        self._say(f"{error.words}; {kept}")
+        count = count_text(len(self._waiting), "run")
+        self._say(f"{error.message}; {count} kept in memory, to be written {until}")
 
     def _say(self, words: str) -> None:
         words = f"{words[:1].upper()}{words[1:]}."
         if words != self.problem:
             self._notices.append(words)
         self.problem = words
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
 
 
 def _numbered(run: StoredRun, first_id: int) -> StoredRun:

@@ -38,7 +38,7 @@ def _nothing(words: str, failed: bool) -> None:
 class StoreThread:
     """`start`, then ask, and `deliver` at every beat; `close` at the end.
 
-    `on_change`: lists are out of date. `on_notice`: something happened that nobody asked for (the file is locked, was
+    `on_change`: lists are out of date. `on_notice`: something happened by itself (the file is locked, was
     damaged, can be written again). Both are called by `deliver`, as every callback is.
     """
 
@@ -54,7 +54,7 @@ class StoreThread:
         self._make, self._retry_s = make, retry_s
         self.on_change, self.on_notice = on_change, on_notice
         self.problem: str | None = None
-        """What does not work at present, in one line, as of the last `deliver`."""
+        """What does not work now, in one line, as of the last `deliver`."""
         self._requests: SimpleQueue[tuple[Callable[[Store], None], Say] | None] = SimpleQueue()
         self._replies: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -95,7 +95,7 @@ class StoreThread:
             self._reply(partial(done, run))
             self._changed()
 
-        self._ask(work, lambda words, failed: self.on_notice(words, failed))
+        self._ask(work)
 
     def request(
         self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], *, offset: int = 0
@@ -105,21 +105,15 @@ class StoreThread:
         def work(store: Store) -> None:
             runs = store.runs(wanted, limit=limit, offset=offset)
             if store.unreadable:
-                words = (
-                    f"{count_text(store.unreadable, 'run')} of the history cannot be read by this version and are left"
-                    " out."
-                )
-                self._reply(lambda: self.on_notice(words, True))
+                count = count_text(store.unreadable, "run")
+                self._notice(f"{count} of the history cannot be read by this version, and not listed.", True)
             self._reply(partial(show, runs, store.count(wanted)))
 
-        self._ask(work, lambda words, failed: self.on_notice(words, failed))
+        self._ask(work)
 
     def choices(self, show: Callable[[Choices], None]) -> None:
         """What there is to filter by."""
-        self._ask(
-            lambda store: self._reply(partial(show, store.choices())),
-            lambda words, failed: self.on_notice(words, failed),
-        )
+        self._ask(lambda store: self._reply(partial(show, store.choices())))
 
     def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say = _nothing) -> None:
         """Give each of these runs its tags instead of those it has; `say` only what went wrong."""
@@ -164,22 +158,25 @@ class StoreThread:
         self._ask(work, say)
 
     def import_file(self, path: Path, say: Say = _nothing) -> None:
-        """Take over the runs of somebody's JSON."""
+        """Take over the runs of a JSON file."""
 
         def work(store: Store) -> None:
-            words = import_file(path, store).words
-            self._reply(partial(say, words, False))
+            self._reply(partial(say, import_file(path, store).message, False))
             self._changed()
 
         self._ask(work, say)
 
-    def _ask(self, work: Callable[[Store], None], say: Say) -> None:
-        self._requests.put((work, say))
+    def _ask(self, work: Callable[[Store], None], say: Say | None = None) -> None:
+        """`say` gets what goes wrong; None: `on_notice` as it is then."""
+        self._requests.put((work, say or (lambda message, failed: self.on_notice(message, failed))))
 
     # --- on the thread -----------------------------------------------------------------------------------------------
 
     def _reply(self, callback: Callable[[], None]) -> None:
         self._replies.append(callback)
+
+    def _notice(self, message: str, failed: bool) -> None:
+        self._reply(lambda: self.on_notice(message, failed))
 
     def _changed(self) -> None:
         self._reply(lambda: self.on_change())
@@ -205,11 +202,7 @@ class StoreThread:
     def _retry(self, store: Store) -> None:
         written = len(store.waiting) - store.flush()
         if written:
-            words = (
-                f"{count_text(written, 'run')} that waited in memory {'is' if written == 1 else 'are'} in the history"
-                " now."
-            )
-            self._reply(lambda: self.on_notice(words, False))
+            self._notice(f"{count_text(written, 'run')} that waited in memory: written to the history now.", False)
             self._changed()
 
     def _carry_out(self, store: Store, work: Callable[[], None], say: Say) -> None:
@@ -223,8 +216,8 @@ class StoreThread:
                 threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
             )
             self._reply(partial(say, f"The history could not do that ({type(error).__name__}: {error}).", True))
-        for words in store.notices():
-            self._reply(partial(self.on_notice, words, True))
+        for message in store.notices():
+            self._notice(message, True)
         self._reply(partial(self._standing, store.problem))
 
     def _standing(self, problem: str | None) -> None:

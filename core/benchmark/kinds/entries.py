@@ -80,13 +80,6 @@ def read_result(entries: Sequence[Entry], result: type[T], **fields: Any) -> T:
     return read(first, result, **shared | fields)
 
 
-def plain(value: object) -> Any:
-    """A record as an object with every field by its name, null included."""
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    return [plain(part) for part in value] if isinstance(value, tuple) else value
-
-
 def published_tflops(conditions: Conditions | None, dtype: str) -> float | None:
     """The best published figure for the card and dtype."""
     row = None if conditions is None else best(conditions.device_name, dtype)

@@ -165,7 +165,7 @@ class BenchmarkKind(Generic[S, R]):
 
     def dtype(self, spec: S) -> str | None:
         """The dtype of the run; None where it has none or keeps that of a model."""
-        return None
+        return getattr(spec, "dtype", None)
 
     def caption(self, spec: S) -> str:
         """What is measured, in a few words that begin with the name: `matmul 4096×4096×4096 bfloat16 burst`."""

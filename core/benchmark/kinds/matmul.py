@@ -30,6 +30,7 @@ from devexplorer.core.benchmark.kinds.kind import (
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import (
     LARGEST_SIDE,
+    MODES,
     check_fits,
     check_matmul,
     check_product,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
-MODES = ("live", "burst", "sustained")
 SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}
 """Measured when nothing else is asked for, by mode; sustained: until the speed has settled, and its window."""
 TRANSPOSES = ("", "a", "b", "ab", "ba")
@@ -147,9 +147,6 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
 
     def ends(self, spec: MatmulSpec) -> bool:
         return spec.seconds is not None or spec.iterations is not None
-
-    def dtype(self, spec: MatmulSpec) -> str | None:
-        return spec.dtype
 
     def caption(self, spec: MatmulSpec) -> str:
         batch = f"{spec.batch} of " if spec.batch > 1 else ""

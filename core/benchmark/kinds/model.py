@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devexplorer.core.base.dtypes import parse_dtype
+from devexplorer.core.base.dtypes import AUTOCAST, parse_dtype
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, number_text, seconds_text
 from devexplorer.core.base.optimizers import OPTIMIZERS
@@ -32,8 +32,6 @@ from devexplorer.core.records.benchmark import Conditions, ModelResult, ModelSpe
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
-
-AUTOCAST = ("float16", "bfloat16")
 
 
 class ModelEntry(Entry, kw_only=True):
@@ -140,8 +138,14 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
     def figures(self, result: ModelResult) -> tuple[Figure, ...]:
         known = (("samples_per_s", result.samples_per_s), ("tflops", result.tflops))
         return tuple(
-            figure((), quantity, spread, result.simulated)._replace(
-                verified=result.verified, iterations=result.iterations, seconds=result.seconds
+            figure(
+                (),
+                quantity,
+                spread,
+                result.simulated,
+                verified=result.verified,
+                iterations=result.iterations,
+                seconds=result.seconds,
             )
             for quantity, spread in known
             if spread is not None

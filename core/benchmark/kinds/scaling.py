@@ -102,9 +102,6 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
 
         return ScalingRun(spec, inputs.run, inputs.registry, inputs.stop, inputs.clock)
 
-    def dtype(self, spec: ScalingSpec) -> str | None:
-        return spec.dtype
-
     def caption(self, spec: ScalingSpec) -> str:
         return f"scaling {spec.iterations} of {shape_text((spec.size,) * 3)} {spec.dtype} on {len(spec.devices)}"
 
@@ -118,8 +115,14 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
             ("speedup", "", reliable_speedup(result)),
         )
         return tuple(
-            figure((name,) if name else (), quantity, exact(value), result.simulated)._replace(
-                verified=result.verified, iterations=result.iterations, seconds=result.seconds
+            figure(
+                (name,) if name else (),
+                quantity,
+                exact(value),
+                result.simulated,
+                verified=result.verified,
+                iterations=result.iterations,
+                seconds=result.seconds,
             )
             for quantity, name, value in known
             if value is not None

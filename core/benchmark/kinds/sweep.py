@@ -116,9 +116,6 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def datasheet_tflops(self, spec: SweepSpec, info: DeviceInfo) -> float | None:
         return info.datasheet_tflops.get(spec.dtype)
 
-    def dtype(self, spec: SweepSpec) -> str | None:
-        return spec.dtype
-
     def caption(self, spec: SweepSpec) -> str:
         return f"sweep {spec.dtype}"
 
@@ -128,7 +125,11 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
 
     def figures(self, result: SweepResult) -> tuple[Figure, ...]:
         return tuple(
-            figure((shape_text(shape_of(cell)),), "tflops", cell.tflops, result.simulated)._replace(
+            figure(
+                (shape_text(shape_of(cell)),),
+                "tflops",
+                cell.tflops,
+                result.simulated,
                 place=math.cbrt(cell.m * cell.n * cell.k),  # the side of the cube with as many multiplications
                 verified=cell.verified,
                 iterations=cell.iterations,

@@ -1,12 +1,15 @@
-"""The options of `devexplorer bench`: those of every kind together, and the help of one. No torch, no Qt."""
+"""The options of `devexplorer bench`: those of every kind together, the help of one, and what they ask for. No torch,
+no Qt."""
 
 from __future__ import annotations
 
 import argparse
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.benchmark.kinds.kind import Option
 from devexplorer.core.cli.terminal.common_arguments import TARGET, VIRTUAL, json_option
+from devexplorer.core.records.benchmark import BenchSpec
 
 SHARED_HELP = {
     "--device": "devices to measure (default cpu; of scaling and bandwidth: all)",
@@ -73,3 +76,23 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", metavar="TEXT", action="append", help="find the runs under this word in the history")
     parser.add_argument("--no-store", action="store_true", help="keep the runs out of the history")
     json_option(parser)
+
+
+def specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
+    """One specification per run; harmless values where something is wrong. Devices are named later where a kind needs
+    several and the arguments name none."""
+    name = arguments.benchmark
+    if name not in KINDS:
+        findings.add(f"there is no benchmark '{name}'; there are {', '.join(KINDS)}")
+        return []
+    if arguments.target is not None and not KINDS[name].takes_target:
+        takers = [kind.name for kind in KINDS.values() if kind.takes_target]
+        findings.add(_refusal(f"the target '{arguments.target}'", name, takers))
+    for option, kinds in options().values():
+        if name not in kinds and getattr(arguments, option.name) is not None:
+            findings.add(_refusal(option.flag, name, kinds))
+    return KINDS[name].specs(arguments, findings)
+
+
+def _refusal(what: str, name: str, kinds: list[str]) -> str:
+    return f"{what} means nothing to bench {name}; it is for bench {' and '.join(kinds)}"

@@ -16,10 +16,10 @@ from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.kinds.documents import run_documents
+from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.print import print_results
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
-from devexplorer.core.cli.bench.specs import specs
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout
 from devexplorer.core.cli.terminal.refusal import refuse, say

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130
@@ -30,9 +30,7 @@ class Raising:
     def __enter__(self) -> None:
         self._before = _set(signal.default_int_handler)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             _set(self._before)
 

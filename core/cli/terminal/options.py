@@ -8,9 +8,6 @@ from functools import partial
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.models.source import parse
 
-AUTOCAST = ("float16", "bfloat16")
-"""What `torch.autocast` can compute products in."""
-
 
 def target(text: str, findings: Findings) -> str:
     """A TARGET without the spaces around it. What looks like a source has to be one; sample models are known where

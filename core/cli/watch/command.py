@@ -17,10 +17,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, parse_count, parse_seconds
+from devexplorer.core.base.plain import plain
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
@@ -221,8 +220,7 @@ def document(reading: Reading) -> dict[str, object]:
     sample = reading.sample
     content: dict[str, object] = {name: getattr(sample, name) for name in _CONTRACT}
     # Records leave out what is not known when they are encoded; a document keeps it.
-    uses = sample.processes
-    content["processes"] = None if uses is None else [msgspec.structs.asdict(use) for use in uses]
+    content["processes"] = plain(sample.processes)
     content |= {name: getattr(sample, name) for name in _FURTHER}
     content |= {"problem": reading.problem or None, "age_s": reading.age_s, "unavailable": dict(reading.reasons)}
     if reading.info.kind == "cpu":

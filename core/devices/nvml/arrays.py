@@ -147,26 +147,18 @@ def nvmlDeviceGetRetiredPages(nvml: Any, handle: Any, cause: int) -> Sequence[An
     return _listed(nvml, _U64, lambda count, room: function(handle, ctypes.c_uint(cause), count, room))
 
 
-def nvmlDeviceGetCpuAffinity(nvml: Any, handle: Any, message: int) -> Sequence[int]:
-    """CPUs near a card, as bits of 64-bit words."""
-    return _words(nvml, "nvmlDeviceGetCpuAffinity", handle, message)
-
-
-def nvmlDeviceGetMemoryAffinity(nvml: Any, handle: Any, message: int, scope: int) -> Sequence[int]:
-    """NUMA nodes near a card, likewise."""
-    return _words(nvml, "nvmlDeviceGetMemoryAffinity", handle, message, scope)
-
-
-def _words(nvml: Any, name: str, handle: Any, message: int, *scope: int) -> Sequence[int]:
+def affinity(nvml: Any, name: str, handle: Any, count: int, *scope: int) -> Sequence[int]:
+    """CPUs or NUMA nodes near a card, as bits of so many 64-bit words: `nvmlDeviceGetCpuAffinity`,
+    `nvmlDeviceGetMemoryAffinity`."""
     function = _function(nvml, name)
     if function is None:
-        result: Sequence[int] = getattr(nvml, name)(handle, message, *scope)
+        result: Sequence[int] = getattr(nvml, name)(handle, count, *scope)
         return result
-    bits = _room(ctypes.c_ulong, message)
-    code = function(handle, ctypes.c_uint(message), ctypes.byref(bits), *(ctypes.c_uint(item) for item in scope))
+    bits = _room(ctypes.c_ulong, count)
+    code = function(handle, ctypes.c_uint(count), ctypes.byref(bits), *map(ctypes.c_uint, scope))
     if code:
         raise nvml.NVMLError(code)
-    return list(bits[:message])
+    return list(bits[:count])
 
 
 def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:

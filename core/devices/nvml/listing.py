@@ -99,16 +99,12 @@ def _open(
         mig = runner.ask(fresh, fields.MIG)
         is_new = state is fresh or state.handle is None  # without a handle: NVML was started again
         state.handle, state.device, state.hanging = handle, blank.nvml_id, fresh.hanging
-        state.reset_unsupported()
+        state.unsupported = {}
         card = state.known_card
         if mig is None:
             mig = card.mig  # a question that fails for once switches nothing
         if is_new or card.broken or not card.named or card.mig != mig or card.index != blank.index:
-            card = msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig)
-            fresh.card = card
-            card = _described(runner, fresh, card)
-            _take_reasons(runner, state, fresh)  # another mode, other answers
-            state.card = card
+            _describe(runner, state, fresh, msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig))
     except CardLostError as error:
         runner.add_problem(state, None, str(error))
         state.card = broken(state.card or blank, str(error))
@@ -136,12 +132,16 @@ def _handle(runner: QueryRunner, state: CardState, fresh: CardState, blank: Card
     return None
 
 
-def _take_reasons(runner: QueryRunner, state: CardState, fresh: CardState) -> None:
+def _describe(runner: QueryRunner, state: CardState, fresh: CardState, card: Card) -> None:
+    """Find out what a card is that is new here, or that is in another mode: other answers, and other reasons."""
+    fresh.card = card
+    description = _described(runner, fresh, card)
     if state is not fresh:
         runner.forget(state)
         state.reasons.update(fresh.reasons)
         for problem in fresh.problems.values():
             runner.add_problem(state, problem.field, problem.reason)
+    state.card = description
 
 
 def _described(runner: QueryRunner, state: CardState, card: Card) -> Card:
@@ -208,12 +208,9 @@ def _instances(
                 state.handle is None or state.known_card.index != card.index or state.known_card.mig_instance != number
             )
             state.handle, state.device, state.hanging = handle, card.nvml_id, hanging
-            state.reset_unsupported()
+            state.unsupported = {}
             if is_new:
-                fresh.card = blank
-                description = _described(runner, fresh, blank)
-                _take_reasons(runner, state, fresh)
-                state.card = description
+                _describe(runner, state, fresh, blank)
             result.append(state)
     except CardLostError as error:
         runner.add_problem(card_state, None, str(error))  # the card stays in the list

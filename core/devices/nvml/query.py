@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.records.devices import Problem
@@ -94,53 +96,36 @@ class _CallCounter:
         return getattr(self._module, name)
 
 
-class CardState:
+class CardState(msgspec.Struct, eq=False):
     """What is known about a card between queries (`device` None: about the machine). One thread reads a card."""
 
-    __slots__ = (
-        "busy", "card", "counters", "device", "handle", "hanging", "known_processes", "problems", "processes_seen",
-        "reasons", "tracker", "unsupported",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        device: str | None,
-        card: Card | None = None,
-        handle: Any = None,
-        *,
-        tracker: CallTracker | None = None,
-        hanging: dict[str, str] | None = None,
-    ) -> None:
-        self.device = device
-        self.tracker = tracker if tracker is not None else CallTracker()
-        """Of the current job."""
-        self.hanging = hanging if hanging is not None else {}
-        """Field of a query whose call has not returned -> reason. Shared by all states of one place."""
-        self.card = card
-        self.handle = handle
-        self.busy = False
-        """Whether a thread is reading it."""
-        self.unsupported: dict[str, int] = {}
-        """Field -> how many of its getters to skip."""
-        self.reasons: dict[str, str] = {}
-        """Field -> why it is unknown."""
-        self.problems: dict[str | None, Problem] = {}
-        self.counters: dict[tuple[str, int], tuple[float, int]] = {}
-        """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
-        self.known_processes: dict[int, ProcessFacts] = {}
-        """Processes of the previous reading, so that each is looked up once."""
-        self.processes_seen = 0
-        """Driver's time stamp of the newest sample of process utilization, microseconds."""
+    device: str | None
+    card: Card | None = None
+    handle: Any = None
+    tracker: CallTracker = msgspec.field(default_factory=CallTracker)
+    """Of the current job."""
+    hanging: dict[str, str] = msgspec.field(default_factory=dict)
+    """Field of a query whose call has not returned -> reason. Shared by all states of one place."""
+    busy: bool = False
+    """Whether a thread is reading it."""
+    unsupported: dict[str, int] = msgspec.field(default_factory=dict)
+    """Field -> how many of its getters to skip. Cleared after a listing: the driver or the MIG mode may have
+    changed."""
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+    """Field -> why it is unknown."""
+    problems: dict[str | None, Problem] = msgspec.field(default_factory=dict)
+    counters: dict[tuple[str, int], tuple[float, int]] = msgspec.field(default_factory=dict)
+    """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
+    known_processes: dict[int, ProcessFacts] = msgspec.field(default_factory=dict)
+    """Processes of the previous reading, so that each is looked up once."""
+    processes_seen: int = 0
+    """Driver's time stamp of the newest sample of process utilization, microseconds."""
 
     @property
     def known_card(self) -> Card:
         """The card; not for the state of the machine."""
         assert self.card is not None
         return self.card
-
-    def reset_unsupported(self) -> None:
-        """Try unsupported fields again: after a listing, the driver or the MIG mode may have changed."""
-        self.unsupported = {}
 
 
 class QueryRunner:
@@ -365,7 +350,7 @@ class QueryRunner:
 
     def forget(self, state: CardState) -> None:
         """Remove all reasons and problems of a card before it is queried again."""
-        state.reset_unsupported()
+        state.unsupported = {}
         state.reasons.clear()
         with self._lock:
             state.problems.clear()

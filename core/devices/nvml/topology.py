@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.catalog import bus_key
-from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetCpuAffinity, nvmlDeviceGetMemoryAffinity
+from devexplorer.core.devices.nvml.arrays import affinity
 from devexplorer.core.devices.nvml.links import LINKS
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
 from devexplorer.core.records.devices import NvLink, PeerLink
@@ -45,9 +45,9 @@ _WORDS = 16
 """64-bit words of a set of CPUs or nodes: 1024 of them, more than the largest machines have."""
 
 
-def members(message: Iterable[int]) -> list[int]:
+def members(words: Iterable[int]) -> list[int]:
     """The numbers in a set of 64-bit words, lowest first."""
-    return [64 * at + bit for at, word in enumerate(message) for bit in range(64) if int(word) >> bit & 1]
+    return [64 * index + bit for index, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1]
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
@@ -62,14 +62,14 @@ def ranges_text(numbers: Sequence[int]) -> str:
 
 
 def _cpus(nvml: Any, handle: Any) -> str:
-    result = members(nvmlDeviceGetCpuAffinity(nvml, handle, _WORDS))
+    result = members(affinity(nvml, "nvmlDeviceGetCpuAffinity", handle, _WORDS))
     if not result:
         raise ValueError("the driver names no CPU")
     return ranges_text(result)
 
 
 def _node(nvml: Any, handle: Any) -> int:
-    result = members(nvmlDeviceGetMemoryAffinity(nvml, handle, _WORDS, 0))
+    result = members(affinity(nvml, "nvmlDeviceGetMemoryAffinity", handle, _WORDS, 0))
     if len(result) != 1:
         raise ValueError(
             f"near several NUMA nodes: {ranges_text(result)}" if result else "the driver names no NUMA node"

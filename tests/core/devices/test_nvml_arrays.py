@@ -66,7 +66,7 @@ def test_lists_are_those_of_pynvml(nvml_library: NvmlLibrary) -> None:
         theirs = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
         assert [(one.pid, one.usedGpuMemory) for one in ours] == [(one.pid, one.usedGpuMemory) for one in theirs]
         assert arrays.nvmlDeviceGetRetiredPages(pynvml, handle, 0) == pynvml.nvmlDeviceGetRetiredPages(handle, 0)
-        assert list(arrays.nvmlDeviceGetCpuAffinity(pynvml, handle, 4)) == list(
+        assert list(arrays.affinity(pynvml, "nvmlDeviceGetCpuAffinity", handle, 4)) == list(
             pynvml.nvmlDeviceGetCpuAffinity(handle, 4)
         )
         nvml_library.processes(0, [])
