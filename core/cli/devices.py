@@ -18,6 +18,7 @@ from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
+from devexplorer.core.cli.watch.devices import virtual_machine
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
@@ -25,7 +26,7 @@ from devexplorer.core.devices.cpu_busy import LEAST_S
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
-from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
@@ -51,7 +52,20 @@ class Machine(NamedTuple):
 
     def joined(self, cards: Sequence[Card], problems: Sequence[Problem]) -> Catalog:
         """Every device, with NVML's cards and problems as they are now."""
-        return _joined(cards, self.torch_side, self.virtual, problems, self.drm_cards)
+        virtual = () if self.virtual is None else self.virtual.devices()
+        if (reason := self.torch_side.virtual_gpus) is not None:
+            virtual = tuple(msgspec.structs.replace(info, usable=False, reason=reason) for info in virtual)
+        return join(
+            CpuReader().info(),
+            cards,
+            self.torch_side.devices,
+            virtual,
+            (*problems, *self.torch_side.problems),
+            datasheets=load_profiles(),
+            cuda_visible_devices=os.environ.get(VARIABLE),
+            cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+            drm=self.drm_cards,
+        )
 
 
 class Readings(NamedTuple):
@@ -77,41 +91,8 @@ def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Mac
         torch_side = question.answers()
     finally:
         question.close()
-    found = _joined(cards, torch_side, simulated, nvml.problems, drm_cards)
-    return Machine(found, drm, drm_cards, torch_side, simulated)
-
-
-def virtual_machine(spec: str | None) -> VirtualMachine | None:
-    """The virtual GPUs of `--virtual`, as they are before anything runs on them; no torch is needed for that."""
-    if spec is None:
-        return None
-    profiles = parse_virtual(spec)
-    simulated = VirtualMachine()
-    simulated.add(profiles)
-    return simulated
-
-
-def _joined(
-    cards: Sequence[Card],
-    torch_side: TorchAnswers,
-    simulated: VirtualMachine | None,
-    problems: Sequence[Problem],
-    drm_cards: Sequence[DrmCard],
-) -> Catalog:
-    virtual = () if simulated is None else simulated.devices()
-    if torch_side.virtual_gpus is not None:
-        virtual = tuple(msgspec.structs.replace(info, usable=False, reason=torch_side.virtual_gpus) for info in virtual)
-    return join(
-        CpuReader().info(),
-        cards,
-        torch_side.devices,
-        virtual,
-        (*problems, *torch_side.problems),
-        datasheets=load_profiles(),
-        cuda_visible_devices=os.environ.get(VARIABLE),
-        cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
-        drm=drm_cards,
-    )
+    here = Machine(Catalog(), drm, drm_cards, torch_side, simulated)
+    return here._replace(found=here.joined(cards, nvml.problems))
 
 
 def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:

@@ -7,6 +7,8 @@ holds for every source (NVML, the kernel, Apple, torch), so that a figure is ref
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from devexplorer.core.records.devices import DeviceSample
@@ -17,6 +19,7 @@ _MOST_EVENTS = 10**15
 _MOST_RATE = 10**13
 """Bytes per second: five times what all NVLinks of a card carry."""
 
+MEMORY_PARTS = ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes")
 RANGES: dict[str, tuple[float, float, str]] = {
     "memory_used_bytes": (0, MOST_BYTES, "bytes of memory in use"),
     "memory_free_bytes": (0, MOST_BYTES, "bytes of free memory"),
@@ -54,7 +57,8 @@ largest cards, 1 TB/s four times what 16 lanes of PCIe 7 carry."""
 def in_range(value: float, least: float, most: float, what: str) -> float:
     """The value, or ValueError when no device can mean it."""
     if not least <= value <= most:
-        raise ValueError(f"the driver answers {value:.15g} {what}, which cannot be right")
+        shown = value if isinstance(value, int) else f"{value:.15g}"
+        raise ValueError(f"the driver answers {shown} {what}, which cannot be right")
     return value
 
 
@@ -63,30 +67,24 @@ def plausible(field: str, value: float) -> float:
     return in_range(value, *RANGES[field])
 
 
-def memory_error(field: str, value: int, total: int | None) -> str | None:
-    """Why a part of the memory cannot be right; None when it can."""
-    least, most, what = RANGES[field]
-    if not least <= value <= most:
-        return f"the driver answers {value} {what}, which cannot be right"
-    if total is not None and value > total:
-        return f"the driver answers {value} {what} of {total}, which cannot be right"
-    return None
+def implausible(values: Mapping[str, float | None], total: float | None = None) -> dict[str, str]:
+    """Why fields of `DeviceSample` cannot be right; `total` is the memory that parts of it lie within."""
+    refused = {}
+    for field, value in values.items():
+        try:
+            if value is not None:
+                plausible(field, value)
+                if field in MEMORY_PARTS and total is not None and value > total:
+                    raise ValueError(f"the driver answers {value} {RANGES[field][2]} of {total}, which cannot be right")
+        except ValueError as error:
+            refused[field] = str(error)
+    return refused
 
 
 def without_implausible(sample: DeviceSample) -> tuple[DeviceSample, dict[str, str]]:
     """The sample without what cannot be right, and why each such field is missing."""
-    refused: dict[str, str] = {}
-    for field in RANGES:
-        value = getattr(sample, field)
-        if value is None:
-            continue
-        try:
-            plausible(field, value)
-        except ValueError as error:
-            refused[field] = str(error)
-    total = None if "memory_total_bytes" in refused else sample.memory_total_bytes
-    for field in ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"):
-        value = getattr(sample, field)
-        if value is not None and field not in refused and (why := memory_error(field, value, total)) is not None:
-            refused[field] = why
-    return (msgspec.structs.replace(sample, **dict.fromkeys(refused)), refused) if refused else (sample, refused)
+    total = sample.memory_total_bytes
+    if implausible({"memory_total_bytes": total}):
+        total = None
+    refused = implausible({field: getattr(sample, field) for field in RANGES}, total)
+    return msgspec.structs.replace(sample, **dict.fromkeys(refused)), refused

@@ -36,6 +36,22 @@ class Row(NamedTuple):
     """Whether a person should look at it."""
 
 
+class Fact(NamedTuple):
+    """One field as a row."""
+
+    label: str
+    field: str
+    write: Callable[[Any], str] = str
+    meaning: str = ""
+    core: bool = False
+    """Whether it is shown for every kind of device, known or not."""
+    warn: Callable[[Any], object] | None = None
+    most: str = ""
+    """The field of the most that it can be: `1,410 of 1,980 MHz`."""
+    unit: str = ""
+    """Behind both, where there is a most."""
+
+
 class Group(NamedTuple):
     """Facts that belong together."""
 
@@ -83,36 +99,23 @@ class Writer:
         record = self.sample if field in DeviceSample.__struct_fields__ else self.details
         return NO_READING if record is None else NOT_TOLD
 
-    def row(
-        self,
-        label: str,
-        field: str,
-        write: Callable[[Any], str] = str,
-        meaning: str = "",
-        *,
-        core: bool = False,
-        warn: Callable[[Any], object] | None = None,
-    ) -> Row:
-        """The row of one field. `core`: shown for every kind of device, known or not."""
-        if core:
-            self._core.add(label)
-        value = self.get(field)
-        if value is None:
-            return Row(label, MISSING, self.why(field), meaning)
-        return Row(label, write(value), "", meaning, bool(warn and warn(value)))
+    def row(self, fact: Fact) -> Row:
+        """The row of one fact."""
+        if fact.core:
+            self._core.add(fact.label)
+        value, most = self.get(fact.field), self.get(fact.most) if fact.most else None
+        if value is None and most is None:
+            return Row(fact.label, MISSING, self.why(fact.field), fact.meaning)
+        text = MISSING if value is None else fact.write(value)
+        why = self.why(fact.field) if value is None else ""
+        if fact.most:
+            text = f"{text}{'' if most is None else f' of {fact.write(most)}'} {fact.unit}".strip()
+            why = why or (self.why(fact.most) if most is None else "")
+        return Row(fact.label, text, why, fact.meaning, bool(fact.warn and fact.warn(value)))
 
-    def of(self, label: str, now: str, most: str, unit: str = "", meaning: str = "") -> Row:
-        """`1,410 of 1,980 MHz`: what it is now and the most that it can be."""
-        value, top = self.get(now), self.get(most)
-        if value is None and top is None:
-            return Row(label, MISSING, self.why(now), meaning)
-        text = (MISSING if value is None else number(value)) + ("" if top is None else f" of {number(top)}")
-        why = self.why(now if value is None else most) if value is None or top is None else ""
-        return Row(label, f"{text} {unit}".strip(), why, meaning)
-
-    def kept(self, rows: Iterable[Row | None]) -> tuple[Row, ...]:
+    def kept(self, rows: Iterable[Row]) -> tuple[Row, ...]:
         """Without the rows that make no sense for this kind of device."""
-        there = [row for row in rows if row is not None]
+        there = list(rows)
         if self.info.kind in _CARDS:
             return tuple(there)
         given = {*self._reasons.values(), *(self.details.missing.values() if self.details is not None else ())}

@@ -2,7 +2,7 @@
 (`without_torch`).
 
 NVIDIA's cards are listed and read on threads of the sampler, AMD's and Intel's on one of their own: one that hangs
-holds up nobody, and one that is slow keeps its last reading until the next one comes.
+holds up no other, and one that is slow keeps its last reading until the next one comes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +19,7 @@ from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
-from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.without_torch import ORDER, expected_devices, installed_build
@@ -32,6 +31,7 @@ from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 if TYPE_CHECKING:
     from devexplorer.core.devices.profiles import Profile
     from devexplorer.core.records.messages import Event
+    from devexplorer.core.telemetry.drm_sampler import DrmSampler
     from devexplorer.core.virtual.device.machine import VirtualMachine
 
 CLOSE_S = 0.3
@@ -77,11 +77,16 @@ class WatchedDevices:
         self._build = installed_build()
         drm = drm or Drm()
         self._drm_cards = drm.cards()
-        self._virtual = _virtual_machine(virtual_spec)
+        self._virtual = virtual_machine(virtual_spec)
         self._cards: tuple[Card, ...] = ()
         self._nvml_problems: tuple[Problem, ...] = ()
         self._found = self._joined()
-        self._kernel = _Kernel(drm, self._drm_cards, self._found.drm_names, interval_s)
+        self._kernel_events: deque[Event] = deque()
+        """Of AMD's and Intel's cards, which have a thread of their own."""
+        self._kernel_samples: dict[str, tuple[float, DeviceSample]] = {}
+        """Device -> when it was heard of, and its newest sample."""
+        self._kernel_patience_s = PATIENCE_S + 2 * interval_s
+        self._kernel = self._drm_sampler(drm, interval_s)
         self._details: dict[str, DeviceDetails] = {}
         self._first = True
         self._events += self._standing()
@@ -93,7 +98,7 @@ class WatchedDevices:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What cannot be found out at present, by device id. The sampler knows cards by NVML's numbers."""
+        """What cannot be found out now, by device id. The sampler knows cards by NVML's numbers."""
         names = {
             f"nvml:{info.nvml_index}": info.id
             for info in self.infos
@@ -105,11 +110,16 @@ class WatchedDevices:
         return tuple(dict.fromkeys((*said, *(problem for problem in self._found.problems if problem.device is None))))
 
     def __enter__(self) -> WatchedDevices:
-        self._kernel.start()
+        if self._kernel is not None:
+            self._kernel.start()
+            until = time.monotonic() + PATIENCE_S
+            while len(self._kernel_events) < len(self._drm_cards) and time.monotonic() < until:
+                time.sleep(0.005)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kernel.stop()
+        if self._kernel is not None:
+            self._kernel.stop(CLOSE_S)  # one that a card holds up is a daemon and is left behind
         self._sampler.stop(CLOSE_S)
 
     def read(self) -> tuple[list[Reading], list[Event]]:
@@ -125,12 +135,11 @@ class WatchedDevices:
         new = [sample for sample in read if sample.time_unix_s != since.get(sample.device)]
         now = time.time()
         elsewhere = [*self._virtual_samples(now), *self._apple_samples(now)]
-        said = [
-            self._events.popleft() for _ in range(len(self._events))
-        ]  # what comes meanwhile comes with the next reading
-        events = [*said, *self._kernel.new_events(), *new, *elsewhere]
+        events = [*_taken(self._events), *self._read_kernel(), *new, *elsewhere]
         self._details.update({event.device: event for event in events if isinstance(event, DeviceDetails)})
-        samples = {sample.device: sample for sample in (*read, *elsewhere)} | self._kernel.latest()
+        samples = {sample.device: sample for sample in (*read, *elsewhere)}
+        heard_since = time.monotonic() - self._kernel_patience_s  # none of a card that has been silent for long
+        samples |= {device: sample for device, (heard, sample) in self._kernel_samples.items() if heard > heard_since}
         fresh = {sample.device for sample in new}
         problems = self.problems
         readings = [self._reading(info, samples.get(info.id), info.id in fresh, problems, now) for info in self.infos]
@@ -166,6 +175,21 @@ class WatchedDevices:
             reasons["name"] = why  # the one in its place is made of the card's number
         return reasons
 
+    def _drm_sampler(self, drm: Drm, interval_s: float) -> DrmSampler | None:
+        if not self._drm_cards:
+            return None
+        from devexplorer.core.telemetry.drm_sampler import DrmSampler
+
+        sampler = DrmSampler(self._kernel_events.append, drm, interval_s=interval_s)
+        sampler.set_names(self._found.drm_names)
+        return sampler
+
+    def _read_kernel(self) -> list[Event]:
+        events = _taken(self._kernel_events)
+        now = time.monotonic()
+        self._kernel_samples |= {event.device: (now, event) for event in events if isinstance(event, DeviceSample)}
+        return events
+
     def _joined(self) -> Catalog:
         buses: dict[str, list[str]] = {}
         for card in self._drm_cards:
@@ -184,7 +208,7 @@ class WatchedDevices:
         )
 
     def _follow_cards(self) -> None:
-        """Join everything anew when other cards or MIG instances are there than last time."""
+        """Join everything again when cards or MIG instances came or went."""
         cards = self._sampler.cards
         if cards != self._cards:
             self._cards = cards
@@ -221,6 +245,11 @@ class WatchedDevices:
         return said
 
 
+def _taken(events: deque[Event]) -> list[Event]:
+    """Everything that is there now; what comes meanwhile is taken with the next reading."""
+    return [events.popleft() for _ in range(len(events))]
+
+
 def _is(card: Card, info: DeviceInfo) -> bool:
     return (
         card.uuid == info.uuid
@@ -232,7 +261,8 @@ def _is(card: Card, info: DeviceInfo) -> bool:
 NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 
 
-def _virtual_machine(spec: str | None) -> VirtualMachine | None:
+def virtual_machine(spec: str | None) -> VirtualMachine | None:
+    """The virtual GPUs of `--virtual`, as they are before anything runs on them; no torch is needed for that."""
     if spec is None:
         return None
     from devexplorer.core.devices.profiles import parse_virtual
@@ -241,59 +271,6 @@ def _virtual_machine(spec: str | None) -> VirtualMachine | None:
     machine = VirtualMachine()
     machine.add(parse_virtual(spec))
     return machine
-
-
-class _Kernel:
-    """AMD's and Intel's cards, read on a thread; `latest` has what it said last."""
-
-    def __init__(self, drm: Drm, cards: tuple[DrmCard, ...], names: dict[str, str], interval_s: float) -> None:
-        self._said: SimpleQueue[Event] = SimpleQueue()
-        self._cards = cards
-        self._patience_s = PATIENCE_S + 2 * interval_s
-        self._samples: dict[str, tuple[float, DeviceSample]] = {}
-        self._new: list[Event] = []
-        self._start: Callable[[], None] = lambda: None
-        self._end: Callable[[float], object] = lambda deadline_s: True
-        if cards:
-            from devexplorer.core.telemetry.drm_sampler import DrmSampler
-
-            watch = DrmSampler(self._said.put, drm, interval_s=interval_s)
-            watch.set_names(names)
-            self._start, self._end = watch.start, watch.stop
-
-    def start(self) -> None:
-        """Start the thread, where there is something to read, and wait for its first readings, but not for ever."""
-        self._start()
-        until = time.monotonic() + PATIENCE_S
-        for _ in self._cards:
-            try:
-                self._take(self._said.get(timeout=max(until - time.monotonic(), 0)))
-            except Empty:
-                return
-
-    def stop(self) -> None:
-        """End the thread; one that a card holds up is a daemon and is left behind."""
-        self._end(CLOSE_S)
-
-    def new_events(self) -> list[Event]:
-        """What was said since this was last asked."""
-        while True:
-            try:
-                self._take(self._said.get_nowait())
-            except Empty:
-                break
-        found, self._new = self._new, []
-        return found
-
-    def latest(self) -> dict[str, DeviceSample]:
-        """The newest sample of each card; none of a card that has been silent for long."""
-        now = time.monotonic()
-        return {device: sample for device, (heard, sample) in self._samples.items() if now - heard < self._patience_s}
-
-    def _take(self, event: Event) -> None:
-        self._new.append(event)
-        if isinstance(event, DeviceSample):
-            self._samples[event.device] = (time.monotonic(), event)
 
 
 def _why_nothing(info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> str:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.query import Getter, Query
-from devexplorer.core.devices.plausible import RANGES, in_range, memory_error, plausible
+from devexplorer.core.devices.plausible import MEMORY_PARTS, implausible, in_range, plausible
 
 COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
 
@@ -100,20 +100,9 @@ def nonempty_text(value: Any) -> str:
 
 def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
     plausible("memory_total_bytes", total)
-    parts = {"memory_used_bytes": used, "memory_free_bytes": free}
-    if reserved is not None:
-        parts["memory_reserved_bytes"] = reserved
-    if used <= total and free <= total and (reserved is None or reserved <= total):
-        return Memory(used, free, reserved, total)
-    refused = {field: why for field, value in parts.items() if (why := memory_error(field, value, total)) is not None}
-    kept = {field: value for field, value in parts.items() if field not in refused}
-    return Memory(
-        kept.get("memory_used_bytes"),
-        kept.get("memory_free_bytes"),
-        kept.get("memory_reserved_bytes"),
-        total,
-        refused=refused,
-    )
+    parts = dict(zip(MEMORY_PARTS, (used, free, reserved), strict=True))
+    refused = implausible(parts, total)
+    return Memory(*(None if field in refused else value for field, value in parts.items()), total, refused=refused)
 
 
 def _memory_v2(nvml: Any, handle: Any) -> Memory:
@@ -150,14 +139,9 @@ def _system_memory() -> Memory:
 
 def _utilization(nvml: Any, handle: Any) -> Utilization:
     rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-    gpu, memory = rates.gpu, rates.memory
-    if gpu <= 100 and memory <= 100:
-        return Utilization(float(gpu), float(memory))
-    refused = {}
-    for field, value in (("utilization_percent", gpu), ("memory_utilization_percent", memory)):
-        if not 0 <= value <= 100:
-            refused[field] = f"the driver answers {value} {RANGES[field][2]}, which cannot be right"
-    return Utilization(float(gpu) if gpu <= 100 else None, float(memory) if memory <= 100 else None, refused)
+    shares = {"utilization_percent": float(rates.gpu), "memory_utilization_percent": float(rates.memory)}
+    refused = implausible(shares)
+    return Utilization(*(None if field in refused else share for field, share in shares.items()), refused)
 
 
 def _capability(nvml: Any, handle: Any) -> str:

@@ -61,7 +61,7 @@ def test_an_export_comes_back_as_it_was(tmp_path: Path, store: Store) -> None:
     path, document = written(tmp_path)
     assert (document["schema"], document["benchmark"], document["exported_unix_s"]) == (1, "history", BEGAN)
     found = import_file(path, store)
-    assert found.words == "5 runs imported from runs.json."
+    assert found.message == "5 runs imported from runs.json."
     assert [content(run) for run in reversed(store.runs())] == [content(run) for run in RUNS]
     assert all(run.imported for run in store.runs())
 
@@ -80,7 +80,7 @@ def test_what_was_imported_before_is_recognised(tmp_path: Path, store: Store) ->
     import_file(path, store)
     again = import_file(path, store)
     assert (again.added, again.known) == ((), 5)
-    assert again.words == "0 runs imported from runs.json. 5 runs of it were there already."
+    assert again.message == "0 runs imported from runs.json. 5 runs already in the history."
     assert store.count() == 5
 
 
@@ -319,7 +319,7 @@ def test_a_file_that_is_not_there_or_far_too_large_is_not_read(tmp_path: Path) -
 def test_a_csv_has_a_row_per_figure(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     words = write_csv(path, RUNS)
-    assert words == f"5 runs are in {path}. 1 of them is simulated and marked as such."
+    assert words == f"5 runs written to {path}. 1 simulated run among them, marked as such."
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     assert tuple(rows[0]) == COLUMNS
     assert [(row["run"], row["what"], row["unit"]) for row in rows] == [

@@ -122,13 +122,13 @@ def test_every_name_is_escaped() -> None:
 
 def test_simulated_is_marked_wherever_its_figures_stand() -> None:
     text, found = page(*RUNS)
-    assert "2 of these 7 runs are simulated" in text
+    assert "Simulated runs: 2 of 7." in text
     rows = [attributes for tag, attributes in found.tags if tag == "tr" and attributes.get("class") == "simulated"]
     assert len(rows) == 4, "the product, and three figures of scaling"
     assert "bar d2 simulated" in text
     assert "a simulation against a measurement" in text
     assert "simulated" not in page(RUNS[0])[0].partition("</style>")[2].replace("<th", "").partition("Conditions")[0]
-    assert "All of these runs are simulated" in page(RUNS[2])[0]
+    assert "Simulated runs: 1 of 1." in page(RUNS[2])[0]
 
 
 def test_what_cannot_be_compared_is_said() -> None:
@@ -155,7 +155,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert (
         write_report(path, RUNS, clock=lambda: BEGAN)
-        == f"7 runs are in {path}. 2 of them are simulated and marked as such."
+        == f"7 runs written to {path}. 2 simulated runs among them, marked as such."
     )
     whole = path.read_text(encoding="utf-8")
     assert whole == report_html(RUNS, now_unix_s=BEGAN)

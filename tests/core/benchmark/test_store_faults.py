@@ -142,7 +142,7 @@ def test_what_can_still_be_read_of_a_corrupt_history_is_taken_over(store: Store,
     path.write_bytes(content)
     found = store.runs()
     assert 30 <= len(found) < 40
-    assert "could still be read and were taken over" in one_line(store.notices()[0])
+    assert "could still be read and taken over" in one_line(store.notices()[0])
     assert found == again(path)
 
 
@@ -237,7 +237,7 @@ def test_a_read_only_history_is_listed_and_runs_are_kept_in_memory(
         assert run.id == -1
         assert store.runs()[0] == run
         assert "cannot be written" in one_line(store.problem)
-        assert "1 run is kept in memory" in one_line(store.problem)
+        assert "1 run kept in memory" in one_line(store.problem)
         store.close()
         assert "lost" in one_line(store.notices()[-1]), "there is nowhere to put it, and that is said"
     assert (path.read_bytes() if there else None) == before

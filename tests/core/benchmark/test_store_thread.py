@@ -123,7 +123,7 @@ def test_comparisons_exports_and_imports_are_made_on_the_thread(desk: Desk, tmp_
     assert [failed for _, failed in desk.said] == [True, False, False, False, True, False, True]
     assert desk.said[0][0] == "Choose at least two runs to compare."
     assert desk.said[4][0] == "Runs are not written as 'doc'; take json, csv, html."
-    assert desk.said[5][0] == "0 runs imported from out.json. 2 runs of it were there already."
+    assert desk.said[5][0] == "0 runs imported from out.json. 2 runs already in the history."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history.sqlite3", "out.csv", "out.html", "out.json"]
 
 
@@ -141,7 +141,7 @@ def test_a_locked_history_is_said_and_written_when_it_is_free(desk: Desk, path: 
     other.close()
     desk.until(lambda: len(desk.notices) == 2 and desk.history.problem is None)
     assert [failed for _, failed in desk.notices] == [True, False], "said once, and once that it is over"
-    assert desk.notices[1][0] == "1 run that waited in memory is in the history now."
+    assert desk.notices[1][0] == "1 run that waited in memory: written to the history now."
     assert all(run.id > 0 for run in desk.listed())
 
 

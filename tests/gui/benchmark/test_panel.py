@@ -12,7 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.runner import STOPPED_EARLY
+from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample

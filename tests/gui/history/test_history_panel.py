@@ -583,7 +583,7 @@ def test_the_whole_way_with_a_real_history(qtbot: QtBot, keeper: StoreThread, tm
     chooser = file_dialog(panel)
     chooser.fileSelected.emit(str(tmp_path / "runs.json"))
     chooser.close()
-    until(lambda: (tmp_path / "runs.json").exists() and panel.message.text().startswith("2 runs are in"))
+    until(lambda: (tmp_path / "runs.json").exists() and panel.message.text().startswith("2 runs written to"))
     assert b"gpu-7" not in (tmp_path / "runs.json").read_bytes(), "the name of the host is left out until asked for"
     qtbot.mouseClick(panel.delete_button, LEFT)
     qtbot.mouseClick(panel.question.yes, LEFT)
