@@ -102,7 +102,8 @@ def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
     plausible("memory_total_bytes", total)
     parts = dict(zip(MEMORY_PARTS, (used, free, reserved), strict=True))
     refused = implausible(parts, total)
-    return Memory(*(None if field in refused else value for field, value in parts.items()), total, refused=refused)
+    kept = [None if field in refused else value for field, value in parts.items()]
+    return Memory(kept[0], kept[1], kept[2], total, refused=refused)
 
 
 def _memory_v2(nvml: Any, handle: Any) -> Memory:
@@ -141,7 +142,8 @@ def _utilization(nvml: Any, handle: Any) -> Utilization:
     rates = nvml.nvmlDeviceGetUtilizationRates(handle)
     shares = {"utilization_percent": float(rates.gpu), "memory_utilization_percent": float(rates.memory)}
     refused = implausible(shares)
-    return Utilization(*(None if field in refused else share for field, share in shares.items()), refused)
+    kept = [None if field in refused else share for field, share in shares.items()]
+    return Utilization(kept[0], kept[1], refused)
 
 
 def _capability(nvml: Any, handle: Any) -> str:
