@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.benchmark.measuring import Samples
 from devexplorer.core.benchmark.statistics import spread
@@ -31,12 +33,8 @@ NEAR_S = 5.0
 """A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s
 and seldom change."""
 
-_SPREADS: tuple[tuple[str, Callable[[DeviceSample], float | None]], ...] = (
-    ("sm_clock_mhz", lambda sample: sample.sm_clock_mhz),
-    ("memory_clock_mhz", lambda sample: sample.memory_clock_mhz),
-    ("power_w", lambda sample: sample.power_w if sample.power_instant_w is None else sample.power_instant_w),
-    ("temperature_c", lambda sample: sample.temperature_c),
-)
+_SPREADS = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
+"""Fields of samples and of `Conditions`."""
 
 
 class HostInfo(NamedTuple):
@@ -105,7 +103,9 @@ class ConditionsWatch:
         self._slow(sample)
         if sample.throttle_reasons is not None:
             self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
-        self._kept.add([(sample.time_unix_s, tuple(read(sample) for _, read in _SPREADS))])
+        if sample.power_instant_w is not None:
+            sample = msgspec.structs.replace(sample, power_w=sample.power_instant_w)
+        self._kept.add([(sample.time_unix_s, tuple(getattr(sample, name) for name in _SPREADS))])
 
     def _slow(self, sample: DeviceSample) -> None:
         """What changes seldom, and counts from shortly before the run on."""
@@ -127,8 +127,8 @@ class ConditionsWatch:
         python_versions = [*([engine.python_version] if engine is not None else []), self._here.python_version]
         simulated = info is not None and info.simulated
         spreads = {
-            name: _spread(values[place] for time_s, values in self._kept.kept if time_s <= ended_unix_s)
-            for place, (name, _) in enumerate(_SPREADS)
+            name: _spread(values[index] for time_s, values in self._kept.kept if time_s <= ended_unix_s)
+            for index, name in enumerate(_SPREADS)
         }
         others = None if self._others is None else tuple(sorted(self._others))
         if others is not None and len(others) > MOST_PROCESSES:

@@ -50,15 +50,11 @@ def check_scaling(spec: ScalingSpec, fleet: DeviceRegistry) -> ScalingSpec:
     elif len(spec.devices) < 2:
         usable = fleet.usable()
         if len(usable) < 2:
-            words = (
-                f"jobs on several devices at once need two of them, and there is no device beside {usable[0]} here; add"
-                " virtual GPUs"
-            )
+            help_text = f"there is no device beside {usable[0]} here; add virtual GPUs"
         else:
-            words = (
-                f"jobs on several devices at once need two of them at least; name them, there are {', '.join(usable)}"
-            )
-        checks.add(words, virtual_helps=not any(fleet.info(device).simulated for device in usable))
+            help_text = f"name them, there are {', '.join(usable)}"
+        message = f"jobs on several devices at once need at least two of them; {help_text}"
+        checks.add(message, virtual_helps=not any(fleet.info(device).simulated for device in usable))
     checks.one_clock(devices)
     if spec.iterations < 1:
         checks.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
@@ -91,23 +87,19 @@ class _Job:
 
     def again(self) -> None:
         """Begin from the start."""
-        self._progress = self._wanted, 0.0
-
-    @property
-    def progress(self) -> tuple[int, float]:
+        self.progress = self._wanted, 0.0
         """Products that are left to compute, and the seconds of those that are computed: both of one moment, from any
         thread."""
-        return self._progress
 
     @property
     def left(self) -> int:
         """Products that are left to compute."""
-        return self._progress[0]
+        return self.progress[0]
 
     @property
     def seconds(self) -> float:
         """Of the products that are computed."""
-        return self._progress[1]
+        return self.progress[1]
 
     @property
     def done(self) -> int:
@@ -129,7 +121,7 @@ class _Job:
         start = self.timer.now()
         self.timer.block(self._operation, count)
         spent = self.timer.now() - start
-        self._progress, self._each = (self.left - count, self.seconds + spent), spent / count
+        self.progress, self._each = (self.left - count, self.seconds + spent), spent / count
 
     def run(self, barrier: threading.Barrier, over: threading.Event) -> None:
         """The whole job, on a thread of its own."""

@@ -92,31 +92,20 @@ def check_chip(dtype: str, info: DeviceInfo) -> None:
 def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
     """Why the kernel of this dtype does not take these operands on this kind of device; None when it does."""
     shape = f"{spec.m}x{spec.n}x{spec.k}"
-    if spec.dtype.startswith("float8"):
-        if spec.n % FLOAT8_MULTIPLE or spec.k % FLOAT8_MULTIPLE:
-            return (
-                f"float8 products need N and K that are multiples of {FLOAT8_MULTIPLE}, not {shape};"
-                f" {_nearest(spec, FLOAT8_MULTIPLE)}"
-            )
-        if spec.transpose_a:
-            return "float8 products read A by rows: it cannot be transposed"
-    if spec.dtype == "int8" and kind in ("cuda", "virtual"):
-        if spec.n % INT8_MULTIPLE or spec.k % INT8_MULTIPLE:
-            return (
-                f"int8 products need N and K that are multiples of {INT8_MULTIPLE}, not {shape};"
-                f" {_nearest(spec, INT8_MULTIPLE)}"
-            )
-        if spec.m <= 16:
-            return f"int8 products need more than 16 rows, not {shape}; take an M of 32"
-    if spec.batch > 1 and (spec.dtype == "int8" or spec.dtype.startswith("float8")):
+    float8, int8 = spec.dtype.startswith("float8"), spec.dtype == "int8"
+    by_chip = int8 and kind in ("cuda", "virtual")
+    multiple = FLOAT8_MULTIPLE if float8 else INT8_MULTIPLE if by_chip else 1
+    n, k = (-(-side // multiple) * multiple for side in (spec.n, spec.k))
+    if (n, k) != (spec.n, spec.k):
+        name = "float8" if float8 else "int8"
+        return f"{name} products need N and K that are multiples of {multiple}, not {shape}; take {spec.m}x{n}x{k}"
+    if float8 and spec.transpose_a:
+        return "float8 products read A by rows: it cannot be transposed"
+    if by_chip and spec.m <= 16:
+        return f"int8 products need more than 16 rows, not {shape}; take an M of 32"
+    if spec.batch > 1 and (float8 or int8):
         return f"torch has no batched {spec.dtype} product; take a batch of 1"
     return None
-
-
-def _nearest(spec: MatmulSpec, multiple: int) -> str:
-    """The next larger sides that would do."""
-    n, k = (-(-side // multiple) * multiple for side in (spec.n, spec.k))
-    return f"take {spec.m}x{n}x{k}"
 
 
 def check_limits(spec: MatmulSpec) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -81,13 +81,6 @@ def _chip(spec: SweepSpec, fleet: DeviceRegistry) -> str:
     return device
 
 
-class _Measured(NamedTuple):
-    """The shape that is being measured."""
-
-    spec: MatmulSpec
-    mode: Burst
-
-
 class SweepRun(Runner[SweepSpec]):
     """A step begins a shape or measures one block of it."""
 
@@ -118,7 +111,8 @@ class SweepRun(Runner[SweepSpec]):
         self._stopped: Callable[[], bool] = lambda: False
         self._cells = list(spec.done)
         self._new = 0
-        self._current: _Measured | None = None
+        self._current: Burst | None = None
+        """The shape that is being measured."""
         self._began: float | None = None
         self._iterations = 0
         self._seconds = 0.0
@@ -208,14 +202,14 @@ class SweepRun(Runner[SweepSpec]):
                 )
             )
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)
-        self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
+        self._current = Burst(spec, self._timer, made.operation, each, self._flush)
         return (
             self._measure() if self.simulated else self._progress((spec.m, spec.n, spec.k))
         )  # what passes at once needs no points on the way
 
     def _measure(self) -> BenchPoint:
         assert self._current is not None
-        spec, mode = self._current
+        mode, spec = self._current, self._current.spec
         block = mode.step()
         if block is not None:
             self._iterations += block.iterations
@@ -246,7 +240,7 @@ class SweepRun(Runner[SweepSpec]):
     def _done(self) -> float:
         if self.spec.search_seconds is not None:
             return min(self._elapsed() / self.spec.search_seconds, 1.0)
-        current = (self._current.mode.done or 0.0) if self._current is not None else 0.0
+        current = (self._current.done or 0.0) if self._current is not None else 0.0
         return min((self._new + current) / self._total, 1.0) if self._total else 1.0
 
     def _progress(self, shape: Shape, **measured: Any) -> BenchPoint:

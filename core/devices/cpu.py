@@ -54,21 +54,10 @@ class CpuFacts(NamedTuple):
         )
         return (Problem(reason, device="cpu", field="memory_total_bytes"),)
 
-    def info(self, memory_used_bytes: int | None = None, threads: int | None = None) -> DeviceInfo:
-        """The record of the device `cpu`."""
-        return DeviceInfo(
-            id="cpu",
-            kind="cpu",
-            name=self.name,
-            memory_total_bytes=self.memory_total_bytes,
-            memory_used_bytes=memory_used_bytes,
-            threads=threads,
-        )
-
 
 def cpu_facts(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> CpuFacts:
     """Ask the system. Never fails: a name that cannot be found becomes the architecture's."""
-    physical = _physical_bytes(proc / "meminfo")
+    physical = _memory_bytes(proc / "meminfo", b"MemTotal:", "total")
     limit = _memory_limit(proc, cgroup)
     if limit is not None and limit.limit_bytes >= physical:
         limit = None
@@ -113,7 +102,14 @@ class CpuReader:
 
     def info(self, threads: int | None = None) -> DeviceInfo:
         """The record of the device with the memory in use now."""
-        return self.facts.info(self.used_bytes(), threads)
+        return DeviceInfo(
+            id="cpu",
+            kind="cpu",
+            name=self.facts.name,
+            memory_total_bytes=self.facts.memory_total_bytes,
+            memory_used_bytes=self.used_bytes(),
+            threads=threads,
+        )
 
     def read(self, now: float) -> DeviceSample:
         """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call, or since this was
@@ -129,36 +125,27 @@ class CpuReader:
         )
 
 
-def _available_bytes(meminfo: str = "/proc/meminfo") -> int:
-    """Memory that programs can still take.
+def _available_bytes() -> int:
+    """Memory that programs can still take."""
+    return _memory_bytes("/proc/meminfo", b"MemAvailable:", "available")
 
-    It is read ten times a second: straight from Linux's file for a fifth of what psutil's whole answer costs.
+
+def _memory_bytes(meminfo: str | Path, label: bytes, psutil_name: str) -> int:
+    """Bytes of one of the first lines of Linux's file, else psutil's answer.
+
+    It is read ten times a second: straight from the file for a fifth of what psutil's whole answer costs.
     """
-    result = _meminfo(meminfo, b"MemAvailable:")
-    if result is not None:
-        return result
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
-def _physical_bytes(meminfo: Path) -> int:
-    result = _meminfo(str(meminfo), b"MemTotal:")
-    if result is not None:
-        return result
-    import psutil
-
-    return int(psutil.virtual_memory().total)
-
-
-def _meminfo(meminfo: str, label: bytes) -> int | None:
-    """Bytes of one of the first lines of Linux's file; None where there is no such file or line."""
+    number: list[bytes] = []
     try:
         with open(meminfo, "rb", buffering=0) as file:
             number = file.read(256).partition(label)[2].split()[:1]
     except OSError:
-        return None  # not Linux
-    return int(number[0]) * 1024 if number and number[0].isdigit() else None
+        pass  # not Linux
+    if number and number[0].isdigit():
+        return int(number[0]) * 1024
+    import psutil
+
+    return int(getattr(psutil.virtual_memory(), psutil_name))
 
 
 def _cores() -> int:

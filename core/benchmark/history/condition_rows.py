@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -31,56 +31,59 @@ class Differing(NamedTuple):
 
 class _Condition(NamedTuple):
     label: str
-    text: Callable[[Conditions], str | None]
-    measured: Callable[[Conditions], float | None] | None = None
-    """Of a reading: the number that is compared, within `tolerance`."""
+    field: str
+    unit: str = ""
     tolerance: float = 0.0
     """Readings this far apart, as a share of the larger, are the same."""
+    none: str = ""
+    """What is written for an empty list."""
 
-
-def _reading(name: str, unit: str) -> tuple[Callable[[Conditions], str | None], Callable[[Conditions], float | None]]:
-    def text(of: Conditions) -> str | None:
-        known: Spread | None = getattr(of, name)
-        if known is None:
+    def text(self, of: Conditions) -> str | None:
+        """None: not known."""
+        value = getattr(of, self.field)
+        if self.field == "device_name":
+            value = value or of.device
+        if isinstance(value, Spread):
+            span = (f"{value.p20:.0f}", f"{value.p80:.0f}")
+            return f"{value.median:.0f} {self.unit}" + (f" ({span[0]} to {span[1]})" if len(set(span)) > 1 else "")
+        if isinstance(value, tuple):
+            return ", ".join(value) or self.none
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if value is None or value == "":
             return None
-        if f"{known.p20:.0f}" == f"{known.p80:.0f}":
-            return f"{known.median:.0f} {unit}"
-        return f"{known.median:.0f} {unit} ({known.p20:.0f} to {known.p80:.0f})"
+        if self.field == "git_revision":
+            return str(value)[:12]
+        return f"{number_text(value)} {self.unit}" if self.unit else str(value)
 
-    def number(of: Conditions) -> float | None:
-        known: Spread | None = getattr(of, name)
-        return None if known is None else known.median
-
-    return text, number
+    def median(self, of: Conditions) -> float | None:
+        """Of a reading: the number that is compared, within `tolerance`."""
+        value = getattr(of, self.field)
+        return value.median if isinstance(value, Spread) else None
 
 
 _CONDITIONS = (
-    _Condition("device", lambda c: c.device_name or c.device or None),
-    _Condition("UUID", lambda c: c.uuid),
-    _Condition("host", lambda c: c.host or None),
-    _Condition("simulated", lambda c: "yes" if c.simulated else "no"),
-    _Condition("driver", lambda c: c.driver_version),
-    _Condition("CUDA", lambda c: c.cuda_version),
-    _Condition("torch", lambda c: c.torch_version),
-    _Condition("Python", lambda c: c.python_version),
-    _Condition("DevExplorer", lambda c: c.devexplorer_version),
-    _Condition("revision", lambda c: None if c.git_revision is None else c.git_revision[:12]),
-    _Condition("threads", lambda c: None if c.threads is None else str(c.threads)),
-    _Condition("SM clock", *_reading("sm_clock_mhz", "MHz"), 0.01),
-    _Condition("memory clock", *_reading("memory_clock_mhz", "MHz"), 0.01),
-    _Condition("power", *_reading("power_w", "W"), 0.05),
-    _Condition("power cap", lambda c: None if c.power_cap_w is None else f"{number_text(c.power_cap_w)} W"),
-    _Condition("temperature", *_reading("temperature_c", "°C"), 0.05),
-    _Condition(
-        "clocks limited by",
-        lambda c: None if c.throttle_reasons is None else ", ".join(c.throttle_reasons) or "nothing",
-    ),
-    _Condition(
-        "other processes", lambda c: None if c.other_processes is None else ", ".join(c.other_processes) or "none"
-    ),
+    _Condition("device", "device_name"),
+    _Condition("UUID", "uuid"),
+    _Condition("host", "host"),
+    _Condition("simulated", "simulated"),
+    _Condition("driver", "driver_version"),
+    _Condition("CUDA", "cuda_version"),
+    _Condition("torch", "torch_version"),
+    _Condition("Python", "python_version"),
+    _Condition("DevExplorer", "devexplorer_version"),
+    _Condition("revision", "git_revision"),
+    _Condition("threads", "threads"),
+    _Condition("SM clock", "sm_clock_mhz", "MHz", 0.01),
+    _Condition("memory clock", "memory_clock_mhz", "MHz", 0.01),
+    _Condition("power", "power_w", "W", 0.05),
+    _Condition("power cap", "power_cap_w", "W"),
+    _Condition("temperature", "temperature_c", "°C", 0.05),
+    _Condition("clocks limited by", "throttle_reasons", none="nothing"),
+    _Condition("other processes", "other_processes", none="none"),
 )
 
-_SPEC_WORDS = {
+_SPEC_LABELS = {
     "m": "M", "n": "N", "k": "K", "transpose_a": "A transposed", "transpose_b": "B transposed",
     "flush_cache": "cache flushed",
     "block_seconds": "seconds of a block", "seconds": "seconds asked for", "iterations": "iterations asked for",
@@ -109,8 +112,8 @@ def condition_rows(runs: Sequence[StoredRun]) -> tuple[Differing, ...]:
     rows = list(_asked([run.result.spec for run in runs]))
     for condition in _CONDITIONS:
         texts = [condition.text(run.conditions) for run in runs]
-        if condition.measured is not None:
-            numbers = [number for run in runs if (number := condition.measured(run.conditions)) is not None]
+        if condition.tolerance:
+            numbers = [number for run in runs if (number := condition.median(run.conditions)) is not None]
             differs = len(numbers) > 1 and max(numbers) - min(numbers) > condition.tolerance * max(numbers)
         else:
             differs = len({text for text in texts if text is not None}) > 1
@@ -130,7 +133,7 @@ def _asked(specs: Sequence[BenchSpec]) -> list[Differing]:
         if field.name in kind_of(specs[0]).not_compared:
             continue
         if any(value != values[0] for value in values):
-            label = _SPEC_WORDS.get(field.name, field.name.replace("_", " "))
+            label = _SPEC_LABELS.get(field.name, field.name.replace("_", " "))
             rows.append(Differing(label, tuple(map(_asked_text, values))))
     return rows
 

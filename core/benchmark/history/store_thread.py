@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.formats import count_text, sentence
@@ -25,6 +26,7 @@ from devexplorer.core.benchmark.history.report import write_report
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
+T = TypeVar("T")
 RETRY_S = 2.0
 Say = Callable[[str, bool], None]
 """A sentence, and whether it says that something failed."""
@@ -33,6 +35,10 @@ _WRITERS = {"json": write_json, "csv": write_csv, "html": write_report}
 
 def _nothing(words: str, failed: bool) -> None:
     """For those who do not want to know."""
+
+
+def _said(say: Say, message: str) -> None:
+    say(message, False)
 
 
 class StoreThread:
@@ -89,86 +95,85 @@ class StoreThread:
     ) -> None:
         """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
         kept = tuple(tags)
-
-        def work(store: Store) -> None:
-            run = store.add(result, conditions, kept)
-            self._reply(partial(done, run))
-            self._changed()
-
-        self._ask(work)
+        self._ask(lambda store: store.add(result, conditions, kept), done, changes=True)
 
     def request(
         self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], *, offset: int = 0
     ) -> None:
         """List runs, the newest first; `show` gets one page and how many there are on all pages."""
 
-        def work(store: Store) -> None:
+        def work(store: Store) -> tuple[Sequence[StoredRun], int]:
             runs = store.runs(wanted, limit=limit, offset=offset)
             if store.unreadable:
                 count = count_text(store.unreadable, "run")
                 self._notice(f"{count} of the history cannot be read by this version, and not listed.", True)
-            self._reply(partial(show, runs, store.count(wanted)))
+            return runs, store.count(wanted)
 
-        self._ask(work)
+        self._ask(work, lambda page: show(*page))
 
     def choices(self, show: Callable[[Choices], None]) -> None:
         """What there is to filter by."""
-        self._ask(lambda store: self._reply(partial(show, store.choices())))
+        self._ask(Store.choices, show)
 
     def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say = _nothing) -> None:
         """Give each of these runs its tags instead of those it has; `say` only what went wrong."""
         pairs = tuple(tags)
 
         def work(store: Store) -> None:
-            try:
-                for number, wanted in pairs:
-                    store.tag(number, wanted)
-            finally:
-                self._changed()
+            for number, wanted in pairs:
+                store.tag(number, wanted)
 
-        self._ask(work, say)
+        self._ask(work, lambda _: None, say, changes=True)
 
     def delete(self, ids: Sequence[int], say: Say = _nothing) -> None:
         """Forget runs for good."""
         numbers = tuple(ids)
-
-        def work(store: Store) -> None:
-            words = f"{count_text(store.delete(numbers), 'run')} deleted from the history."
-            self._reply(partial(say, words, False))
-            self._changed()
-
-        self._ask(work, say)
+        self._ask(
+            lambda store: f"{count_text(store.delete(numbers), 'run')} deleted from the history.",
+            partial(_said, say),
+            say,
+            changes=True,
+        )
 
     def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say = _nothing) -> None:
         """Compare with the first of them; simulated beside measured runs are marked."""
         chosen = tuple(runs)
-        self._ask(lambda store: self._reply(partial(show, compare(chosen, mixed=True))), say)
+        self._ask(lambda _: compare(chosen, mixed=True), show, say)
 
     def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say = _nothing) -> None:
         """Write a file, `kind` is `csv`, `json` or `html`. `names`: also of the host and of other people's
         processes."""
         numbers = tuple(ids)
 
-        def work(store: Store) -> None:
+        def work(store: Store) -> str:
             if kind not in _WRITERS:
                 raise BadInput(f"runs are not written as '{kind}'; take {', '.join(_WRITERS)}")
-            words = _WRITERS[kind](path, [store.get(number) for number in numbers], names=names)
-            self._reply(partial(say, words, False))
+            return _WRITERS[kind](path, [store.get(number) for number in numbers], names=names)
 
-        self._ask(work, say)
+        self._ask(work, partial(_said, say), say)
 
     def import_file(self, path: Path, say: Say = _nothing) -> None:
         """Take over the runs of a JSON file."""
+        self._ask(lambda store: import_file(path, store).message, partial(_said, say), say, changes=True)
 
-        def work(store: Store) -> None:
-            self._reply(partial(say, import_file(path, store).message, False))
-            self._changed()
+    def _ask(
+        self,
+        work: Callable[[Store], T],
+        show: Callable[[T], None],
+        say: Say | None = None,
+        *,
+        changes: bool = False,
+    ) -> None:
+        """Have `work` done on the thread; `show` gets what it returns, `say` what goes wrong (None: `on_notice`)."""
 
-        self._ask(work, say)
+        def request(store: Store) -> None:
+            try:
+                self._reply(partial(show, work(store)))
+            finally:
+                if changes:
+                    self._reply(lambda: self.on_change())
 
-    def _ask(self, work: Callable[[Store], None], say: Say | None = None) -> None:
-        """`say` gets what goes wrong; None: `on_notice` as it is then."""
-        self._requests.put((work, say or (lambda message, failed: self.on_notice(message, failed))))
+        self._requests.put((request, say or (lambda message, failed: self.on_notice(message, failed))))
 
     # --- on the thread -----------------------------------------------------------------------------------------------
 
@@ -177,9 +182,6 @@ class StoreThread:
 
     def _notice(self, message: str, failed: bool) -> None:
         self._reply(lambda: self.on_notice(message, failed))
-
-    def _changed(self) -> None:
-        self._reply(lambda: self.on_change())
 
     def _run(self) -> None:
         store = self._make()
@@ -203,7 +205,7 @@ class StoreThread:
         written = len(store.waiting) - store.flush()
         if written:
             self._notice(f"{count_text(written, 'run')} that waited in memory: written to the history now.", False)
-            self._changed()
+            self._reply(lambda: self.on_change())
 
     def _carry_out(self, store: Store, work: Callable[[], None], say: Say) -> None:
         """Do it, and have what it says for people, and what the store has to say, told on the main thread."""

@@ -325,7 +325,11 @@ class Nvml:
 
         def job(tracker: CallTracker) -> Topology:
             own = [
-                (names.get(card.key, card.nvml_id), self._copy(card, state, tracker))
+                # a copy, so that queries do not change the card's state; only hanging calls are shared
+                (
+                    names.get(card.key, card.nvml_id),
+                    CardState(card.nvml_id, card, state.handle, tracker=tracker, hanging=state.hanging),
+                )
                 for card in cards
                 if card.mig_instance is None
                 and (state := self._cards.get(card.key)) is not None
@@ -345,10 +349,6 @@ class Nvml:
             return Topology(source="nvml")
         finally:
             self._machine.busy = False
-
-    def _copy(self, card: Card, state: CardState, tracker: CallTracker) -> CardState:
-        """A copy of a card's state, so that queries do not change it; only hanging calls are shared."""
-        return CardState(card.nvml_id, card, state.handle, tracker=tracker, hanging=state.hanging)
 
     def _affinity(self, device: str, state: CardState) -> Affinity:
         try:

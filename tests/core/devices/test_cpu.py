@@ -32,7 +32,7 @@ def test_this_machine_has_a_name_cores_and_memory() -> None:
     assert facts.name.strip()
     assert facts.logical_cores >= 1
     assert 0 < facts.memory_total_bytes <= facts.physical_bytes == psutil.virtual_memory().total
-    info = facts.info()
+    info = CpuReader(facts).info()
     assert (info.id, info.kind, info.usable) == ("cpu", "cpu", True)
 
 
