@@ -53,7 +53,7 @@ def check_scaling(spec: ScalingSpec, fleet: DeviceRegistry) -> ScalingSpec:
             help_text = f"there is no device beside {usable[0]} here; add virtual GPUs"
         else:
             help_text = f"name them, there are {', '.join(usable)}"
-        message = f"jobs on several devices at once need at least two of them; {help_text}"
+        message = f"jobs on several devices at once need two of them at least; {help_text}"
         checks.add(message, virtual_helps=not any(fleet.info(device).simulated for device in usable))
     checks.one_clock(devices)
     if spec.iterations < 1:

@@ -391,7 +391,7 @@ def test_real_and_virtual_devices_are_refused_with_one_line(fleet: DeviceRegistr
 
 def test_one_device_alone_is_explained(fleet: DeviceRegistry) -> None:
     error = refused(ScalingSpec(devices=("vgpu:0",)), fleet)
-    assert "need at least two of them" in str(error)
+    assert "need two of them at least" in str(error)
     assert "cpu, vgpu:0, vgpu:1" in str(error)
     assert not error.virtual_helps
     alone = refused(ScalingSpec(devices=("cpu",)), DeviceRegistry([TorchBackend()]))
