@@ -23,7 +23,7 @@ from devexplorer.core.virtual.backend import install
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = DOCS / "doctor"
-SECTIONS = ["The defect", "On a GPU", "The fix", "When it is no problem"]
+SECTIONS = ["The defect", "On a GPU", "The fix", "When it is not a problem"]
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def test_the_overview_names_the_keys_of_the_document() -> None:
     around = text.partition("**`--json`** prints")[2].partition("| key | |")[0]
     assert set(printed) <= set(re.findall(r"`(\w+)`", around))
     assert set(printed["unchecked"][0]) <= set(
-        re.findall(r"`(\w+)`", text.partition("What is in `unchecked` has")[2].partition("\n")[0])
+        re.findall(r"`(\w+)`", text.partition("Each item of `unchecked` has")[2].partition("\n")[0])
     )
 
 
