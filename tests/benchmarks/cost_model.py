@@ -121,9 +121,9 @@ def checks() -> list[Check]:
 
 
 def table() -> str:
-    """The table and its summary as they stand in the docs."""
+    """The table and its summary, as in the docs."""
     lines = [
-        "| card | dtype | shape | published | predicted | error | its architecture unseen |",
+        "| card | dtype | shape | published | predicted | error | architecture left out |",
         "|---|---|---|---|---|---|---|",
     ]
     found = checks()
@@ -139,9 +139,9 @@ def table() -> str:
     lines += [
         "",
         (
-            f"The {len(held)} rows that gave no factor: off by {statistics.median(held):.1f} % (the median),"
-            f" {max(held):.1f} % at most. The {len(left_out)} that did, each predicted without itself:"
-            f" {max(left_out):.1f} % at most. NVIDIA cards of an architecture that the model has not seen:"
+            f"Error of the {len(held)} rows that were not used for fitting: {statistics.median(held):.1f} % (median),"
+            f" {max(held):.1f} % (maximum). Error of the {len(left_out)} fitted rows, each predicted without itself:"
+            f" {max(left_out):.1f} % at most. Error of NVIDIA cards with their architecture left out:"
             f" {max(unseen):.1f} % at most."
         ),
     ]

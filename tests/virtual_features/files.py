@@ -160,7 +160,7 @@ def hashing(device: str) -> Any:
     return held[x], held[y], x in [x], hash(x) == hash(y), x is x.view_as(x), [one.tolist() for one in x], 1.0 in x
 
 
-@feature("attributes of one's own on a tensor")
+@feature("custom attributes on a tensor")
 def attributes(device: str) -> Any:
     x = torch.ones(2, device=device)
     x.note = "kept"
@@ -175,7 +175,7 @@ def attributes(device: str) -> Any:
     )
 
 
-@feature("a tensor subclass of one's own")
+@feature("a custom tensor subclass")
 def subclass(device: str) -> Any:
     class Own(torch.Tensor):
         pass
@@ -184,7 +184,7 @@ def subclass(device: str) -> Any:
     return type(x).__name__, type(x + 1).__name__, (x + 1).sum().item()
 
 
-@feature("a wrapper subclass of one's own")
+@feature("a custom wrapper subclass")
 def wrapper(device: str) -> Any:
     class Logged(torch.Tensor):
         @staticmethod

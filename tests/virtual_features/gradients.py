@@ -137,7 +137,7 @@ class InPlace(Function):
         return gradient * 2
 
 
-@feature("functions of one's own (autograd.Function)")
+@feature("custom functions (autograd.Function)")
 def own_function(device: str) -> Any:
     x = leaf(device, 4)
     y = Cube.apply(x, 2.0)

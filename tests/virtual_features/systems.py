@@ -175,7 +175,7 @@ def profiler(device: str) -> Any:
     return {"own", "aten::linear"} <= names
 
 
-@feature("operators of one's own (torch.library)")
+@feature("custom operators (torch.library)")
 def library(device: str) -> Any:
     with torch.library._scoped_library("devexplorer_features", "FRAGMENT"):
 
@@ -200,7 +200,7 @@ def library(device: str) -> Any:
         return y.detach(), x.grad, z
 
 
-@feature("operators of one's own with kernels by device")
+@feature("custom operators with kernels by device")
 def kernels(device: str) -> Any:
     with torch.library._scoped_library("devexplorer_kernels", "FRAGMENT") as own:
         own.define("thrice(Tensor x) -> Tensor")
