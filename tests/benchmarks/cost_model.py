@@ -93,7 +93,7 @@ def predict(row: Published, factors: Factors | None = None) -> float:
     nbytes = (m * k + k * n) * size + m * n * 2  # the output of float8 products is bfloat16
     profile = profile_of(row)
     if factors is None:
-        return flop / cost.operation_seconds(profile, flop, nbytes, row.dtype) / 1e12
+        return flop / cost.Roofline(profile).operation_seconds(flop, nbytes, row.dtype) / 1e12
     share = factors.get(profile.compute_capability) or other(factors)
     if size == 1:
         share *= factors.get(EIGHT_BIT, 1.0)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -100,15 +101,14 @@ def test_the_overview_names_the_keys_of_the_document() -> None:
     text = (DOCS / "doctor.md").read_text()
     finding = Finding(rule="", path="", file="", line=0, message="", fix="")
     missing = NoGradient(reason="frozen", parameters=())
-    printed = document(
-        Diagnosis(
-            target="",
-            device="",
-            problems=(finding,),
-            unchecked=(Unchecked(what="", reason=""),),
-            no_gradient=(missing,),
-        )
+    diagnosis = Diagnosis(
+        target="",
+        device="",
+        problems=(finding,),
+        unchecked=(Unchecked(what="", reason=""),),
+        no_gradient=(missing,),
     )
+    printed = msgspec.to_builtins(document(diagnosis))
     table = text.partition("| key | |")[2].partition("\n\n")[0]
     assert set(
         re.findall(r"`(\w+)`", "".join(row.partition("|")[2].partition("|")[0] for row in table.splitlines()))
