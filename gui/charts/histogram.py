@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records.laboratory import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.curves import Floats
+from devexplorer.gui.plots.curves import Floats, round_values
 from devexplorer.gui.widgets.layouts import hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.picture import Picture
@@ -38,15 +38,12 @@ def _bins(values: Values) -> tuple[Floats, Floats]:
 def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     """Round numbers from `low` to `high` with their texts, at most `most` of them: 1, 2 or 5 times a power of ten
     apart."""
-    least = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(least)) if least > 0 and math.isfinite(least) else 0.0
-    step = next((factor * power for factor in (1, 2, 5, 10) if factor * power >= least), 0.0)
+    step, places = round_values(low, high, most)
     ends = [(low, f"{low:.17g}"), (high, f"{high:.17g}")]
     if not step:
         return ends
     digits = max(-math.floor(math.log10(step) + 1e-9), 0)
     plain = digits <= MOST_DIGITS and max(abs(low), abs(high)) < 10**MOST_DIGITS
-    places = [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
     texts = [(f"{place:,.{digits}f}" if plain and place else f"{place:g}").replace("-", MINUS) for place in places]
     # where rounded texts are the same, only the ends tell apart
     return list(zip(places, texts, strict=True)) if len(set(texts)) == len(texts) else ends

@@ -22,6 +22,7 @@ from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text
+from devexplorer.gui.plots.curves import round_values
 from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -84,12 +85,7 @@ class Axis(NamedTuple):
                 if 2 <= len(values) <= most:
                     return values
             return values[:: math.ceil(len(values) / most)] if values else []
-        step = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
-        step = next(
-            (step * factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= most), step * 20
-        )
-        first = math.ceil(self.low / step - 1e-9)
-        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return round_values(self.low, self.high, most)[1]
 
 
 class Intervals(Picture):

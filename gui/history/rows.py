@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
@@ -154,13 +154,8 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
             Cell(dtype(result.spec) or MISSING, theme.dim),
             Cell(number_text(median), tip=spread),
             Cell(head.unit if median is not None else "", theme.dim),
-            _share(
-                sheet,
-                "no datasheet figure is known"
-                if not head.datasheet
-                else f"datasheet {number_text(head.datasheet)} TFLOP/s",
-            ),
-            _share(share, "nobody has published a figure for this card and dtype that is known here"),
+            percent_cell(sheet, datasheet_tip(head.datasheet)),
+            percent_cell(share, "no published figure is known for this card and dtype"),
             Cell(
                 MISSING if head.noise is None else f"{100 * head.noise:.1f}",
                 theme.warning if noise_words(head.noise) == "noisy" else "",
@@ -172,8 +167,14 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
     )
 
 
-def _share(percent: float | None, why: str) -> Cell:
-    return Cell(MISSING if percent is None else f"{percent:.0f}", tip=why)
+def percent_cell(percent: float | None, tip: str) -> Cell:
+    """Without the sign, which the column has."""
+    return Cell(MISSING if percent is None else f"{percent:.0f}", tip=tip)
+
+
+def datasheet_tip(tflops: float | None) -> str:
+    """What the datasheet says."""
+    return f"datasheet {number_text(tflops)} TFLOP/s" if tflops else "no datasheet figure is known"
 
 
 def _reading(known: Spread | None, run: StoredRun) -> Cell:
@@ -182,7 +183,7 @@ def _reading(known: Spread | None, run: StoredRun) -> Cell:
     return Cell(f"{known.median:.0f}", tip=f"{known.p20:.0f} to {known.p80:.0f} for the middle 60 % of the run")
 
 
-class _Rows(Sequence[TableRow]):
+class _Rows:
     """Rows of runs, each made when it is first asked for."""
 
     def __init__(self, runs: Sequence[StoredRun], state: State, theme: Theme, now_unix_s: float) -> None:
@@ -192,18 +193,10 @@ class _Rows(Sequence[TableRow]):
     def __len__(self) -> int:
         return len(self._runs)
 
-    @overload
-    def __getitem__(self, at: int) -> TableRow: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[TableRow]: ...
-
-    def __getitem__(self, at: int | slice) -> TableRow | Sequence[TableRow]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
-        if at not in self._made:
-            self._made[at] = history_row(self._runs[at], self._state, self._theme, self._now_unix_s)
-        return self._made[at]
+    def __getitem__(self, index: int) -> TableRow:
+        if index not in self._made:
+            self._made[index] = history_row(self._runs[index], self._state, self._theme, self._now_unix_s)
+        return self._made[index]
 
 
 class HistoryModel(RowsModel):

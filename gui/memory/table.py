@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPolygonF
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
 from devexplorer.gui.widgets.memory_bar import paint_part
+from devexplorer.gui.widgets.picture import draw_text
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.table import PAD_PX, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, Theme
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
 
@@ -37,7 +38,8 @@ class PartDelegate(QStyledItemDelegate):
         where = QRectF(option.rect)
         x, middle = where.left() + PAD_PX, where.center().y()
         if not key.child and key.part in self.openable:
-            self._arrow(painter, x, middle, down=key.part in self.opened)
+            arrow = "▾" if key.part in self.opened else "▸"
+            draw_text(painter, QRectF(x, where.top(), ARROW_PX, where.height()), arrow, self.theme.dim, Role.TEXT)
         x += ARROW_PX + GAP_PX
         if key.part and not key.child:
             swatch = QRectF(x, middle - SWATCH_PX / 2, SWATCH_PX, SWATCH_PX)
@@ -46,22 +48,11 @@ class PartDelegate(QStyledItemDelegate):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch.adjusted(0.5, 0.5, -0.5, -0.5))
         x += SWATCH_PX + GAP_PX
-        painter.setFont(font(Role.TEXT if key.part else Role.STRONG))
-        painter.setPen(QColor(self.theme.soft if key.child else self.theme.text))
         room = QRectF(x, where.top(), where.right() - x - PAD_PX, where.height())
-        text = painter.fontMetrics().elidedText(index.data(), Qt.TextElideMode.ElideMiddle, int(room.width()))
-        painter.drawText(
-            room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, text
-        )
+        colour = self.theme.soft if key.child else self.theme.text
+        role = Role.TEXT if key.part else Role.STRONG
+        draw_text(painter, room, index.data(), colour, role, cut=Qt.TextElideMode.ElideMiddle)
         painter.restore()
-
-    def _arrow(self, painter: QPainter, x: float, middle: float, *, down: bool) -> None:
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(self.theme.dim))
-        points = [(0, -2), (8, -2), (4, 3)] if down else [(1.5, -4), (1.5, 4), (6.5, 0)]
-        painter.drawPolygon(QPolygonF([QPointF(x + dx, middle + dy) for dx, dy in points]))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
 
 
 class PartsTable(RowsTable):

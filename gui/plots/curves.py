@@ -79,6 +79,18 @@ def highest(values: Floats) -> float:
     return float(np.fmax.reduce(values, initial=0.0))
 
 
+def round_values(low: float, high: float, most: int) -> tuple[float, list[float]]:
+    """A step of 1, 2 or 5 times a power of ten that makes at most about `most` steps, and its multiples from `low` to
+    `high`; 0 and none where they are too near to each other."""
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least)) if least > 0 and math.isfinite(least) else 0.0
+    step = next((factor * power for factor in (1, 2, 5, 10) if factor * power >= least), 0.0)
+    if not step:
+        return 0.0, []
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return step, [number * step for number in numbers]
+
+
 class Unit(NamedTuple):
     """A unit of the y axis: its name and how many of the stored unit it has."""
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QImage, QImageWriter, QPainter
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPointF, QRect, QRectF, QSize
+from PySide6.QtGui import QColor, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
+from devexplorer.gui.widgets.picture import draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 EDGE_PX, TITLE_PX, ROW_PX, BETWEEN_PX, FOOT_PX = 16, 24, 18, 12, 24
@@ -32,11 +33,6 @@ class Figure:
         heights = [TITLE_PX + ROW_PX * len(self._legends[plot]) + plot.canvas.height() for plot in self._plots]
         self._height = EDGE_PX + sum(heights) + BETWEEN_PX * max(len(heights) - 1, 0) + FOOT_PX
 
-    @property
-    def has_plots(self) -> bool:
-        """Whether there is anything to see."""
-        return bool(self._plots)
-
     def png(self) -> bytes:
         """The picture, two pixels for each of the screen's."""
         image = QImage(
@@ -56,9 +52,8 @@ class Figure:
         """The picture as drawing."""
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        generator = QSvgGenerator(
-            QSvgGenerator.SvgVersion.Svg11
-        )  # the older Tiny profile cannot clip curves at the axes
+        # the older Tiny profile cannot clip curves at the axes
+        generator = QSvgGenerator(QSvgGenerator.SvgVersion.Svg11)
         generator.setOutputDevice(buffer)
         generator.setResolution(96)
         generator.setSize(QSize(self._width, self._height))
@@ -75,32 +70,23 @@ class Figure:
         y = float(EDGE_PX)
         for plot in self._plots:
             y = self._paint_plot(painter, plot, y) + BETWEEN_PX
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(self._theme.dim))
         where = QRectF(EDGE_PX, self._height - FOOT_PX, self._width - 2 * EDGE_PX, FOOT_PX - 6)
-        painter.drawText(where, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self._foot())
+        draw_text(painter, where, self._foot(), self._theme.dim)
 
     def _paint_plot(self, painter: QPainter, plot: TimelinePlot, y: float) -> float:
         """Paint from `y` on; returns where it ends."""
-        title_font = font(Role.STRONG)
-        painter.setFont(title_font)
-        painter.setPen(QColor(self._theme.text))
-        base = y + TITLE_PX - 9
-        painter.drawText(QPointF(EDGE_PX, base), plot.title)
-        painter.setFont(font(Role.TEXT))
-        painter.setPen(QColor(self._theme.dim))
-        painter.drawText(
-            QPointF(EDGE_PX + QFontMetricsF(title_font).horizontalAdvance(plot.title) + 8, base), plot.subtitle
-        )
+        title = QRectF(EDGE_PX, y, self._width - 2 * EDGE_PX, TITLE_PX - 4)
+        draw_text(painter, title, plot.title, self._theme.text, Role.STRONG)
+        title.setLeft(title.left() + text_width(plot.title, Role.STRONG) + 8)
+        draw_text(painter, title, plot.subtitle, self._theme.dim, Role.TEXT)
         y += TITLE_PX
-        label_font = font(Role.LABEL)
-        painter.setFont(label_font)
+        painter.setFont(font(Role.LABEL))
         for row in self._legends[plot]:
             x = float(EDGE_PX)
             for entry in row:
                 draw_key(painter, entry, self._theme, QPointF(x, y + ROW_PX / 2 + 0.5))
                 painter.setPen(QColor(entry_colour(entry, self._theme)))
-                painter.drawText(QPointF(x + LINE_PX + GAP_PX, y + ROW_PX / 2 + 4), _words(entry))
+                painter.drawText(QPointF(x + LINE_PX + GAP_PX, y + ROW_PX / 2 + 4), entry.text())
                 x += _width(entry)
             y += ROW_PX
         canvas = plot.canvas
@@ -122,20 +108,12 @@ class Figure:
         return rows
 
     def _foot(self) -> str:
-        early, late = (
-            (datetime.fromtimestamp(time).astimezone() for time in self._plots[0].range_unix_s)
-            if self._plots
-            else (None, None)
-        )
-        if early is None or late is None:
+        if not self._plots:
             return "DevExplorer"
+        early, late = (datetime.fromtimestamp(time).astimezone() for time in self._plots[0].range_unix_s)
         until = late.strftime("%H:%M:%S" if late.date() == early.date() else "%Y-%m-%d %H:%M:%S")
         return f"{early.strftime('%Y-%m-%d %H:%M:%S')} to {until} (UTC{late.strftime('%z')})  ·  DevExplorer"
 
 
-def _words(entry: Entry) -> str:
-    return " ".join(part for part in (entry.device, entry.value, "simulated" if entry.simulated else "") if part)
-
-
 def _width(entry: Entry) -> float:
-    return LINE_PX + GAP_PX + QFontMetricsF(font(Role.LABEL)).horizontalAdvance(_words(entry)) + SPACE_PX
+    return LINE_PX + GAP_PX + text_width(entry.text()) + SPACE_PX

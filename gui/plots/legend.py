@@ -1,7 +1,7 @@
 """The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows
 it. Main thread.
 
-What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
+What does not fit is in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
 where there is room, else once in front of all of them.
 """
 
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QBrush, QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QAction, QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
+from devexplorer.gui.widgets.layouts import LEFT
+from devexplorer.gui.widgets.picture import draw_text, text_width
 from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, device_pen, font
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
@@ -34,6 +36,11 @@ class Entry(NamedTuple):
     """Of an area, painted one over the other: then a small square stands in place of the line."""
     text_colour: str = ""
     """`#RRGGBB`; empty: the colour of the device."""
+
+    def text(self, *, with_word: bool = True) -> str:
+        """Behind the line: the name, the number and, `with_word`, whether it is simulated."""
+        word = "simulated" if self.simulated and with_word else ""
+        return " ".join(filter(None, (self.device, self.value, word)))
 
 
 class LegendEntry(QAbstractButton):
@@ -63,19 +70,14 @@ class LegendEntry(QAbstractButton):
     @property
     def text_shown(self) -> str:
         """What stands behind the line."""
-        return self._text(self.with_word)
+        return self._entry.text(with_word=self.with_word)
 
     def width_for(self, *, with_word: bool) -> int:
         """Pixels that it takes with or without the word "simulated"."""
-        return LINE_PX + GAP_PX + QFontMetrics(self.font()).horizontalAdvance(self._text(with_word)) + 4
+        return LINE_PX + GAP_PX + text_width(self._entry.text(with_word=with_word)) + 4
 
     def sizeHint(self) -> QSize:
         return QSize(self.width_for(with_word=self.with_word), HEIGHT_PX)
-
-    def _text(self, with_word: bool) -> str:
-        entry = self._entry
-        parts = [entry.device, entry.value, "simulated" if entry.simulated and with_word else ""]
-        return " ".join(part for part in parts if part)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -90,7 +92,7 @@ class LegendEntry(QAbstractButton):
         painter.setFont(chosen)
         painter.setPen(QColor(entry_colour(self._entry, self._theme) if shown else self._theme.dim))
         room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
-        painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self.text_shown)
+        painter.drawText(room, LEFT, self.text_shown)
         if self.hasFocus():
             painter.setPen(QPen(QColor(self._theme.accent), 1))
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
@@ -134,7 +136,8 @@ class Legend(QWidget):
         self._menu = QMenu(self._more)
         self._more.setMenu(self._menu)
         self._menu.aboutToShow.connect(self._fill_menu)
-        self._left_over: tuple[Entry, ...] = ()
+        self.left_over: tuple[Entry, ...] = ()
+        """Entries that had no room and are in the menu."""
         self._more.hide()
 
     def set_theme(self, theme: Theme) -> None:
@@ -175,11 +178,6 @@ class Legend(QWidget):
         """The entry of `device`."""
         return self._buttons[device]
 
-    @property
-    def in_menu(self) -> list[str]:
-        """Devices that had no room and stand in the menu."""
-        return [entry.device for entry in self._left_over]
-
     def sizeHint(self) -> QSize:
         width = sum(button.width_for(with_word=True) + SPACE_PX for button in self._buttons.values()) - SPACE_PX
         return QSize(max(width, 0), HEIGHT_PX)
@@ -198,11 +196,8 @@ class Legend(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._word:
-            painter = QPainter(self)
-            painter.setFont(font(Role.LABEL))
-            painter.setPen(QColor(self._theme.dim))
             room = QRectF(self._word_x, 0, self.width(), self.height())
-            painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self._word)
+            draw_text(QPainter(self), room, self._word, self._theme.dim)
 
     def _toggle(self, device: str, shown: bool) -> None:
         (self._hidden.discard if shown else self._hidden.add)(device)
@@ -219,7 +214,7 @@ class Legend(QWidget):
                 break
         simulated = [entry for entry in self._entries if entry.simulated]
         self._word = "simulated:" if simulated and not with_word else ""
-        word_px = QFontMetrics(font(Role.LABEL)).horizontalAdvance(self._word) + 6 if self._word else 0
+        word_px = text_width(self._word) + 6 if self._word else 0
         shown, left_over = self._split(room - word_px)
         widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
@@ -256,7 +251,7 @@ class Legend(QWidget):
 
     def _show_more(self, entries: Sequence[Entry]) -> int:
         """Keep these for the menu; returns the pixels that its button takes, the space before it included."""
-        self._left_over = tuple(entries)
+        self.left_over = tuple(entries)
         for entry in entries:
             self._buttons[entry.device].hide()
         self._more.setVisible(bool(entries))
@@ -270,9 +265,8 @@ class Legend(QWidget):
 
     def _fill_menu(self) -> None:
         self._menu.clear()
-        for entry in self._left_over:
-            words = f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}"
-            action = QAction(words.strip(), self._menu)
+        for entry in self.left_over:
+            action = QAction(entry.text(), self._menu)
             action.setData(entry.device)
             action.setCheckable(True)
             action.setChecked(self.shows(entry.device))

@@ -8,20 +8,33 @@ from collections.abc import Callable
 from devexplorer.core.session.state import Device
 
 MEMORY = ("memory_used_bytes", "memory_free_bytes")
-LIMITS: dict[str, tuple[str, Callable[[Device], float | None]]] = {
-    "memory_used_bytes": ("capacity", lambda device: device.total_bytes),
-    "memory_free_bytes": ("capacity", lambda device: device.total_bytes),
-    "power_w": ("cap", lambda device: device.sample.power_cap_w if device.sample else None),
-    "power_instant_w": ("cap", lambda device: device.sample.power_cap_w if device.sample else None),
-    "temperature_c": ("slowdown", lambda device: device.details.temperature_slowdown_c if device.details else None),
-    "memory_temperature_c": (
-        "limit",
-        lambda device: device.details.temperature_memory_limit_c if device.details else None,
-    ),
-    "sm_clock_mhz": ("fastest", lambda device: device.details.sm_clock_max_mhz if device.details else None),
-    "memory_clock_mhz": ("fastest", lambda device: device.details.memory_clock_max_mhz if device.details else None),
-    "graphics_clock_mhz": ("fastest", lambda device: device.details.graphics_clock_max_mhz if device.details else None),
-    "video_clock_mhz": ("fastest", lambda device: device.details.video_clock_max_mhz if device.details else None),
+Limit = Callable[[Device], float | None]
+
+
+def _detail(name: str) -> Limit:
+    """A figure of the device's details, once they are known."""
+    return lambda device: getattr(device.details, name, None)
+
+
+def _capacity(device: Device) -> float | None:
+    return device.total_bytes
+
+
+def _power_cap(device: Device) -> float | None:
+    return device.sample.power_cap_w if device.sample else None
+
+
+LIMITS: dict[str, tuple[str, Limit]] = {
+    "memory_used_bytes": ("capacity", _capacity),
+    "memory_free_bytes": ("capacity", _capacity),
+    "power_w": ("cap", _power_cap),
+    "power_instant_w": ("cap", _power_cap),
+    "temperature_c": ("slowdown", _detail("temperature_slowdown_c")),
+    "memory_temperature_c": ("limit", _detail("temperature_memory_limit_c")),
+    "sm_clock_mhz": ("fastest", _detail("sm_clock_max_mhz")),
+    "memory_clock_mhz": ("fastest", _detail("memory_clock_max_mhz")),
+    "graphics_clock_mhz": ("fastest", _detail("graphics_clock_max_mhz")),
+    "video_clock_mhz": ("fastest", _detail("video_clock_max_mhz")),
 }
 """Metric -> what its limit is called, and where a device says it."""
 

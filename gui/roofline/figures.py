@@ -178,40 +178,17 @@ def points_of(
     """Every throughput with a known intensity that a result holds about the device of that id."""
     match result:
         case MatmulResult(spec=spec, tflops=spread) if spread.median > 0:
-            at = intensity(spec.m, spec.n, spec.k, spec.dtype)
-            shape = shape_text((spec.m, spec.n, spec.k))
-            yield Point(
-                at,
-                spread.median,
-                spec.dtype,
-                title(spec),
-                shape,
-                spread,
-                spec.mode,
-                run,
-                when_unix_s,
-                result.verified is False,
-            )
+            sides, wrong = (spec.m, spec.n, spec.k), result.verified is False
+            yield _point(sides, spec.dtype, spread, title(spec), spec.mode, run, when_unix_s, wrong)
         case SweepResult(cells=cells, spec=spec):
             yield from cell_points(cells, spec.dtype, run, when_unix_s)
         case ScalingResult(spec=spec, walls=walls):
             seconds = next((wall.seconds for wall in walls if wall.device == device and wall.seconds > 0), None)
             if seconds is not None:
+                sides, wrong = (spec.size,) * 3, result.verified is False
                 tflops = 2 * spec.size**3 * spec.iterations / seconds / 1e12
-                at, shape = intensity(spec.size, spec.size, spec.size, spec.dtype), shape_text((spec.size,) * 3)
-                known = Spread(tflops, tflops, tflops)
-                yield Point(
-                    at,
-                    tflops,
-                    spec.dtype,
-                    title(spec),
-                    shape,
-                    known,
-                    "scaling",
-                    run,
-                    when_unix_s,
-                    result.verified is False,
-                )
+                spread = Spread(tflops, tflops, tflops)
+                yield _point(sides, spec.dtype, spread, title(spec), "scaling", run, when_unix_s, wrong)
 
 
 def cell_points(
@@ -220,20 +197,24 @@ def cell_points(
     """Shapes of a sweep, those that were measured."""
     for cell in cells:
         if cell.tflops is not None and cell.tflops.median > 0:
-            at, shape = intensity(cell.m, cell.n, cell.k, dtype), shape_text((cell.m, cell.n, cell.k))
-            wrong = cell.verified is False  # only in somebody else's file: we tell no speed of wrong values
-            yield Point(
-                at,
-                cell.tflops.median,
-                dtype,
-                f"sweep {shape} {dtype}",
-                shape,
-                cell.tflops,
-                "burst",
-                run,
-                when_unix_s,
-                wrong,
-            )
+            sides = (cell.m, cell.n, cell.k)
+            wrong = cell.verified is False  # only in imported files: wrong values have no speed here
+            name = f"sweep {shape_text(sides)} {dtype}"
+            yield _point(sides, dtype, cell.tflops, name, "burst", run, when_unix_s, wrong)
+
+
+def _point(
+    sides: tuple[int, int, int],
+    dtype: str,
+    spread: Spread,
+    what: str,
+    mode: str,
+    run: int | None,
+    when_unix_s: float | None,
+    is_wrong: bool,
+) -> Point:
+    at = intensity(*sides, dtype)
+    return Point(at, spread.median, dtype, what, shape_text(sides), spread, mode, run, when_unix_s, is_wrong)
 
 
 def inner_copies(result: BenchResult, device: str) -> Iterator[BandwidthRow]:

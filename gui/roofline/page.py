@@ -19,6 +19,7 @@ from devexplorer.core.benchmark.history.filter import Filter, device_of
 from devexplorer.core.records.benchmark import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
+from devexplorer.gui.history.rows import datasheet_tip, percent_cell
 from devexplorer.gui.roofline.figures import (
     LEAST_COPY_BYTES,
     Ceiling,
@@ -264,8 +265,8 @@ class RooflinePanel(QWidget):
                     (
                         Cell("╱  memory, GB/s"),
                         _number(memory.gb_per_s, memory.reason),
-                        _percent(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
-                        Cell(MISSING, tip="nobody has published one that is known here"),
+                        percent_cell(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
+                        Cell(MISSING, tip="no published figure is known here"),
                         Cell(
                             f"copies of {bytes_text(memory.copied_bytes, 0)}" if memory.copied_bytes else "", theme.dim
                         ),
@@ -291,12 +292,7 @@ class RooflinePanel(QWidget):
         best, theme = ceiling.best, self._theme
         sheet = None if best is None or not ceiling.datasheet else 100 * best.tflops / ceiling.datasheet
         share = None if best is None or not ceiling.best_published else 100 * best.tflops / ceiling.best_published
-        sheet_tip = (
-            f"datasheet {number_text(ceiling.datasheet)} TFLOP/s"
-            if ceiling.datasheet
-            else "no datasheet figure is known"
-        )
-        published_tip = "nobody has published a figure that is known here"
+        published_tip = "no published figure is known here"
         if ceiling.best_published:
             published_tip = f"the best published is {number_text(ceiling.best_published)} TFLOP/s"
         return TableRow(
@@ -308,8 +304,8 @@ class RooflinePanel(QWidget):
                     ceiling.words,
                 ),
                 _number(best.tflops if best is not None else None, "not measured yet"),
-                _percent(sheet, sheet_tip),
-                _percent(share, published_tip),
+                percent_cell(sheet, datasheet_tip(ceiling.datasheet)),
+                percent_cell(share, published_tip),
                 Cell(best.shape if best is not None else "", theme.dim, best.what if best is not None else ""),
             ),
         )
@@ -328,10 +324,6 @@ def _summary(ceiling: Ceiling, drawn: Roofline) -> str:
 
 def _number(value: float | None, why: str) -> Cell:
     return Cell(number_text(value), tip=why if value is None else "")
-
-
-def _percent(value: float | None, words: str) -> Cell:
-    return Cell(MISSING if value is None else f"{value:.0f}", tip=words)
 
 
 def _mark(result: BenchResult) -> object:

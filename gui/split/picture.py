@@ -12,7 +12,6 @@ from PySide6.QtGui import (
     QDragEnterEvent,
     QDragMoveEvent,
     QDropEvent,
-    QFontMetrics,
     QPainter,
     QPainterPath,
     QPaintEvent,
@@ -28,7 +27,7 @@ from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
 from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.widgets.theme import Theme, device_colour, device_pen
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
 MORE = -3
@@ -165,11 +164,9 @@ class SplitPicture(Picture):
         painter.setPen(QPen(colour, 1.0))
         painter.drawRoundedRect(box.rect, 4, 4)
         room = box.rect.adjusted(7, 0, -7, 0)
-        left = int(room.width()) - text_width(box.size) - 8
-        metrics = QFontMetrics(font(Role.LABEL))
-        path = metrics.elidedText(box.words, Qt.TextElideMode.ElideLeft, left)  # its end tells most
-        draw_text(painter, room, path, self._theme.text)
         draw_text(painter, room, box.size, self._theme.dim, align=RIGHT)
+        room.setRight(room.right() - text_width(box.size) - 8)
+        draw_text(painter, room, box.words, self._theme.text, cut=Qt.TextElideMode.ElideLeft)  # its end tells most
 
     def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
         colour = QColor(self._theme.soft if arrow.hop is not None else self._theme.dim)

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QBrush, QColor
 from PySide6.QtWidgets import QWidget
 
@@ -24,7 +24,7 @@ from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, ScaleButton
-from devexplorer.gui.widgets.memory_bar import CACHED_ALPHA, HATCH_ALPHA, OTHER_ALPHA, shade
+from devexplorer.gui.widgets.memory_bar import part_brushes
 from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
 
@@ -54,8 +54,10 @@ class PartsPlot(TimelinePlot):
         self._device: Device | None = None
         self._taken = _Drawn()
         self._tops: Floats = np.empty(0)
-        self._times: Floats = np.empty(0)
-        self._stacked: dict[str, Floats] = {}
+        self.times: Floats = np.empty(0)
+        """Unix seconds."""
+        self.stacked: dict[str, Floats] = {}
+        """Bytes of each part that is drawn, from the bottom; NaN is a gap."""
         self._areas = {part: AreaItem(self._group) for part in STACK}
         self.scale_button = ScaleButton(self)
         self.empty = EmptyState("This device is no longer available.", "Show memory used")
@@ -84,10 +86,6 @@ class PartsPlot(TimelinePlot):
             self.set_title(title)
         super().refresh(now_unix_s)
 
-    def stack_data(self) -> tuple[Floats, dict[str, Floats]]:
-        """Times (unix seconds), and bytes of each part that is drawn, from the bottom; NaN is a gap."""
-        return self._times, self._stacked
-
     # TimelinePlot's questions
 
     def set_theme(self, theme: Theme) -> None:
@@ -97,7 +95,12 @@ class PartsPlot(TimelinePlot):
     def _colour(self) -> None:
         colour = self._device.colour if self._device is not None else 0
         for part, area in self._areas.items():
-            area.set_brushes(part_brushes(part, colour, self._theme))
+            area.set_brushes(self._brushes(part, colour))
+
+    def _brushes(self, part: str, colour: int) -> list[QBrush]:
+        """As in the memory bar; `colour`: the device's index into the palette."""
+        own = QColor(device_colour(colour, self._theme))
+        return part_brushes(part.removesuffix("_bytes"), self._theme, own)
 
     def _parts(self) -> list[str]:
         """What the device's stack is made of, from the bottom."""
@@ -143,7 +146,7 @@ class PartsPlot(TimelinePlot):
                 self._label(part),
                 self._device.colour,
                 False,  # said once, behind the unit and over the readout
-                brushes=tuple(part_brushes(part, self._device.colour, self._theme)),
+                brushes=tuple(self._brushes(part, self._device.colour)),
                 text_colour=part_text_colour(part, self._device.colour, self._theme),
             )
             for part in self._parts()
@@ -154,8 +157,8 @@ class PartsPlot(TimelinePlot):
         return [f"{self._scale.unit.name}{' · simulated' if simulated else ''}"]
 
     def _highest_shown(self) -> float:
-        first = np.searchsorted(self._times, self._axis.left_unix_s, side="left")
-        last = np.searchsorted(self._times, self._axis.right_unix_s, side="right")
+        first = np.searchsorted(self.times, self._axis.left_unix_s, side="left")
+        last = np.searchsorted(self.times, self._axis.right_unix_s, side="right")
         return highest(self._tops[first:last])
 
     def _rescale(self, highest_shown: float) -> bool:
@@ -183,12 +186,12 @@ class PartsPlot(TimelinePlot):
             return False
         kept_to_s = right_s if axis.paused else math.inf
         self._taken = _Drawn(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
-        self._times, rows = self._read(shown)
-        self._stacked = dict(zip(shown, rows, strict=True))
+        self.times, rows = self._read(shown)
+        self.stacked = dict(zip(shown, rows, strict=True))
         tops = np.cumsum(np.nan_to_num(rows), axis=0)
         tops[:, np.isnan(rows).all(axis=0)] = np.nan
         self._tops = tops[-1] if len(tops) else np.empty(0)
-        x = self._times - (self._epoch_s or 0.0)
+        x = self.times - (self._epoch_s or 0.0)
         for part, area in self._areas.items():
             if part in shown:
                 at = shown.index(part)
@@ -216,21 +219,6 @@ class PartsPlot(TimelinePlot):
         if seconds:
             times, rows = to_edges(times, rows, max(seconds, self._pixel_s) / 2, newest_s)
         return times.copy(), rows
-
-
-def part_brushes(part: str, colour: int, theme: Theme) -> list[QBrush]:
-    """What a part is painted with, one over the other, on the device with this palette index."""
-    own = QColor(device_colour(colour, theme))
-    match part:
-        case "other_allocated_bytes":
-            return [QBrush(shade(own, OTHER_ALPHA))]
-        case "cached_bytes":
-            return [QBrush(shade(own, CACHED_ALPHA)), QBrush(shade(own, HATCH_ALPHA), Qt.BrushStyle.BDiagPattern)]
-        case "context_bytes":
-            return [QBrush(QColor(theme.bar_context))]
-        case "other_processes_bytes":
-            return [QBrush(QColor(theme.bar_other))]
-    return [QBrush(own)]
 
 
 def part_text_colour(part: str, colour: int, theme: Theme) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.base.formats import bytes_text
@@ -125,33 +125,29 @@ class MemoryBar(Picture):
         painter.end()
 
 
+def part_brushes(key: str, theme: Theme, colour: QColor) -> list[QBrush]:
+    """The look of a part, painted one over the other: the device's colour for its tensors, hatched for cached, greys
+    for what is not torch's."""
+    greys = {
+        "context": theme.bar_context,
+        "other_processes": theme.bar_other,
+        "unsplit": theme.bar_other,
+        "driver": theme.border_strong,
+        "free": theme.bar_free,
+    }
+    if key in greys:
+        return [QBrush(QColor(greys[key]))]
+    if key == "other_allocated":
+        return [QBrush(shade(colour, OTHER_ALPHA))]
+    if key == "cached":
+        return [QBrush(shade(colour, CACHED_ALPHA)), QBrush(shade(colour, HATCH_ALPHA), Qt.BrushStyle.BDiagPattern)]
+    return [QBrush(colour)]
+
+
 def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour: QColor) -> None:
-    """Fill `where` with the look of a part: the device's colour for its tensors, hatched for cached, greys for what is
-    not torch's."""
-    match key:
-        case "workspace" | "used":
-            painter.fillRect(where, colour)
-        case "other_allocated":
-            painter.fillRect(where, shade(colour, OTHER_ALPHA))
-        case "cached":
-            painter.fillRect(where, shade(colour, CACHED_ALPHA))
-            painter.save()
-            painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
-            painter.setPen(QPen(shade(colour, HATCH_ALPHA), 1.5))
-            x = where.left() - where.height() - where.left() % 5.0  # the hatch stands still when the part grows
-            while x < where.right():
-                slant = QRectF(x, where.top(), where.height(), where.height())
-                painter.drawLine(slant.bottomLeft(), slant.topRight())
-                x += 5.0
-            painter.restore()
-        case "context":
-            painter.fillRect(where, QColor(theme.bar_context))
-        case "other_processes" | "unsplit":
-            painter.fillRect(where, QColor(theme.bar_other))
-        case "driver":
-            painter.fillRect(where, QColor(theme.border_strong))
-        case _:
-            painter.fillRect(where, QColor(theme.bar_free))
+    """Fill `where` with the look of a part."""
+    for brush in part_brushes(key, theme, colour):
+        painter.fillRect(where, brush)
 
 
 def shade(colour: QColor, opacity: float) -> QColor:

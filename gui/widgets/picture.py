@@ -46,11 +46,12 @@ def draw_text(
     colour: str | QColor,
     role: Role = Role.LABEL,
     align: Qt.AlignmentFlag = LEFT,
+    cut: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
 ) -> None:
     """One line of text, cut short where there is no room."""
     painter.setFont(font(role))
     painter.setPen(QColor(colour))
-    shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(math.ceil(where.width()), 0))
+    shown = painter.fontMetrics().elidedText(text, cut, max(math.ceil(where.width()), 0))
     painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)
 
 

@@ -188,7 +188,7 @@ def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
     slot = show(state, "parts:vgpu:0")
     plot = slot.plot
     assert isinstance(plot, PartsPlot)
-    times, stack = plot.stack_data()
+    times, stack = plot.times, plot.stacked
     assert list(stack) == [
         "workspace_bytes",
         "other_allocated_bytes",
@@ -204,7 +204,7 @@ def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
     assert max(area.boundingRect().bottom() for area in areas) == 4.0 * GIB
 
     plot.legend.button("cached").click()
-    assert list(plot.stack_data()[1]) == [
+    assert list(plot.stacked) == [
         "workspace_bytes",
         "other_allocated_bytes",
         "context_bytes",
@@ -240,7 +240,7 @@ def test_where_nobody_asked_the_allocator_the_sum_stands_alone(show: Show) -> No
     fill(state, "cuda:0")
     slot = show(state, "parts:cuda:0")
     assert isinstance(slot.plot, PartsPlot)
-    assert list(slot.plot.stack_data()[1]) == ["memory_used_bytes"]
+    assert list(slot.plot.stacked) == ["memory_used_bytes"]
     assert [entry.device for entry in slot.plot.legend_entries] == ["used"]
 
 
@@ -254,7 +254,7 @@ def test_parts_follow_new_readings_and_a_device_that_goes_and_comes(show: Show) 
     allocate(state, "vgpu:0", 0, workspace_bytes=2 * GIB)
     state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW + 1, memory_used_bytes=4 * GIB))
     slot.refresh(NOW + 1.2)
-    assert plot.stack_data()[1]["workspace_bytes"][-1] == 2 * GIB
+    assert plot.stacked["workspace_bytes"][-1] == 2 * GIB
 
     infos = [device.info for device in state.devices.values()]
     state.set_catalog(Catalog((infos[1],)))

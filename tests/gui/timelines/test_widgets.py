@@ -232,8 +232,9 @@ def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width
     plot = show(make_state(*names), width)
 
     in_row = [name for name in names if plot.legend.button(name).isVisible()]
-    assert in_row + plot.legend.in_menu == names
-    assert plot.legend.in_menu
+    in_menu = [entry.device for entry in plot.legend.left_over]
+    assert in_row + in_menu == names
+    assert in_menu
     rects = [plot.legend.button(name).geometry() for name in in_row]
     assert all(left.right() < right.left() for left, right in pairwise(rects))
     assert all(plot.legend.rect().contains(rect) for rect in rects)
@@ -241,12 +242,13 @@ def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width
 
 def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Show) -> None:
     plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))))
-    last = plot.legend.in_menu[-1]
+    in_menu = [entry.device for entry in plot.legend.left_over]
+    last = in_menu[-1]
     menu = plot.legend.findChild(QMenu)
     for shown in (False, True, False):
         menu.popup(QPoint())
         lines = {action.data(): action for action in menu.actions()}
-        assert list(lines) == plot.legend.in_menu
+        assert list(lines) == in_menu
         assert lines[last].isChecked() is not shown
         lines[last].trigger()
         menu.close()
