@@ -11,13 +11,15 @@ from collections.abc import Iterable
 
 import msgspec
 
+from devexplorer.core.records.base import Record
+
 KEY = "devexplorer"
 SCHEMA = 1
 SEPARATOR = "/"
 """Between the name of an object and a key of its state dict."""
 
 
-class SavedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SavedObject(Record, omit_defaults=True):
     """One object of a workspace file."""
 
     name: str
@@ -30,7 +32,7 @@ class SavedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     source: str | None = None
     """What a model was opened from; it is never opened by loading the file."""
     inputs: str = ""
-    devices: dict[str, tuple[str, ...]] = {}
+    devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Device -> keys below the object that were there; no keys: all that no other device has."""
     frozen: tuple[str, ...] = ()
     """Parameters that do not require a gradient; for a tensor `requires_grad` says it."""
@@ -42,7 +44,7 @@ class SavedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Lazy parameters without a shape: there were no values to write."""
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class Document(Record):
     """The whole of it."""
 
     schema: int
@@ -50,8 +52,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     def devices(self, keys: Iterable[str]) -> dict[str, str]:
         """Where the tensors with these keys were when they were saved."""
-        named: dict[tuple[str, str], str] = {}
-        rest: dict[str, str] = {}
+        named: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+        rest: dict[str, str] = msgspec.field(default_factory=dict)
         for item in self.objects:
             for device, own in item.devices.items():
                 named.update({(item.name, key): device for key in own})

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import (
@@ -78,7 +79,7 @@ SessionEvent = (
 Recorded = Reading | SessionEvent
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(Record):
     """Who recorded, where and when."""
 
     host: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.records.base import Record
+
 
 class BlockRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One block of a segment."""
@@ -40,7 +42,7 @@ class StackRow(msgspec.Struct, frozen=True, omit_defaults=True):
     blocks: int
 
 
-class AllocatorSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AllocatorSnapshot(Record, omit_defaults=True):
     """Everything of one snapshot that can be browsed."""
 
     source: str

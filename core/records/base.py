@@ -1,21 +1,36 @@
-"""What commands and events have in common. Plain frozen records, any thread.
+"""What records have in common. Any thread.
 
-Neither base has a tag, so a subclass has to name its own: msgspec refuses a union that holds a record without one. The
-tag is what stands on the link and in recordings; a class can be renamed, its tag cannot.
+Neither base of commands and events has a tag, so a subclass has to name its own: msgspec refuses a union that holds a
+record without one. The tag is what the link and recordings hold; a class can be renamed, its tag cannot.
 """
 
 from __future__ import annotations
 
+from typing import Any, dataclass_transform
+
 import msgspec
 
 
-class BaseCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordMeta(msgspec.StructMeta):
+    """Makes every record frozen, with named fields only: msgspec does not pass `kw_only` on to subclasses."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        """A class of records with these options of msgspec, unless it names others."""
+        return super().__new__(cls, name, bases, namespace, **{"frozen": True, "kw_only": True} | options)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=RecordMeta):
+    """A frozen record whose fields are named when it is made."""
+
+
+class BaseCommand(Record, forbid_unknown_fields=True):
     """Something to be done by the engine; `request` is chosen by the sender, unique per command."""
 
     request: int = 0
 
 
-class BaseEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened in the engine; `request` is that of the command that it answers, 0: nobody asked."""
+class BaseEvent(Record):
+    """Something that happened in the engine; `request` is that of the command that it answers, 0: there is none."""
 
     request: int = 0

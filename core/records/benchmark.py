@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.records.base import Record
+
 
 class Spread(msgspec.Struct, frozen=True):
     """Median and the 20th and 80th percentile of one quantity over the iterations (or blocks) of a run."""
@@ -16,7 +18,7 @@ class Spread(msgspec.Struct, frozen=True):
 # --- what to measure
 
 
-class MatmulSpec(msgspec.Struct, frozen=True, kw_only=True, tag="matmul"):
+class MatmulSpec(Record, tag="matmul"):
     """Matrix products: `A (M×K) @ B (K×N)`, `out=` preallocated; `batch` of them at once when that is more than 1."""
 
     device: str
@@ -49,7 +51,7 @@ class MatmulSpec(msgspec.Struct, frozen=True, kw_only=True, tag="matmul"):
         return 2 * self.batch * self.m * self.n * self.k
 
 
-class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
+class SweepSpec(Record, tag="sweep"):
     """Matrix products of many shapes on one device, one after the other in burst mode."""
 
     device: str
@@ -65,7 +67,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
     """What an earlier run has measured already: taken over, not measured again."""
 
 
-class BandwidthSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bandwidth"):
+class BandwidthSpec(Record, tag="bandwidth"):
     """Copies between devices, or within one: every pair of `sources` and `destinations` in every size."""
 
     sources: tuple[str, ...]
@@ -85,7 +87,7 @@ class BandwidthSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bandwidth"):
         return next((name for name in (*self.destinations, *self.sources) if name != "cpu"), "cpu")
 
 
-class ScalingSpec(msgspec.Struct, frozen=True, kw_only=True, tag="scaling"):
+class ScalingSpec(Record, tag="scaling"):
     """The same job once per device: all at once, and one after the other on the first device."""
 
     devices: tuple[str, ...]
@@ -101,7 +103,7 @@ class ScalingSpec(msgspec.Struct, frozen=True, kw_only=True, tag="scaling"):
         return self.devices[0]
 
 
-class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+class ModelSpec(Record, tag="model"):
     """Steps of a model: forward, or forward, backward and optimizer."""
 
     target: str
@@ -143,7 +145,7 @@ class SweepCell(msgspec.Struct, frozen=True, omit_defaults=True):
     """All its iterations together, on the device's clock."""
 
 
-class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BandwidthRow(Record, omit_defaults=True):
     """One pair, size and kind of copy."""
 
     source: str
@@ -174,7 +176,7 @@ class DeviceWall(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class BenchPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bench_point"):
+class BenchPoint(Record, omit_defaults=True, tag="bench_point"):
     """One block of a running benchmark. Of the quantities those are set that this benchmark measures."""
 
     run: int
@@ -199,7 +201,7 @@ class BenchPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     simulated: bool = False
 
 
-class BaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BaseResult(Record, omit_defaults=True):
     """What every result has."""
 
     run: int
@@ -218,7 +220,7 @@ class BaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it ended before its time, where it was not the user who stopped it."""
 
 
-class MatmulResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="matmul"):
+class MatmulResult(BaseResult, tag="matmul"):
     """A finished (or stopped) matmul run."""
 
     spec: MatmulSpec
@@ -236,7 +238,7 @@ class MatmulResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, ta
     datasheet_tflops: float | None = None
 
 
-class SweepResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
+class SweepResult(BaseResult, tag="sweep"):
     """A finished (or stopped) sweep."""
 
     spec: SweepSpec
@@ -245,7 +247,7 @@ class SweepResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag
     datasheet_tflops: float | None = None
 
 
-class BandwidthResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="bandwidth"):
+class BandwidthResult(BaseResult, tag="bandwidth"):
     """A finished (or stopped) bandwidth run."""
 
     spec: BandwidthSpec
@@ -257,7 +259,7 @@ MOST_SLOWER_ALONE = 1.5
 else."""
 
 
-class ScalingResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
+class ScalingResult(BaseResult, tag="scaling"):
     """A finished (or stopped) scaling run."""
 
     spec: ScalingSpec
@@ -296,7 +298,7 @@ class ScalingResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, t
         )
 
 
-class ModelResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
+class ModelResult(BaseResult, tag="model"):
     """A finished (or stopped) run of model steps."""
 
     spec: ModelSpec
@@ -312,7 +314,7 @@ class ModelResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag
 BenchResult = MatmulResult | SweepResult | BandwidthResult | ScalingResult | ModelResult
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Conditions(Record, omit_defaults=True):
     """Under which conditions a run was measured: readings of the same span, and what was installed."""
 
     started_unix_s: float
@@ -341,7 +343,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`name (pid)` of others that used the device; None: not visible from here."""
 
 
-class StoredRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredRun(Record, omit_defaults=True):
     """One run of the history."""
 
     id: int

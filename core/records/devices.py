@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.records.base import Record
+
 
 class Problem(msgspec.Struct, frozen=True):
     """Something that could not be found out, and why. It never hides another field or another device."""
@@ -16,7 +18,7 @@ class Problem(msgspec.Struct, frozen=True):
     """The field of `DeviceInfo` or `DeviceSample`, or None when the whole device is concerned."""
 
 
-class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceInfo(Record):
     """One device, joined from everything that knows it (NVML, the CUDA driver, torch, a virtual profile)."""
 
     id: str
@@ -50,7 +52,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`1g.5gb`; None for what is no MIG instance."""
     gpu_instance_id: int | None = None
     """What nvidia-smi calls the GPU instance of a MIG instance (`GI`)."""
-    datasheet_tflops: dict[str, float] = {}
+    datasheet_tflops: dict[str, float] = msgspec.field(default_factory=dict)
     """Dense TFLOP/s per dtype as torch writes them (`tf32` as a key of its own), where a profile of this card is
     known."""
     memory_gb_s: float | None = None
@@ -73,7 +75,7 @@ class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Share of the last seconds in which one of its kernels ran."""
 
 
-class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="device_sample"):
+class DeviceSample(Record, omit_defaults=True, tag="device_sample"):
     """One reading of one device by what watches it from outside: NVML, psutil, or the clock of a virtual GPU.
 
     What costs much to ask is read every few seconds and repeated in the samples between (`core.telemetry.sampler` says
@@ -131,7 +133,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     simulated: bool = False
 
 
-class NvLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NvLink(Record, omit_defaults=True):
     """One NVLink of a card."""
 
     link: int
@@ -146,7 +148,7 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rx_bytes_s: float | None = None
 
 
-class DeviceDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="device_details"):
+class DeviceDetails(Record, omit_defaults=True, tag="device_details"):
     """What changes seldom or never: read when a device is found, and again about twice a minute.
 
     None: not known; `missing` says why, field by field.
@@ -212,14 +214,14 @@ class DeviceDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     cpus: str | None = None
     """CPUs near the card, as `0-15,32-47`."""
     numa_node: int | None = None
-    more: dict[str, str] = {}
+    more: dict[str, str] = msgspec.field(default_factory=dict)
     """What only this kind of device has to say (Apple, Intel, AMD cards), label -> value with its unit."""
-    missing: dict[str, str] = {}
+    missing: dict[str, str] = msgspec.field(default_factory=dict)
     """Field -> why it is not known."""
     simulated: bool = False
 
 
-class PeerLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PeerLink(Record, omit_defaults=True):
     """How two devices are joined, and what they may do with each other's memory."""
 
     a: str
@@ -240,7 +242,7 @@ class PeerLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     simulated: bool = False
 
 
-class Affinity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Affinity(Record, omit_defaults=True):
     """Which CPUs and which memory are near a device."""
 
     device: str
@@ -248,7 +250,7 @@ class Affinity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa_node: int | None = None
 
 
-class Topology(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="topology"):
+class Topology(Record, omit_defaults=True, tag="topology"):
     """How the devices of one source are joined: every pair once, `a` before `b`."""
 
     source: str
@@ -264,7 +266,7 @@ class ObjectUse(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class AllocatorSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="allocator_sample"):
+class AllocatorSample(Record, omit_defaults=True, tag="allocator_sample"):
     """One reading of an allocator from inside the engine process: what `nvidia-smi` cannot know."""
 
     device: str

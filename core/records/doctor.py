@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from devexplorer.core.base.message import Message
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 
-class Check(BaseCommand, frozen=True, kw_only=True, tag="Check"):
+class Check(BaseCommand, tag="Check"):
     """Let the placement doctor check a model of the workspace; changes nothing. Answered with `Checked`."""
 
     target: str
@@ -21,7 +19,7 @@ class Check(BaseCommand, frozen=True, kw_only=True, tag="Check"):
     """Shapes as `--input` takes them; empty: what the workspace knows, or a guess."""
 
 
-class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorRequest(Record):
     """What the process of its own is asked in which the doctor works."""
 
     source: str
@@ -47,7 +45,7 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.virtual) or self.device.strip().lower().startswith("vgpu")
 
 
-class CodeLines(msgspec.Struct, frozen=True, kw_only=True):
+class CodeLines(Record):
     """A few lines of a file around one of them."""
 
     first: int
@@ -55,7 +53,7 @@ class CodeLines(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(Record):
     """One thing that the doctor found."""
 
     rule: str
@@ -89,7 +87,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What fails because of this: findings in their own right when this rule is ignored."""
 
 
-class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
+class Unchecked(Record):
     """Something that the doctor could not look at, which is therefore neither right nor wrong."""
 
     what: str
@@ -100,7 +98,7 @@ class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
 
 
-class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
+class NoGradient(Record):
     """Parameters that a backward gave no gradient, and the one reason for all of them."""
 
     reason: str
@@ -117,7 +115,7 @@ class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
     """The code there: `.detach()`."""
 
 
-class Uncompiled(msgspec.Struct, frozen=True, kw_only=True):
+class Uncompiled(Record):
     """Code that was examined as it is written, and that a compiler would have compiled."""
 
     what: str
@@ -127,7 +125,7 @@ class Uncompiled(msgspec.Struct, frozen=True, kw_only=True):
     """The line that asks for it; 0 where that is not known."""
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(Record):
     """All that the doctor says about a model."""
 
     target: str
@@ -156,7 +154,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems and not self.unchecked
 
 
-class Checked(BaseEvent, frozen=True, kw_only=True, tag="Checked"):
+class Checked(BaseEvent, tag="Checked"):
     """What the doctor says about a model of the workspace."""
 
     target: str

@@ -3,12 +3,10 @@ thread."""
 
 from __future__ import annotations
 
-import msgspec
-
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 
-class Ask(BaseCommand, frozen=True, kw_only=True, tag="Ask"):
+class Ask(BaseCommand, tag="Ask"):
     """Ask a tensor or model one of Python's questions and explain what it answers; changes nothing."""
 
     target: str
@@ -16,7 +14,7 @@ class Ask(BaseCommand, frozen=True, kw_only=True, tag="Ask"):
     """`type`, `numpy`, `cpu-numpy`, `item`, `tolist`, `is-leaf`, `device`."""
 
 
-class Replicate(BaseCommand, frozen=True, kw_only=True, tag="Replicate"):
+class Replicate(BaseCommand, tag="Replicate"):
     """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel
     does."""
 
@@ -25,7 +23,7 @@ class Replicate(BaseCommand, frozen=True, kw_only=True, tag="Replicate"):
     input: str | None = None
 
 
-class TimeWork(BaseCommand, frozen=True, kw_only=True, tag="TimeWork"):
+class TimeWork(BaseCommand, tag="TimeWork"):
     """Time products on a device without synchronising, and with."""
 
     device: str
@@ -33,7 +31,7 @@ class TimeWork(BaseCommand, frozen=True, kw_only=True, tag="TimeWork"):
     iterations: int = 10
 
 
-class WorkTimed(BaseEvent, frozen=True, kw_only=True, tag="WorkTimed"):
+class WorkTimed(BaseEvent, tag="WorkTimed"):
     """What a `TimeWork` measured."""
 
     device: str
@@ -46,7 +44,7 @@ class WorkTimed(BaseEvent, frozen=True, kw_only=True, tag="WorkTimed"):
     simulated: bool
 
 
-class Crossover(BaseCommand, frozen=True, kw_only=True, tag="Crossover"):
+class Crossover(BaseCommand, tag="Crossover"):
     """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with
     `CrossoverMeasured`."""
 
@@ -54,7 +52,7 @@ class Crossover(BaseCommand, frozen=True, kw_only=True, tag="Crossover"):
     sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
 
 
-class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
+class CrossoverPoint(Record):
     """One size: medians."""
 
     size: int
@@ -65,7 +63,7 @@ class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
     """With the copy of both operands there and of the result back."""
 
 
-class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True, tag="CrossoverMeasured"):
+class CrossoverMeasured(BaseEvent, tag="CrossoverMeasured"):
     """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never
     are."""
 

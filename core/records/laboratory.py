@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.doctor import Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 from devexplorer.core.records.planner import FitPlanned, PlanFit
@@ -16,7 +16,7 @@ from devexplorer.core.records.planner import FitPlanned, PlanFit
 # --- own models
 
 
-class OpenModel(BaseCommand, frozen=True, kw_only=True, tag="OpenModel"):
+class OpenModel(BaseCommand, tag="OpenModel"):
     """Build a model that somebody else wrote.
 
     `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2`
@@ -36,7 +36,7 @@ class OpenModel(BaseCommand, frozen=True, kw_only=True, tag="OpenModel"):
     """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
 
 
-class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="CompareCheckpoint"):
+class CompareCheckpoint(BaseCommand, tag="CompareCheckpoint"):
     """Say what a checkpoint would do to a model, without loading it. Answered with `CheckpointCompared`."""
 
     target: str
@@ -45,7 +45,7 @@ class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="CompareChec
     """A prefix to take away from the file's keys: `module.`, as DataParallel leaves it."""
 
 
-class LoadCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="LoadCheckpoint"):
+class LoadCheckpoint(BaseCommand, tag="LoadCheckpoint"):
     """Load the values of a checkpoint into a model, each to where its tensor is."""
 
     target: str
@@ -64,7 +64,7 @@ class KeyMismatch(msgspec.Struct, frozen=True):
     file: tuple[int, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Record):
     """A checkpoint beside a model."""
 
     target: str
@@ -86,7 +86,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-class CheckpointCompared(BaseEvent, frozen=True, kw_only=True, tag="CheckpointCompared"):
+class CheckpointCompared(BaseEvent, tag="CheckpointCompared"):
     """What was asked with `CompareCheckpoint`."""
 
     comparison: Comparison
@@ -95,7 +95,7 @@ class CheckpointCompared(BaseEvent, frozen=True, kw_only=True, tag="CheckpointCo
 # --- files
 
 
-class Save(BaseCommand, frozen=True, kw_only=True, tag="Save"):
+class Save(BaseCommand, tag="Save"):
     """Write objects to a file, whole or not at all."""
 
     targets: tuple[str, ...]
@@ -107,13 +107,13 @@ class Save(BaseCommand, frozen=True, kw_only=True, tag="Save"):
     overwrite: bool = False
 
 
-class ListFile(BaseCommand, frozen=True, kw_only=True, tag="ListFile"):
+class ListFile(BaseCommand, tag="ListFile"):
     """Say what a file of tensors holds, without loading it. Answered with `FileListed`."""
 
     path: str
 
 
-class Load(BaseCommand, frozen=True, kw_only=True, tag="Load"):
+class Load(BaseCommand, tag="Load"):
     """Load tensors of a file as objects of the workspace."""
 
     path: str
@@ -133,7 +133,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class FileContents(msgspec.Struct, frozen=True, kw_only=True):
+class FileContents(Record):
     """What a file holds."""
 
     path: str
@@ -147,7 +147,7 @@ class FileContents(msgspec.Struct, frozen=True, kw_only=True):
     """Devices on which the tensors were when they were saved, as far as the file says."""
 
 
-class FileListed(BaseEvent, frozen=True, kw_only=True, tag="FileListed"):
+class FileListed(BaseEvent, tag="FileListed"):
     """What was asked with `ListFile`."""
 
     contents: FileContents
@@ -156,7 +156,7 @@ class FileListed(BaseEvent, frozen=True, kw_only=True, tag="FileListed"):
 # --- parameters
 
 
-class Describe(BaseCommand, frozen=True, kw_only=True, tag="Describe"):
+class Describe(BaseCommand, tag="Describe"):
     """Compute what the values of a tensor, parameter or buffer are like. Answered with `ValuesDescribed`; changes
     nothing."""
 
@@ -166,7 +166,7 @@ class Describe(BaseCommand, frozen=True, kw_only=True, tag="Describe"):
     """Everything from every element, also where the tensor is so large that most of it would come from a sample."""
 
 
-class Values(msgspec.Struct, frozen=True, kw_only=True):
+class Values(Record):
     """The values of one tensor, computed where it is."""
 
     target: str
@@ -198,14 +198,14 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
     """Elements, evenly spread, from which all but mean, NaN and Inf come in a large tensor; 0: every element."""
 
 
-class ValuesDescribed(BaseEvent, frozen=True, kw_only=True, tag="ValuesDescribed"):
+class ValuesDescribed(BaseEvent, tag="ValuesDescribed"):
     """What was asked with `Describe`, or what an `Initialise` left (`before` is what it found)."""
 
     values: Values
     before: Values | None = None
 
 
-class Initialise(BaseCommand, frozen=True, kw_only=True, tag="Initialise"):
+class Initialise(BaseCommand, tag="Initialise"):
     """Give a parameter, or every weight below a module, new initial values."""
 
     target: str
@@ -220,40 +220,40 @@ class Initialise(BaseCommand, frozen=True, kw_only=True, tag="Initialise"):
     seed: int = 0
 
 
-class Tie(BaseCommand, frozen=True, kw_only=True, tag="Tie"):
+class Tie(BaseCommand, tag="Tie"):
     """Let the second target be the very Parameter that the first one is. Two parameters of one model, of one shape."""
 
     first: str
     second: str
 
 
-class Untie(BaseCommand, frozen=True, kw_only=True, tag="Untie"):
+class Untie(BaseCommand, tag="Untie"):
     """Give this name a Parameter of its own again, with the same values."""
 
     target: str
 
 
-class SetRequiresGrad(BaseCommand, frozen=True, kw_only=True, tag="SetRequiresGrad"):
+class SetRequiresGrad(BaseCommand, tag="SetRequiresGrad"):
     """Freeze (off) or unfreeze parameters, everything below modules, or tensors."""
 
     targets: tuple[str, ...]
     on: bool
 
 
-class ClearGradients(BaseCommand, frozen=True, kw_only=True, tag="ClearGradients"):
+class ClearGradients(BaseCommand, tag="ClearGradients"):
     """Set the gradients below the target to None and free their memory."""
 
     target: str
 
 
-class SetTraining(BaseCommand, frozen=True, kw_only=True, tag="SetTraining"):
+class SetTraining(BaseCommand, tag="SetTraining"):
     """`model.train()` or `model.eval()`."""
 
     target: str
     on: bool
 
 
-class MakeOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MakeOptimizer"):
+class MakeOptimizer(BaseCommand, tag="MakeOptimizer"):
     """Give a model an optimizer over its parameters, instead of the one it has."""
 
     target: str
@@ -262,14 +262,14 @@ class MakeOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MakeOptimizer")
     learning_rate: float = 1e-3
 
 
-class TrainStep(BaseCommand, frozen=True, kw_only=True, tag="TrainStep"):
+class TrainStep(BaseCommand, tag="TrainStep"):
     """zero_grad, forward, backward of the output's sum, step."""
 
     target: str
     input: str | None = None
 
 
-class MoveOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MoveOptimizer"):
+class MoveOptimizer(BaseCommand, tag="MoveOptimizer"):
     """Move the optimizer's state to where the parameters are that it belongs to."""
 
     target: str
@@ -278,7 +278,7 @@ class MoveOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MoveOptimizer")
 # --- splitting
 
 
-class PlanSplit(BaseCommand, frozen=True, kw_only=True, tag="PlanSplit"):
+class PlanSplit(BaseCommand, tag="PlanSplit"):
     """Plan how a model could be split over devices. Answered with `SplitPlanned`; moves nothing."""
 
     target: str
@@ -287,7 +287,7 @@ class PlanSplit(BaseCommand, frozen=True, kw_only=True, tag="PlanSplit"):
     on each less a tenth, then the CPU."""
 
 
-class SplitBlock(msgspec.Struct, frozen=True, kw_only=True):
+class SplitBlock(Record):
     """A part of a model that stays together."""
 
     path: str
@@ -301,7 +301,7 @@ class SplitBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that hold the same parameter: they have to be on the same device."""
 
 
-class SplitShare(msgspec.Struct, frozen=True, kw_only=True):
+class SplitShare(Record):
     """One device of a plan."""
 
     device: str
@@ -309,7 +309,7 @@ class SplitShare(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int
 
 
-class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
+class SplitPlan(Record):
     """Where the blocks of a model would be."""
 
     target: str
@@ -321,13 +321,13 @@ class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class SplitPlanned(BaseEvent, frozen=True, kw_only=True, tag="SplitPlanned"):
+class SplitPlanned(BaseEvent, tag="SplitPlanned"):
     """What was asked with `PlanSplit`."""
 
     plan: SplitPlan
 
 
-class Split(BaseCommand, frozen=True, kw_only=True, tag="Split"):
+class Split(BaseCommand, tag="Split"):
     """Move the blocks of a model to their devices, all or none, and let activations follow (`InsertHops`)."""
 
     target: str
@@ -335,7 +335,7 @@ class Split(BaseCommand, frozen=True, kw_only=True, tag="Split"):
     """Path of a block -> device; every parameter and buffer has to be covered."""
 
 
-class Join(BaseCommand, frozen=True, kw_only=True, tag="Join"):
+class Join(BaseCommand, tag="Join"):
     """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched
     by that."""
 
@@ -343,7 +343,7 @@ class Join(BaseCommand, frozen=True, kw_only=True, tag="Join"):
     device: str
 
 
-class InsertHops(BaseCommand, frozen=True, kw_only=True, tag="InsertHops"):
+class InsertHops(BaseCommand, tag="InsertHops"):
     """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved
     one by one."""
 
@@ -351,7 +351,7 @@ class InsertHops(BaseCommand, frozen=True, kw_only=True, tag="InsertHops"):
     on: bool = True
 
 
-class Hop(msgspec.Struct, frozen=True, kw_only=True):
+class Hop(Record):
     """Activations that went to another device during a forward."""
 
     before: str
@@ -366,7 +366,7 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
 
 
-class Hopped(BaseEvent, frozen=True, kw_only=True, tag="Hopped"):
+class Hopped(BaseEvent, tag="Hopped"):
     """The hops of a forward of a model that has some, in their order."""
 
     target: str

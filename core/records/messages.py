@@ -16,7 +16,7 @@ from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEve
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 
 
-class BuildModel(BaseCommand, frozen=True, kw_only=True, tag="BuildModel"):
+class BuildModel(BaseCommand, tag="BuildModel"):
     """Build a sample model of the zoo, in the given device and dtype."""
 
     recipe: str
@@ -29,7 +29,7 @@ class BuildModel(BaseCommand, frozen=True, kw_only=True, tag="BuildModel"):
     """Seed of the initial values, so that a rebuilt model has the same ones."""
 
 
-class NewTensor(BaseCommand, frozen=True, kw_only=True, tag="NewTensor"):
+class NewTensor(BaseCommand, tag="NewTensor"):
     """Create a named tensor."""
 
     name: str | None = None
@@ -45,7 +45,7 @@ class NewTensor(BaseCommand, frozen=True, kw_only=True, tag="NewTensor"):
     seed: int = 0
 
 
-class Move(BaseCommand, frozen=True, kw_only=True, tag="Move"):
+class Move(BaseCommand, tag="Move"):
     """Move (or copy) objects or parts of models to one device, all or none."""
 
     targets: tuple[str, ...]
@@ -57,21 +57,21 @@ class Move(BaseCommand, frozen=True, kw_only=True, tag="Move"):
     """Let the optimizer's state of models follow its parameters."""
 
 
-class Undo(BaseCommand, frozen=True, kw_only=True, tag="Undo"):
+class Undo(BaseCommand, tag="Undo"):
     """Take back the newest change of the workspace."""
 
 
-class Redo(BaseCommand, frozen=True, kw_only=True, tag="Redo"):
+class Redo(BaseCommand, tag="Redo"):
     """Carry out again what was undone last."""
 
 
-class Remove(BaseCommand, frozen=True, kw_only=True, tag="Remove"):
+class Remove(BaseCommand, tag="Remove"):
     """Remove objects from the workspace and free what they held."""
 
     names: tuple[str, ...]
 
 
-class Forward(BaseCommand, frozen=True, kw_only=True, tag="Forward"):
+class Forward(BaseCommand, tag="Forward"):
     """Run a model, or a part of it (`name:path`), on a workspace tensor, or on a sample input made on its device."""
 
     target: str
@@ -80,14 +80,14 @@ class Forward(BaseCommand, frozen=True, kw_only=True, tag="Forward"):
     """Name for the result in the workspace; None: the result is described and dropped."""
 
 
-class Backward(BaseCommand, frozen=True, kw_only=True, tag="Backward"):
+class Backward(BaseCommand, tag="Backward"):
     """Forward, sum, backward: fills the gradients of a model."""
 
     target: str
     input: str | None = None
 
 
-class EditElement(BaseCommand, frozen=True, kw_only=True, tag="EditElement"):
+class EditElement(BaseCommand, tag="EditElement"):
     """Set one element of a tensor in place (`name`, or `name:path` of a parameter or buffer)."""
 
     target: str
@@ -95,7 +95,7 @@ class EditElement(BaseCommand, frozen=True, kw_only=True, tag="EditElement"):
     value: float
 
 
-class Combine(BaseCommand, frozen=True, kw_only=True, tag="Combine"):
+class Combine(BaseCommand, tag="Combine"):
     """`result = left + right` (or `-`, `*`, `@`) for two workspace tensors."""
 
     left: str
@@ -104,58 +104,58 @@ class Combine(BaseCommand, frozen=True, kw_only=True, tag="Combine"):
     name: str | None = None
 
 
-class StartBenchmark(BaseCommand, frozen=True, kw_only=True, tag="StartBenchmark"):
+class StartBenchmark(BaseCommand, tag="StartBenchmark"):
     """Start a benchmark; its `request` is the run's number."""
 
     spec: BenchSpec
 
 
-class StopBenchmark(BaseCommand, frozen=True, kw_only=True, tag="StopBenchmark"):
+class StopBenchmark(BaseCommand, tag="StopBenchmark"):
     """Stop a running benchmark within one block; None: all of them."""
 
     run: int | None = None
 
 
-class AddVirtual(BaseCommand, frozen=True, kw_only=True, tag="AddVirtual"):
+class AddVirtual(BaseCommand, tag="AddVirtual"):
     """Add virtual GPUs, numbered on from those that are there."""
 
     spec: str
     """`[Nx ]PROFILE[, ...]`"""
 
 
-class SetThreads(BaseCommand, frozen=True, kw_only=True, tag="SetThreads"):
+class SetThreads(BaseCommand, tag="SetThreads"):
     """Set the number of CPU threads that torch uses for one operation."""
 
     threads: int
 
 
-class ReleaseCache(BaseCommand, frozen=True, kw_only=True, tag="ReleaseCache"):
+class ReleaseCache(BaseCommand, tag="ReleaseCache"):
     """Give memory that the allocator keeps for later back to the device; answered with the figures before and after."""
 
     device: str
 
 
-class RecordAllocator(BaseCommand, frozen=True, kw_only=True, tag="RecordAllocator"):
+class RecordAllocator(BaseCommand, tag="RecordAllocator"):
     """Let the allocators record where each block is allocated, or stop that."""
 
     on: bool
 
 
-class SaveSnapshot(BaseCommand, frozen=True, kw_only=True, tag="SaveSnapshot"):
+class SaveSnapshot(BaseCommand, tag="SaveSnapshot"):
     """Write the snapshot of a device's allocator in PyTorch's own format (a pickle of plain values)."""
 
     device: str
     path: str
 
 
-class OpenSnapshot(BaseCommand, frozen=True, kw_only=True, tag="OpenSnapshot"):
+class OpenSnapshot(BaseCommand, tag="OpenSnapshot"):
     """Read a snapshot: of a device's allocator now, or a file of PyTorch's format. Answered with `SnapshotOpened`."""
 
     device: str | None = None
     path: str | None = None
 
 
-class Cancel(BaseCommand, frozen=True, kw_only=True, tag="Cancel"):
+class Cancel(BaseCommand, tag="Cancel"):
     """Cancel a job that waits or runs, at its next step."""
 
     job: int
@@ -199,7 +199,7 @@ class Offer(msgspec.Struct, frozen=True):
     command: Command
 
 
-class EngineReady(BaseEvent, frozen=True, kw_only=True, tag="EngineReady"):
+class EngineReady(BaseEvent, tag="EngineReady"):
     """The engine is up: what torch says about itself. Sent once, first."""
 
     pid: int
@@ -218,7 +218,7 @@ class EngineReady(BaseEvent, frozen=True, kw_only=True, tag="EngineReady"):
     default_dtype: str = "float32"
 
 
-class EngineDevices(BaseEvent, frozen=True, kw_only=True, tag="EngineDevices"):
+class EngineDevices(BaseEvent, tag="EngineDevices"):
     """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the
     receiver)."""
 
@@ -226,7 +226,7 @@ class EngineDevices(BaseEvent, frozen=True, kw_only=True, tag="EngineDevices"):
     problems: tuple[Problem, ...] = ()
 
 
-class ObjectChanged(BaseEvent, frozen=True, kw_only=True, tag="ObjectChanged"):
+class ObjectChanged(BaseEvent, tag="ObjectChanged"):
     """A new or changed object."""
 
     snapshot: ObjectSnapshot
@@ -234,7 +234,7 @@ class ObjectChanged(BaseEvent, frozen=True, kw_only=True, tag="ObjectChanged"):
     """On the link only: rows that are still to come in `RowsFollow`."""
 
 
-class RowsChanged(BaseEvent, frozen=True, kw_only=True, tag="RowsChanged"):
+class RowsChanged(BaseEvent, tag="RowsChanged"):
     """A known object of which only some rows are different: the same paths in the same order as in the last snapshot
     that was sent."""
 
@@ -249,7 +249,7 @@ class RowsChanged(BaseEvent, frozen=True, kw_only=True, tag="RowsChanged"):
     """On the link only: rows that are still to come in `RowsFollow`."""
 
 
-class RowsFollow(BaseEvent, frozen=True, kw_only=True, tag="RowsFollow"):
+class RowsFollow(BaseEvent, tag="RowsFollow"):
     """More rows of an `ObjectChanged` or `RowsChanged` that was too long for one frame. On the link only: its reader
     joins them."""
 
@@ -257,13 +257,13 @@ class RowsFollow(BaseEvent, frozen=True, kw_only=True, tag="RowsFollow"):
     rows: tuple[Row, ...]
 
 
-class ObjectRemoved(BaseEvent, frozen=True, kw_only=True, tag="ObjectRemoved"):
+class ObjectRemoved(BaseEvent, tag="ObjectRemoved"):
     """An object that is gone."""
 
     name: str
 
 
-class Moved(BaseEvent, frozen=True, kw_only=True, tag="Moved"):
+class Moved(BaseEvent, tag="Moved"):
     """A move that succeeded."""
 
     report: MoveReport
@@ -272,7 +272,7 @@ class Moved(BaseEvent, frozen=True, kw_only=True, tag="Moved"):
     """True when this move was the undo of another."""
 
 
-class Answer(BaseEvent, frozen=True, kw_only=True, tag="Answer"):
+class Answer(BaseEvent, tag="Answer"):
     """What happened, in words: the inspector shows it."""
 
     title: str
@@ -291,7 +291,7 @@ class Answer(BaseEvent, frozen=True, kw_only=True, tag="Answer"):
     time_unix_s: float = 0.0
 
 
-class BenchPreparing(BaseEvent, frozen=True, kw_only=True, tag="BenchPreparing"):
+class BenchPreparing(BaseEvent, tag="BenchPreparing"):
     """A run was accepted: operands are being made, and it warms up."""
 
     run: int
@@ -300,14 +300,14 @@ class BenchPreparing(BaseEvent, frozen=True, kw_only=True, tag="BenchPreparing")
     datasheet_tflops: float | None = None
 
 
-class BenchStarted(BaseEvent, frozen=True, kw_only=True, tag="BenchStarted"):
+class BenchStarted(BaseEvent, tag="BenchStarted"):
     """Warm-up is over and the first block begins."""
 
     run: int
     time_unix_s: float
 
 
-class BenchEnded(BaseEvent, frozen=True, kw_only=True, tag="BenchEnded"):
+class BenchEnded(BaseEvent, tag="BenchEnded"):
     """The run's result; None with a reason when nothing was measured."""
 
     run: int
@@ -316,20 +316,20 @@ class BenchEnded(BaseEvent, frozen=True, kw_only=True, tag="BenchEnded"):
     reason: str | None = None
 
 
-class SnapshotOpened(BaseEvent, frozen=True, kw_only=True, tag="SnapshotOpened"):
+class SnapshotOpened(BaseEvent, tag="SnapshotOpened"):
     """An allocator snapshot that was asked for."""
 
     snapshot: AllocatorSnapshot
 
 
-class SideEffects(BaseEvent, frozen=True, kw_only=True, tag="SideEffects"):
+class SideEffects(BaseEvent, tag="SideEffects"):
     """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward
     pass")."""
 
     effects: tuple[str, ...]
 
 
-class UndoState(BaseEvent, frozen=True, kw_only=True, tag="UndoState"):
+class UndoState(BaseEvent, tag="UndoState"):
     """What Undo and Redo would do now; None: nothing."""
 
     title: str | None
@@ -342,19 +342,19 @@ class UndoState(BaseEvent, frozen=True, kw_only=True, tag="UndoState"):
     """The command that Undo would take back."""
 
 
-class Undid(BaseEvent, frozen=True, kw_only=True, tag="Undid"):
+class Undid(BaseEvent, tag="Undid"):
     """An Undo took back the command with the number `of`."""
 
     of: int
 
 
-class Redid(BaseEvent, frozen=True, kw_only=True, tag="Redid"):
+class Redid(BaseEvent, tag="Redid"):
     """A Redo carried out the command again that was undone last; what Undo takes back now has the Redo's number."""
 
     command: Command
 
 
-class JobStarted(BaseEvent, frozen=True, kw_only=True, tag="JobStarted"):
+class JobStarted(BaseEvent, tag="JobStarted"):
     """A command began."""
 
     title: str
@@ -362,7 +362,7 @@ class JobStarted(BaseEvent, frozen=True, kw_only=True, tag="JobStarted"):
     command: Command | None = None
 
 
-class JobProgress(BaseEvent, frozen=True, kw_only=True, tag="JobProgress"):
+class JobProgress(BaseEvent, tag="JobProgress"):
     """A command goes on."""
 
     done: float
@@ -370,14 +370,14 @@ class JobProgress(BaseEvent, frozen=True, kw_only=True, tag="JobProgress"):
     text: str = ""
 
 
-class JobEnded(BaseEvent, frozen=True, kw_only=True, tag="JobEnded"):
+class JobEnded(BaseEvent, tag="JobEnded"):
     """A command is over."""
 
     ok: bool
     time_unix_s: float
 
 
-class Log(BaseEvent, frozen=True, kw_only=True, tag="Log"):
+class Log(BaseEvent, tag="Log"):
     """A line for the log: the engine's own, or what user code printed."""
 
     level: str
@@ -386,7 +386,7 @@ class Log(BaseEvent, frozen=True, kw_only=True, tag="Log"):
     time_unix_s: float
 
 
-class EngineLost(BaseEvent, frozen=True, kw_only=True, tag="EngineLost"):
+class EngineLost(BaseEvent, tag="EngineLost"):
     """The engine process ended. Made by the supervisor, never by the engine itself."""
 
     reason: str
@@ -394,7 +394,7 @@ class EngineLost(BaseEvent, frozen=True, kw_only=True, tag="EngineLost"):
     time_unix_s: float
 
 
-class Rebuilt(BaseEvent, frozen=True, kw_only=True, tag="Rebuilt"):
+class Rebuilt(BaseEvent, tag="Rebuilt"):
     """After a restart: what came back and what did not. Made by the session."""
 
     restored: tuple[str, ...]

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from devexplorer.core.records.base import Record
+
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children.
@@ -54,7 +56,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`id()` of the Python object in the engine."""
 
 
-class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectSnapshot(Record):
     """One named object and everything in it, read without changing anything."""
 
     name: str
@@ -78,7 +80,7 @@ class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Who placed it with hooks of their own, and what that means, in a sentence; None: nobody."""
 
 
-class CastError(msgspec.Struct, frozen=True, kw_only=True):
+class CastError(Record):
     """What a cast did to the values, summed over all tensors that it could harm."""
 
     elements: int
@@ -103,7 +105,7 @@ class CastError(msgspec.Struct, frozen=True, kw_only=True):
 MoveKind = Literal["move", "cast", "copy"]
 
 
-class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
+class MoveReport(Record):
     """What one move did, in numbers. The words for it are made from this record by `core.commands.messages`."""
 
     objects: tuple[str, ...]
@@ -139,9 +141,9 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     """Lazy parameters: nothing to copy yet, but they will be created on the destination."""
     left_behind: tuple[str, ...] = ()
     """Paths of unregistered tensors inside the objects that did not move along."""
-    before: dict[str, int] = {}
+    before: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of the moved objects per device, before and after."""
-    after: dict[str, int] = {}
+    after: dict[str, int] = msgspec.field(default_factory=dict)
     kept_for_undo_bytes: int = 0
     losses: CastError | None = None
     """What a cast that can lose did to the values; None: it cannot, or nobody could count."""

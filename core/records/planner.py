@@ -3,12 +3,10 @@ thread."""
 
 from __future__ import annotations
 
-import msgspec
-
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 
-class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
+class FitSpec(Record):
     """What shall run, and how."""
 
     source: str
@@ -40,7 +38,7 @@ class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
     named."""
 
 
-class FitBytes(msgspec.Struct, frozen=True, kw_only=True):
+class FitBytes(Record):
     """Where the memory is at the moment when most is allocated, in blocks of the allocator (multiples of 512 B)."""
 
     parameters: int = 0
@@ -65,7 +63,7 @@ class FitBytes(msgspec.Struct, frozen=True, kw_only=True):
         return self.allocated + self.library_workspace + self.context
 
 
-class FitCard(msgspec.Struct, frozen=True, kw_only=True):
+class FitCard(Record):
     """One card of a fit."""
 
     gpu: str
@@ -77,7 +75,7 @@ class FitCard(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class Fit(Record):
     """The answer for one card, or for several over which the model is split."""
 
     gpu: str
@@ -108,7 +106,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return FitBytes(**{name: sum(getattr(card.bytes, name) for card in self.cards) for name in fields})
 
 
-class Help(msgspec.Struct, frozen=True, kw_only=True):
+class Help(Record):
     """Something that would make it smaller, worked out for the same batch."""
 
     key: str
@@ -129,7 +127,7 @@ class Help(msgspec.Struct, frozen=True, kw_only=True):
     """Simulated."""
 
 
-class FitReport(msgspec.Struct, frozen=True, kw_only=True):
+class FitReport(Record):
     """Everything about one `FitSpec`."""
 
     spec: FitSpec
@@ -150,7 +148,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     """Always: no card was asked."""
 
 
-class PlanFit(BaseCommand, frozen=True, kw_only=True, tag="PlanFit"):
+class PlanFit(BaseCommand, tag="PlanFit"):
     """Ask the planner; runs in its own process and changes nothing. Answered with `FitPlanned`."""
 
     spec: FitSpec
@@ -158,7 +156,7 @@ class PlanFit(BaseCommand, frozen=True, kw_only=True, tag="PlanFit"):
     """A model of the workspace: then its source replaces `spec.source`."""
 
 
-class FitPlanned(BaseEvent, frozen=True, kw_only=True, tag="FitPlanned"):
+class FitPlanned(BaseEvent, tag="FitPlanned"):
     """What the planner says."""
 
     target: str
