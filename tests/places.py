@@ -10,8 +10,8 @@ import torch
 
 from devexplorer.core.base.errors import DevExplorerError
 from devexplorer.core.commands.device_mismatch import explain
-from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.commands.refusals import refusal
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend

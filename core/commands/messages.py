@@ -15,27 +15,31 @@ from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, quoted, varia
 from devexplorer.core.commands.move_messages import clocks_text
 from devexplorer.core.commands.refusals import operand_text
 from devexplorer.core.models.gradient_cuts import missing_words
+from devexplorer.core.models.run import Operand
+from devexplorer.core.models.samples import Recipe
 from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.messages import Answer, Fact, NewTensor, Offer
+from devexplorer.core.records.messages import Answer, BuildModel, Combine, Fact, NewTensor, Offer
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import run_code
-from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
+from devexplorer.core.workspace.runs import Ran
+from devexplorer.core.workspace.targets import Target
 
 
-def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:
-    """A new sample model."""
-    words = f"{summary[:1].upper()}{summary[1:]}.{contents(snapshot, report.seconds)}"
-    name = variable(report.name)
-    dtype = f", torch.{report.dtype}" if report.dtype else ""
-    made = f"samples.build({quoted(report.recipe)}, seed={report.seed})"
+def built(
+    command: BuildModel, recipe: Recipe, snapshot: ObjectSnapshot, device: str, dtype: str | None, seconds: float
+) -> Answer:
+    """A new sample model; `dtype`: None where it was not cast."""
+    name = snapshot.name
+    cast = f", torch.{dtype}" if dtype else ""
+    made = f"samples.build({quoted(recipe.name)}, seed={command.seed})"
     code = "from devexplorer.core.models import samples\n\n"
-    if report.device.startswith("vgpu") and any(not row.initialised for row in snapshot.rows):
-        code = f"{MOVE_LAZILY_IMPORT}\n{code}{name} = move_lazily({made}, {quoted(report.device)}{dtype})"
+    if device.startswith("vgpu") and any(not row.initialised for row in snapshot.rows):
+        code = f"{MOVE_LAZILY_IMPORT}\n{code}{variable(name)} = move_lazily({made}, {quoted(device)}{cast})"
     else:
-        code += f"{name} = {made}" + (
-            "" if report.device == "cpu" and not dtype else f".to({quoted(report.device)}{dtype})"
-        )
-    return Answer(title=f"{report.name} is on {report.device}", words=words, code=code, subject=report.name)
+        moved = f".to({quoted(device)}{cast})" if cast or device != "cpu" else ""
+        code += f"{variable(name)} = {made}{moved}"
+    words = f"{recipe.summary[:1].upper()}{recipe.summary[1:]}.{contents(snapshot, seconds)}"
+    return Answer(title=f"{name} is on {device}", words=words, code=code, subject=name)
 
 
 def contents(snapshot: ObjectSnapshot, seconds: float) -> str:
@@ -71,52 +75,47 @@ def _ties(rows: Sequence[Row]) -> str:
     )
 
 
-def created(report: Created, snapshot: ObjectSnapshot, command: NewTensor) -> Answer:
-    """A new tensor."""
+def created(command: NewTensor, snapshot: ObjectSnapshot, device: str, fell_back: str | None) -> Answer:
+    """A new tensor; `fell_back`: why it is on the CPU, when it was asked for elsewhere."""
     row = snapshot.rows[0]
     words = (
-        f"{row.type} of {shape_text(row.shape)} {row.dtype}, {bytes_text(row.bytes)} on {report.device}, nothing on any"
-        " other device."
+        f"{row.type} of {shape_text(row.shape)} {row.dtype}, {bytes_text(row.bytes)} on {device}, nothing on any other"
+        " device."
     )
-    if report.fell_back:
-        words = f"{sentence(report.fell_back)} {words}"
+    if fell_back:
+        words = f"{sentence(fell_back)} {words}"
     facts = [
         Fact("elements", f"{row.elements:,}"),
         Fact("storage", f"{row.storage:#x}" if row.storage else "no memory"),
     ]
     if snapshot.values:
         facts.append(Fact("values", snapshot.values))
-    title = f"{report.name} is on {report.device}"
-    return Answer(
-        title=title, words=words, facts=tuple(facts), code=_creation(report, row, command), subject=report.name
-    )
+    code = f"{variable(snapshot.name)} = {_creation(command, row, device)}"
+    if command.fill == "file":
+        code = f"import numpy as np\n\n{code}"
+    title = f"{snapshot.name} is on {device}"
+    return Answer(title=title, words=words, facts=tuple(facts), code=code, subject=snapshot.name)
 
 
-def _creation(report: Created, row: Row, command: NewTensor) -> str:
-    options = f", dtype=torch.{row.dtype}, device={quoted(report.device)}"
+def _creation(command: NewTensor, row: Row, device: str) -> str:
+    """The expression that makes it."""
+    dtype = f"dtype=torch.{row.dtype}"
     wants_gradient = ".requires_grad_()" if command.requires_grad else ""
-    name = variable(report.name)
     if command.fill in ("rand", "randn"):
-        own = report.device if report.device.startswith("cuda") else "cpu"  # virtual GPUs have no generator
+        own = device if device.startswith("cuda") else "cpu"  # virtual GPUs have no generator
         generator = f"torch.Generator({quoted(own)}).manual_seed({command.seed})"
-        there = "" if own == report.device else f".to({quoted(report.device)})"
-        drawn = (
-            f"torch.{command.fill}({row.shape}, dtype=torch.{row.dtype}, device={quoted(own)}, generator={generator})"
-        )
-        return f"{name} = {drawn}{there}{wants_gradient}"
-    if command.requires_grad and command.fill != "file":
-        options += ", requires_grad=True"
-    if command.fill == "text":
-        return f"{name} = torch.tensor({command.text.strip()}{options})"
+        there = "" if own == device else f".to({quoted(device)})"
+        drawn = f"torch.{command.fill}({row.shape}, {dtype}, device={quoted(own)}, generator={generator})"
+        return f"{drawn}{there}{wants_gradient}"
+    options = f"{dtype}, device={quoted(device)}"
     if command.fill == "file":
         load = f"torch.from_numpy(np.load({quoted(os.path.expanduser(command.text))}, allow_pickle=False))"
-        return (
-            f"import numpy as np\n\n{name} = {load}.to(dtype=torch.{row.dtype},"
-            f" device={quoted(report.device)}){wants_gradient}"
-        )
-    if command.fill == "arange":
-        return f"{name} = torch.arange({row.elements}{options})"
-    return f"{name} = torch.{command.fill}({row.shape}{options})"
+        return f"{load}.to({options}){wants_gradient}"
+    if command.requires_grad:
+        options += ", requires_grad=True"
+    values = {"text": command.text.strip(), "arange": row.elements}.get(command.fill, row.shape)
+    function = "tensor" if command.fill == "text" else command.fill
+    return f"torch.{function}({values}, {options})"
 
 
 def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> Answer:
@@ -124,17 +123,18 @@ def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> 
 
     `kept_bytes` stay in host memory for Undo, so only other devices get their memory back.
     """
-    one = len(gone) == 1
-    words = "The name was the last thing that held it" if one else "The names were the last things that held them"
+    single = len(gone) == 1
+    words = "The name was the last thing that held it" if single else "The names were the last things that held them"
     if kept_bytes:
         freed = {device: size for device, size in freed.items() if device != "cpu"}
     if any(freed.values()) or not kept_bytes:
         words += f": {_per_device(freed)} free again"
     words += "."
     if kept_bytes:
-        words += f" {bytes_text(kept_bytes)} is kept in host memory so that Undo can restore {'it' if one else 'them'}."
+        them = "it" if single else "them"
+        words += f" {bytes_text(kept_bytes)} is kept in host memory so that Undo can restore {them}."
     return Answer(
-        title=f"{' and '.join(gone)} {'is' if one else 'are'} removed",
+        title=f"{' and '.join(gone)} {'is' if single else 'are'} removed",
         words=words,
         code="\n".join(f"del {variable(name)}" for name in gone),
     )
@@ -147,7 +147,7 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
     if report.output is not None:
         words = f"The output is {operand_text(report.output)}, {seconds_text(report.seconds)}{clock}."
     if not report.given:
-        words += f" The input was a sample, {' and '.join(operand_text(one) for one in report.inputs)}."
+        words += f" The input was a sample, {' and '.join(operand_text(item) for item in report.inputs)}."
     if appeared:
         words += (
             f" {count_text(len(appeared), 'parameter')} got a shape by it, for example {appeared[0].path}:"
@@ -168,7 +168,7 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         words += _ties(snapshot.rows)
     elif report.kept_as is not None:
         words += f" It is kept as {report.kept_as}, detached: without its graph, so that it holds no activations."
-    facts = [Fact(one.label, operand_text(one)) for one in report.inputs]
+    facts = [Fact(item.label, operand_text(item)) for item in report.inputs]
     if report.output is not None:
         facts.append(Fact("output", operand_text(report.output)))
     if report.grad_fn is not None:
@@ -185,34 +185,26 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
     return Answer(title=title, words=words.strip(), facts=tuple(facts), code=code, subject=name, offers=tuple(offers))
 
 
-def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:
-    """One element that was set; the snapshot is that of its object."""
-    name, _, path = report.target.partition(":")
-    place = f"{path or name}[{', '.join(map(str, report.position))}]"
-    words = f"It was {report.before:g}."
-    if report.also:
+def edited(target: Target, index: tuple[int, ...], before: float, after: float) -> Answer:
+    """One element that was set."""
+    position = ", ".join(map(str, index))
+    words = f"It was {before:g}."
+    if target.also:
         words += (
-            f" {' and '.join(report.also)} {'is' if len(report.also) == 1 else 'are'} the very same Parameter and"
+            f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and"
             " changed with it."
         )
-    where = ", ".join(map(str, report.position)) or "..."
-    kind = next((row.kind for row in snapshot.rows if row.path == path), "parameter")
-    thing = f"{variable(name)}.get_{kind}({quoted(path)})" if path else variable(name)
-    value = repr(report.after) if cmath.isfinite(report.after) else f'{type(report.after).__name__}("{report.after}")'
-    code = f"with torch.no_grad():\n    {thing}[{where}] = {value}"
-    return Answer(title=f"{place} is now {report.after:g}", words=words, code=code, subject=name)
+    value = repr(after) if cmath.isfinite(after) else f'{type(after).__name__}("{after}")'
+    code = f"with torch.no_grad():\n    {target.code()}[{position or '...'}] = {value}"
+    title = f"{target.path or target.name}[{position}] is now {after:g}"
+    return Answer(title=title, words=words, code=code, subject=target.name)
 
 
-def combined(report: Combined) -> Answer:
+def combined(name: str, command: Combine, result: Operand) -> Answer:
     """The result of an operator."""
-    line = f"{variable(report.left)} {report.operator} {variable(report.right)}"
-    words = f"{line} is {operand_text(report.result)}: the result is where its operands are."
-    return Answer(
-        title=f"{report.name} is on {report.result.device}",
-        words=words,
-        code=f"{variable(report.name)} = {line}",
-        subject=report.name,
-    )
+    line = f"{variable(command.left)} {command.operator} {variable(command.right)}"
+    words = f"{line} is {operand_text(result)}: the result is where its operands are."
+    return Answer(title=f"{name} is on {result.device}", words=words, code=f"{variable(name)} = {line}", subject=name)
 
 
 def _per_device(totals: dict[str, int]) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages
@@ -26,28 +25,17 @@ from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_sizes, model_sizes
-from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import MoveTarget
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from devexplorer.core.workspace.workspace import Workspace
-
-T = TypeVar("T")
+from devexplorer.core.workspace.fit import check_new_model, model_sizes
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.workspace import Workspace
 
 
 def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonitor) -> CommandResult:
-    """A model of somebody else's in the workspace. Nothing that its code does to the process stays, but for what it
-    imports."""
+    """A model of the user's code or of a library. What its code changes in the process is reverted, except imports."""
     folder = os.path.abspath(command.folder or os.curdir)
     recipe, device, dtype = _checked(workspace, command, folder)
     sizes = _tried(workspace, recipe, folder, progress)
-    for where, kind in {("cpu", None), (device, dtype)}:
-        check_sizes(
-            [_cast(one, kind).itemsize * elements for one, elements in sizes], where, workspace.registry, "this model"
-        )
+    check_new_model(sizes, device, dtype, workspace.registry)
     if progress.cancelled():
         raise TrialCancelled("cancelled; no model was opened")
     name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
@@ -57,18 +45,18 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     same = next((other for other in workspace.names if workspace.get(other) is made.model), None)
     if same is not None:
         raise BadInput(
-            f"'{recipe.source.text}' gave the very model that is here as '{same}' already; let it make a new one each"
+            f"'{recipe.source.text}' gave the very model that is already here as '{same}'; let it create a new one each"
             " time"
         )
-    for where, kind in {("cpu", None), (device, dtype)} if not sizes else ():
-        check_sizes(model_sizes(made.model, kind), where, workspace.registry, "this model")
+    if not sizes:
+        check_new_model(model_sizes(made.model), device, dtype, workspace.registry)
     dtype_text = None if dtype is None else dtype_name(dtype)
     dispatched = hasattr(made.model, "hf_device_map") and device == "cpu" and dtype is None
-    if not dispatched:  # what accelerate has placed stays where its own map says, unless somebody asks for a device
-        Mover(workspace.registry).move([MoveTarget(name, "", made.model)], device, dtype_text, _bind_nothing, progress)
+    if not dispatched:  # what accelerate has placed stays where its own map says, unless a device was asked for
+        workspace.mover.move([Target(name, "", made.model)], device, dtype_text, progress=progress)
     seconds = time.perf_counter() - started
     workspace.add(name, made.model, Extras(source=recipe.source.text, folder=folder, inputs=command.inputs))
-    workspace.changed(f"the new model {name}", CreateChange((name,)), command=command)
+    workspace.changed(f"the new model {name}", CreateChange(name))
     snapshot = workspace.snapshot(name)
     stays = dispatched or (device == "cpu" and dtype is None)
     move = "" if stays else f".to({python_names.quoted(device)}{f', torch.{dtype_text}' if dtype_text else ''})"
@@ -77,28 +65,18 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
 
 def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[build.Recipe, str, torch.dtype | None]:
     """Everything that can be wrong before any code runs, together."""
-    findings: list[str] = []
-    helps = False
-
-    def take(what: Callable[[], T]) -> T | None:
-        nonlocal helps
-        try:
-            return what()
-        except BadInput as error:
-            findings.extend(error.findings)
-            helps |= error.virtual_helps
-            return None
-
-    source = take(lambda: parse(command.source))
-    device = take(lambda: workspace.registry.choose(command.device))
-    dtype = take(lambda: None if command.dtype is None else model_dtype(command.dtype))
-    take(lambda: command.name and python_names.checked_name(command.name, workspace.names))
-    take(lambda: command.inputs.strip() and parse_inputs(command.inputs))
+    findings = Findings()
+    source = findings.checked(lambda: parse(command.source))
+    device = findings.checked(lambda: workspace.registry.choose(command.device))
+    dtype = findings.checked(lambda: None if command.dtype is None else model_dtype(command.dtype))
+    findings.checked(lambda: command.name and workspace.new_name(command.name, ""))
+    findings.checked(lambda: command.inputs.strip() and parse_inputs(command.inputs))
     if command.folder and not os.path.isdir(folder):
-        findings.append(f"there is no folder {folder}")
-    recipe = None if source is None else take(lambda: build.Recipe(source, folder))
-    if findings or recipe is None or device is None:
-        raise BadInput(*findings, virtual_helps=helps)
+        findings.add(f"there is no folder {folder}")
+    recipe = None if source is None else findings.checked(lambda: build.Recipe(source, folder))
+    findings.demand_none()
+    assert recipe is not None
+    assert device is not None
     return recipe, device, dtype
 
 
@@ -111,21 +89,10 @@ def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, progress: Pr
     return [(getattr(torch, dtype), elements) for dtype, elements, count in result.sizes for _ in range(count)]
 
 
-def _cast(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
-    return wanted if wanted is not None and own.is_floating_point else own
-
-
-def _bind_nothing(name: str, tensor: Tensor) -> None:
-    """A model has no names to bind."""
-
-
 def _answer(made: build.Made, snapshot: ObjectSnapshot, command: OpenModel, seconds: float, move: str) -> Answer:
     text = f"{snapshot.type}, {made.summary}.{messages.contents(snapshot, seconds)}"
     if made.changes.words:
-        text += (
-            f" While it was made it changed {' and '.join(made.changes.words)}: that is taken back, so that nothing"
-            " else feels it."
-        )
+        text += f" While it was made it changed {' and '.join(made.changes.words)}: that was reverted."
     facts = [Fact("source", command.source)]
     if made.source.own_code:
         facts.append(Fact("folder", loading.home_of(made.source, command.folder)))

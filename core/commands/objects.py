@@ -1,12 +1,24 @@
-"""Carries out the commands about objects of the workspace: make, move, run, edit, remove. Runs on the jobs thread."""
+"""Carries out the commands about objects of the workspace: make, move, run, edit, remove, undo. Runs on the jobs
+thread."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
+from functools import partial
 
+import msgspec
+import torch
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import samples
+from devexplorer.core.models.casts import dtype_name, model_dtype, refuse_value
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.run import operand
+from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.partition.messages import with_hops
 from devexplorer.core.records.laboratory import Hopped
 from devexplorer.core.records.messages import (
@@ -18,100 +30,221 @@ from devexplorer.core.records.messages import (
     Move,
     NewTensor,
     Remove,
+    Undo,
 )
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.workspace import tensors
+from devexplorer.core.workspace.changes import CreateChange, ElementChange, MoveChange
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.optimizer_state import after_move, with_state
-from devexplorer.core.workspace.reports import Ran
+from devexplorer.core.workspace.fit import check_new_model, model_sizes
+from devexplorer.core.workspace.offload import Removed, offload, offloaded_bytes
+from devexplorer.core.workspace.parameters.optimizer_state import after_move
+from devexplorer.core.workspace.runs import Ran, run_command
+from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 
 def build(workspace: Workspace, command: BuildModel, progress: ProgressMonitor) -> CommandResult:
-    """A new sample model."""
-    built = workspace.build(command, progress)
-    snapshot = workspace.snapshot(built.name)
-    return CommandResult(messages.built(built, snapshot, samples.find(built.recipe).summary), (snapshot,))
+    """A new sample model: built on the CPU, then moved to its device."""
+    findings = Findings()
+    recipe = findings.checked(lambda: samples.find(command.recipe))
+    device = findings.checked(lambda: workspace.registry.choose(command.device))
+    dtype = findings.checked(lambda: None if command.dtype is None else model_dtype(command.dtype))
+    name = findings.checked(lambda: workspace.new_name(command.name, "" if recipe is None else recipe.name))
+    findings.demand_none()
+    assert recipe is not None
+    assert device is not None
+    assert name is not None
+    check_new_model(model_sizes(samples.meta(recipe.name)), device, dtype, workspace.registry)
+    started = workspace.wall()
+    progress.report(0.0, f"building {recipe.name}")
+    model = samples.build(recipe.name, command.seed)
+    dtype_text = None if dtype is None else dtype_name(dtype)
+    workspace.mover.move([Target(name, "", model)], device, dtype_text, progress=progress)
+    workspace.add(name, model, Extras(recipe=recipe.name, source=recipe.name, seed=command.seed))
+    workspace.changed(f"the new model {name}", CreateChange(name))
+    seconds = workspace.wall() - started
+    snapshot = workspace.snapshot(name)
+    return CommandResult(messages.built(command, recipe, snapshot, device, dtype_text, seconds), (snapshot,))
 
 
 def new_tensor(workspace: Workspace, command: NewTensor, progress: ProgressMonitor) -> CommandResult:
     """A new tensor."""
-    created = workspace.tensor(command)
-    snapshot = workspace.snapshot(created.name)
-    return CommandResult(messages.created(created, snapshot, command), (snapshot,))
-
-
-def remove(workspace: Workspace, command: Remove, progress: ProgressMonitor) -> CommandResult:
-    """Objects that go."""
-    held = workspace.held_bytes_by_device()
-    kept = workspace.remove(command.names, command)
-    left = workspace.held_bytes_by_device()
-    freed = {device: size - left.get(device, 0) for device, size in held.items()}
-    return CommandResult(messages.removed(command.names, freed, kept), removed=tuple(dict.fromkeys(command.names)))
-
-
-def edit(workspace: Workspace, command: EditElement, progress: ProgressMonitor) -> CommandResult:
-    """One element of a tensor."""
-    edited = workspace.edit(command)
-    snapshot = workspace.snapshot(command.target.partition(":")[0])
-    return CommandResult(messages.edited(edited, snapshot), (snapshot,))
+    name = workspace.new_name(command.name, "x")
+    tensor, device, fell_back = tensors.make(command, workspace.registry)
+    workspace.add(name, tensor)
+    workspace.changed(f"the new tensor {name}", CreateChange(name))
+    snapshot = workspace.snapshot(name)
+    return CommandResult(messages.created(command, snapshot, device, fell_back), (snapshot,))
 
 
 def combine(workspace: Workspace, command: Combine, progress: ProgressMonitor) -> CommandResult:
-    """An operator and two tensors."""
-    combined = workspace.combine(command)
-    return CommandResult(messages.combined(combined), (workspace.snapshot(combined.name),))
+    """`name = left operator right`."""
+    if command.operator not in tensors.OPERATORS:
+        raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(tensors.OPERATORS)}")
+    left, right = workspace.tensor_named(command.left), workspace.tensor_named(command.right)
+    name = workspace.new_name(command.name, "result")
+    result = tensors.applied(command.operator, (command.left, left), (command.right, right))
+    workspace.add(name, result)
+    workspace.changed(f"the new tensor {name}", CreateChange(name))
+    return CommandResult(messages.combined(name, command, operand(name, result)), workspace.snapshots([name]))
+
+
+def edit(workspace: Workspace, command: EditElement, progress: ProgressMonitor) -> CommandResult:
+    """One element, set in place; all names of a tied tensor see it."""
+    target = workspace.find(command.target)
+    tensor, index = target.tensor, command.index
+    _check_index(command.target, tensor, index)
+    refuse_value(tensor.dtype, command.value)
+    try:
+        with torch.no_grad():
+            change = ElementChange(command.target, index, tensor[index].detach().to("cpu", copy=True))
+            before = tensor[index].item()
+            tensor[index] = command.value
+            after = tensor[index].item()
+    # sparse, without values, made in inference mode
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise BadInput(f"an element of '{command.target}' cannot be set: {first_line(error)}") from error
+    workspace.changed(f"the change of {command.target}", change)
+    return CommandResult(messages.edited(target, index, before, after), workspace.snapshots([target.name]))
+
+
+def _check_index(title: str, tensor: torch.Tensor, index: tuple[int, ...]) -> None:
+    if is_uninitialised(tensor):
+        raise BadInput(f"'{title}' has no elements before its first forward")
+    if len(index) != tensor.dim():
+        raise BadInput(
+            f"'{title}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}"
+        )
+    for axis, (position, size) in enumerate(zip(index, tensor.shape, strict=True)):
+        if not -size <= position < size:
+            raise BadInput(
+                f"index {position} is out of range for dimension {axis} of '{title}', which goes from 0 to {size - 1}"
+            )
+
+
+def remove(workspace: Workspace, command: Remove, progress: ProgressMonitor) -> CommandResult:
+    """Remove objects and free their memory; within the budget they are kept in host memory for Undo."""
+    names = tuple(dict.fromkeys(command.names))
+    held = workspace.held_bytes_by_device()
+    removed: list[Removed] = []
+    why = ""
+    if workspace.history.fits(sum(offloaded_bytes(workspace.get(name), workspace.extras(name)) for name in names)):
+        try:
+            removed = [offload(workspace, name) for name in names]
+        except (DevExplorerError, RuntimeError, MemoryError) as error:
+            why = first_line(error)
+    if removed:
+        for name in names:
+            workspace.history.host(name)
+        workspace.changed(f"the removal of {_list(names)}", *removed)
+    else:
+        workspace.history.deleted(names, why)
+    workspace.drop(names)
+    gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
+    left = workspace.held_bytes_by_device()
+    freed = {device: size - left.get(device, 0) for device, size in held.items()}
+    kept_bytes = sum(item.kept_bytes for item in removed)
+    return CommandResult(messages.removed(command.names, freed, kept_bytes), removed=names)
 
 
 def move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> CommandResult:
-    """A move, a cast or a copy."""
-    targets = tuple(dict.fromkeys(target.partition(":")[0] for target in command.targets))
-    known = [name for name in targets if name in workspace.names]
-    sharing = workspace.sharing(known)
-    before, beside = (tuple(workspace.seen(name) for name in group) for group in (known, sharing))
-    report = workspace.move(command, progress)
-    after, beside_now = _snapshots(workspace, targets), _snapshots(workspace, sharing)
-    answer = move_messages.moved(
-        report, before, after, separated=move_messages.separated((*before, *beside), (*after, *beside_now))
-    )
+    """Move, cast or copy objects and parts of models, all or none."""
+    findings = Findings()
+    found = [findings.checked(partial(workspace.target, title)) for title in dict.fromkeys(command.targets)]
+    if not found:
+        findings.add("nothing is selected; choose one or more objects to move")
+    device = findings.checked(lambda: workspace.registry.choose(command.device), "")
+    findings.demand_none()
+    targets = [target for target in found if target is not None]
+    names = tuple(dict.fromkeys(target.name for target in targets))
+    sharing = workspace.sharing(names)
+    before, beside = tuple(map(workspace.seen, names)), tuple(map(workspace.seen, sharing))
+    try:
+        report = (_copied if command.copy else _moved)(workspace, targets, device, command.dtype, progress)
+    finally:
+        workspace.publish(*names)
+    report = msgspec.structs.replace(report, kept_for_undo_bytes=workspace.history.kept_bytes)
+    after, beside_now = workspace.snapshots(names), workspace.snapshots(sharing)
+    separated = move_messages.separated((*before, *beside), (*after, *beside_now))
+    answer = move_messages.moved(report, before, after, separated=separated)
     if report.copied:
-        return CommandResult(answer, _snapshots(workspace, report.created), report=report)
-    state = after_move(workspace, targets, command, progress)
-    after = _snapshots(workspace, targets) if state.moved else after
-    touched = (
-        () if report.already_there and not state.moved else (*after, *(now for now in beside_now if now not in beside))
-    )
-    return CommandResult(with_state(answer, state), touched, report=report)
+        return CommandResult(answer, workspace.snapshots(report.created), report=report)
+    state = after_move(workspace, names, progress, follows=command.optimizer)
+    if state.code:
+        after = workspace.snapshots(names)
+    touched = (*after, *(now for now in beside_now if now not in beside))
+    unchanged = report.already_there and not state.code
+    return CommandResult(state.added_to(answer), () if unchanged else touched, report=report)
+
+
+def _moved(
+    workspace: Workspace, targets: Sequence[Target], device: str, dtype: str | None, progress: ProgressMonitor
+) -> MoveReport:
+    around = workspace.around(list(dict.fromkeys(target.name for target in targets)))
+    result = workspace.mover.move(targets, device, dtype, workspace.bind, progress, around)
+    report = result.report
+    if not report.already_there:
+        title = f"the move of {_list(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
+        if report.kind == "cast":
+            title = f"the cast of {_list(report.objects)} to {report.dtype}"
+        workspace.changed(title, MoveChange(result.origins))
+    return report
+
+
+def _copied(
+    workspace: Workspace, targets: Sequence[Target], device: str, dtype: str | None, progress: ProgressMonitor
+) -> MoveReport:
+    report, things = workspace.mover.duplicate(targets, device, dtype, progress)
+    created = []
+    for target, thing in zip(targets, things, strict=True):
+        name = workspace.new_name(None, f"{target.name}-{target.key}" if target.path else target.name)
+        created.append(workspace.add(name, thing, workspace.extras_of_copy(target)))
+    workspace.changed(f"the copy of {_list(report.objects)} to {device}", CreateChange(*created))
+    return msgspec.structs.replace(report, created=tuple(created))
+
+
+def _list(titles: Sequence[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{len(titles)} objects"
 
 
 def run(workspace: Workspace, command: Forward | Backward, progress: ProgressMonitor) -> CommandResult:
     """A forward, or a forward and a backward."""
     name = command.target.partition(":")[0]
-    before = workspace.seen(name)
-    waiting = {row.path for row in before.rows if not row.initialised}
+    waiting = {row.path for row in workspace.seen(name).rows if not row.initialised}
     backward = isinstance(command, Backward)
-    report = workspace.backward(command) if isinstance(command, Backward) else workspace.forward(command)
+    ran = run_command(workspace, command)
     after = workspace.snapshot(name)
-    appeared: Sequence[Row] = [row for row in after.rows if row.path in waiting and row.initialised]
-    beside = report.reached if report.kept_as is None else (report.kept_as,)
-    changed = (after, *_snapshots(workspace, beside))
-    answer = messages.ran(report, after, backward=backward, appeared=appeared)
+    appeared = [row for row in after.rows if row.path in waiting and row.initialised]
+    answer = messages.ran(ran, after, backward=backward, appeared=appeared)
+    changed = (after, *workspace.snapshots(ran.reached if ran.kept_as is None else (ran.kept_as,)))
+    effects = _side_effects(ran, backward)
     hops = workspace.extras(name).hops
     if hops is None:
-        return CommandResult(answer, changed, side_effects=_side_effects(report, backward))
+        return CommandResult(answer, changed, side_effects=effects)
     events = (Hopped(target=name, hops=hops.latest),)
-    return CommandResult(
-        with_hops(answer, hops.latest), changed, side_effects=_side_effects(report, backward), events=events
-    )
+    return CommandResult(with_hops(answer, hops.latest), changed, side_effects=effects, events=events)
 
 
-def _side_effects(report: Ran, backward: bool) -> tuple[str, ...]:
+def _side_effects(ran: Ran, backward: bool) -> tuple[str, ...]:
     left = (
-        (report.changed_buffers, "running statistics changed by a forward pass"),
-        (report.initialised, "lazy parameters initialised by a forward pass"),
+        (ran.changed_buffers, "running statistics changed by a forward pass"),
+        (ran.initialised, "lazy parameters initialised by a forward pass"),
         (backward, "gradients of a backward pass"),
     )
     return tuple(phrase for happened, phrase in left if happened)
 
 
-def _snapshots(workspace: Workspace, names: Sequence[str]) -> tuple[ObjectSnapshot, ...]:
-    return tuple(workspace.snapshot(name) for name in names)
+def undo(workspace: Workspace, command: Undo, progress: ProgressMonitor) -> CommandResult:
+    """Take back the newest change."""
+    title = workspace.history.state().title or ""
+    undid, undone = workspace.history.undo(progress)
+    after = workspace.snapshots(undone.touched)
+    changed = (*after, *workspace.snapshots(workspace.sharing(undone.touched)))
+    if undone.report is not None and isinstance(undid, Move):
+        answer = move_messages.undone(undone.report, after)
+    elif undone.removed and isinstance(undid, Move):
+        answer = move_messages.uncopied(undone.removed)
+    else:
+        answer = move_messages.taken_back(title, undone.removed, after)
+    return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undid=undid)

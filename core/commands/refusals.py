@@ -31,7 +31,7 @@ from devexplorer.core.records.messages import (
     Offer,
 )
 from devexplorer.core.workspace.command_result import Refused
-from devexplorer.core.workspace.reports import CombineFailed
+from devexplorer.core.workspace.tensors import CombineFailed
 
 _RUNS = (Forward, Backward, TrainStep)
 """Commands that run a model on an input."""
@@ -43,7 +43,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
     findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
     words = (
-        f"{len(findings)} things are not right:\n" + "\n".join(f"• {one}" for one in findings)
+        f"{len(findings)} things are not right:\n" + "\n".join(f"• {item}" for item in findings)
         if findings
         else sentence(str(error))
     )

@@ -1,4 +1,4 @@
-"""Every command: what carries it out, what it is called, and what becomes of it afterwards. Pure, any thread; no torch.
+"""Every command: what carries it out, its title, what becomes of it afterwards; and the one dispatcher. No torch.
 
 A new command is its record, its handler and one `CommandSpec` here. A handler is named rather than imported: the
 window reads the titles and what the journal repeats, and must not load torch.
@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cache, partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 from devexplorer.core.records.base import BaseCommand
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.experiments import Ask, Crossover, Replicate, TimeWork
+from devexplorer.core.records.messages import Command
 from devexplorer.core.records.planner import PlanFit
 
 if TYPE_CHECKING:
-    from devexplorer.core.workspace.command_result import Handler
+    from devexplorer.core.workspace.command_result import CommandResult, Handler
+    from devexplorer.core.workspace.workspace import Workspace
 
 Text = str | Callable[[Any], str]
-"""A title, or what makes one from the command."""
+"""A title that names fields of the command `c`, or what makes one from the command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CommandSpec:
     """One kind of command."""
 
@@ -38,6 +43,7 @@ class CommandSpec:
     """The title of the answer when it failed: "mlp was not moved"."""
     handler: Handler | str | None = None
     """What carries it out, or where that is: `package.module:function` below core. None: the engine itself does."""
+    _: KW_ONLY
     undoable: bool = False
     """What it changes is one step of Undo, and is taken back when it fails half-way."""
     replayed: bool = False
@@ -76,7 +82,34 @@ def refused_title(command: object | None) -> str:
 
 
 def _text(text: Text, command: object) -> str:
-    return text if isinstance(text, str) else text(command)
+    return text.format(c=command) if isinstance(text, str) else text(command)
+
+
+def dispatch(workspace: Workspace, command: Command, progress: ProgressMonitor = NO_PROGRESS) -> CommandResult:
+    """Do what the command says, as one step of Undo; raises `DevExplorerError` (see `refusals.refusal`) when nothing
+    could be done."""
+    spec = spec_of(command)
+    handler = spec.resolve()
+    if not spec.undoable:
+        return handler(workspace, command, progress)
+    with workspace.history.transaction(command):
+        result = handler(workspace, command, progress)
+    return _with_note(workspace, result)
+
+
+def redo(workspace: Workspace, command: msg.Redo, progress: ProgressMonitor) -> CommandResult:
+    """Carry out again what was undone last, under another number."""
+    with workspace.history.redoing(command.request) as again:
+        result = spec_of(again).resolve()(workspace, again, progress)
+    return replace(_with_note(workspace, result), redid=again)
+
+
+def _with_note(workspace: Workspace, result: CommandResult) -> CommandResult:
+    """With a sentence that says why it cannot be undone, where it cannot."""
+    if not workspace.history.note:
+        return result
+    text = f"{result.answer.words} {workspace.history.note}".lstrip()
+    return replace(result, answer=msgspec.structs.replace(result.answer, words=text))
 
 
 def _moving(command: msg.Move) -> str:
@@ -105,323 +138,162 @@ def _things(targets: tuple[str, ...]) -> str:
     return targets[0] if len(targets) == 1 else f"{len(targets)} objects"
 
 
-SPECS = (
+_changing = partial(CommandSpec, undoable=True, replayed=True)
+"""A change of the workspace that can be repeated."""
+_creating = partial(_changing, names_result=True)
+"""A new object of the workspace."""
+
+SPECS: tuple[CommandSpec, ...] = (
     # objects
-    CommandSpec(
-        record=msg.BuildModel,
-        handler="commands.objects:build",
-        title=lambda c: f"building {c.recipe}",
-        refused="No model was built",
-        undoable=True,
-        replayed=True,
-        names_result=True,
+    _creating(msg.BuildModel, "building {c.recipe}", "No model was built", "commands.objects:build"),
+    _creating(
+        lab.OpenModel,
+        lambda c: f"opening {os.path.basename(c.source)}",
+        "No model was opened",
+        "commands.models:open_model",
     ),
-    CommandSpec(
-        record=lab.OpenModel,
-        handler="commands.models:open_model",
-        title=lambda c: f"opening {os.path.basename(c.source)}",
-        refused="No model was opened",
-        undoable=True,
-        replayed=True,
-        names_result=True,
+    _creating(
+        msg.NewTensor,
+        lambda c: f"creating {c.name or 'a tensor'}",
+        "No tensor was created",
+        "commands.objects:new_tensor",
     ),
-    CommandSpec(
-        record=msg.NewTensor,
-        handler="commands.objects:new_tensor",
-        title=lambda c: f"creating {c.name or 'a tensor'}",
-        refused="No tensor was created",
-        undoable=True,
-        replayed=True,
-        names_result=True,
+    _creating(
+        msg.Combine, "computing {c.left} {c.operator} {c.right}", "There is no result", "commands.objects:combine"
     ),
-    CommandSpec(
-        record=msg.Combine,
-        handler="commands.objects:combine",
-        title=lambda c: f"computing {c.left} {c.operator} {c.right}",
-        refused="There is no result",
-        undoable=True,
-        replayed=True,
-        names_result=True,
-    ),
-    CommandSpec(
-        record=msg.EditElement,
-        handler="commands.objects:edit",
-        title=lambda c: f"editing {c.target}",
-        refused="Nothing was changed",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=msg.Move,
-        handler="commands.objects:move",
-        title=_moving,
-        refused=_not_moved,
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=msg.Remove,
-        handler="commands.objects:remove",
-        title=lambda c: f"removing {', '.join(c.names)}",
-        refused="Nothing was removed",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=msg.Forward,
-        handler="commands.objects:run",
-        title=lambda c: f"forward of {c.target}",
-        refused="The model did not run",
-        undoable=True,
-    ),
-    CommandSpec(
-        record=msg.Backward,
-        handler="commands.objects:run",
-        title=lambda c: f"backward of {c.target}",
-        refused="The model did not run",
-        undoable=True,
-    ),
-    CommandSpec(
-        record=msg.Undo,
-        handler="commands.dispatch:undo",
-        title="undoing the last change",
-        refused="Nothing was undone",
-    ),
-    CommandSpec(
-        record=msg.Redo,
-        handler="commands.dispatch:redo",
-        title="redoing what was undone",
-        refused="Nothing was redone",
-    ),
+    _changing(msg.EditElement, "editing {c.target}", "Nothing was changed", "commands.objects:edit"),
+    _changing(msg.Move, _moving, _not_moved, "commands.objects:move"),
+    _changing(msg.Remove, lambda c: f"removing {', '.join(c.names)}", "Nothing was removed", "commands.objects:remove"),
+    CommandSpec(msg.Forward, "forward of {c.target}", "The model did not run", "commands.objects:run", undoable=True),
+    CommandSpec(msg.Backward, "backward of {c.target}", "The model did not run", "commands.objects:run", undoable=True),
+    CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.objects:undo"),
+    CommandSpec(msg.Redo, "redoing what was undone", "Nothing was redone", "commands.registry:redo"),
     # devices
     CommandSpec(
-        record=msg.AddVirtual,
-        handler="commands.devices:add_virtual",
-        title=lambda c: f"adding {c.spec}",
-        refused="No virtual GPU was added",
-        replayed=True,
+        msg.AddVirtual, "adding {c.spec}", "No virtual GPU was added", "commands.devices:add_virtual", replayed=True
     ),
-    CommandSpec(
-        record=msg.SetThreads,
-        handler="commands.devices:set_threads",
-        title=lambda c: f"setting {c.threads} threads",
-        replayed=True,
-    ),
+    CommandSpec(msg.SetThreads, "setting {c.threads} threads", handler="commands.devices:set_threads", replayed=True),
     # torch's own memory, which is no part of the workspace; its Python is for CUDA devices alone
     CommandSpec(
-        record=msg.ReleaseCache,
-        handler="memory.commands:release_cache",
-        title=lambda c: f"releasing the cache of {c.device}",
-        refused="No cache was released",
+        msg.ReleaseCache,
+        "releasing the cache of {c.device}",
+        "No cache was released",
+        "memory.commands:release_cache",
         in_script=False,
     ),
     CommandSpec(
-        record=msg.RecordAllocator,
-        handler="memory.commands:record_allocator",
-        title=lambda c: "starting to record allocations" if c.on else "ending the recording of allocations",
-        refused="Nothing is recorded",
+        msg.RecordAllocator,
+        lambda c: "starting to record allocations" if c.on else "ending the recording of allocations",
+        "Nothing is recorded",
+        "memory.commands:record_allocator",
         in_script=False,
     ),
     CommandSpec(
-        record=msg.SaveSnapshot,
-        handler="memory.commands:save_snapshot",
-        title=lambda c: f"saving the allocator snapshot of {c.device}",
-        refused="No snapshot was saved",
+        msg.SaveSnapshot,
+        "saving the allocator snapshot of {c.device}",
+        "No snapshot was saved",
+        "memory.commands:save_snapshot",
         in_script=False,
     ),
     CommandSpec(
-        record=msg.OpenSnapshot,
-        handler="memory.commands:open_snapshot",
-        title=_opening_snapshot,
-        refused="No snapshot was opened",
-        in_script=False,
+        msg.OpenSnapshot, _opening_snapshot, "No snapshot was opened", "memory.commands:open_snapshot", in_script=False
     ),
     # the queue
-    CommandSpec(record=msg.StartBenchmark, title=lambda c: f"benchmark on {c.spec.device}"),
-    CommandSpec(record=msg.StopBenchmark, title="stopping"),
-    CommandSpec(record=msg.Cancel, title="stopping"),
+    CommandSpec(msg.StartBenchmark, "benchmark on {c.spec.device}"),
+    CommandSpec(msg.StopBenchmark, "stopping"),
+    CommandSpec(msg.Cancel, "stopping"),
     # files
     CommandSpec(
-        record=lab.Save,
-        handler="files.save:save",
-        title=lambda c: f"saving {_things(c.targets) if c.targets else 'everything'}",
-        refused="Nothing was saved",
+        lab.Save,
+        lambda c: f"saving {_things(c.targets) if c.targets else 'everything'}",
+        "Nothing was saved",
+        "files.save:save",
     ),
+    CommandSpec(lab.ListFile, "looking into a file", "The file could not be read", "files.listing:list_file"),
+    _changing(lab.Load, "loading a file", "Nothing was loaded", "files.load:load"),
     CommandSpec(
-        record=lab.ListFile,
-        handler="files.listing:list_file",
-        title="looking into a file",
-        refused="The file could not be read",
+        lab.CompareCheckpoint,
+        "comparing a checkpoint with {c.target}",
+        "The checkpoint could not be read",
+        "files.into_model:compare",
     ),
-    CommandSpec(
-        record=lab.Load,
-        handler="files.load:load",
-        title="loading a file",
-        refused="Nothing was loaded",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.CompareCheckpoint,
-        handler="files.into_model:compare",
-        title=lambda c: f"comparing a checkpoint with {c.target}",
-        refused="The checkpoint could not be read",
-    ),
-    CommandSpec(
-        record=lab.LoadCheckpoint,
-        handler="files.into_model:load_checkpoint",
-        title=lambda c: f"loading a checkpoint into {c.target}",
-        refused="Nothing was loaded",
-        undoable=True,
-        replayed=True,
+    _changing(
+        lab.LoadCheckpoint,
+        "loading a checkpoint into {c.target}",
+        "Nothing was loaded",
+        "files.into_model:load_checkpoint",
     ),
     # parameters
     CommandSpec(
-        record=lab.Describe,
-        handler="workspace.parameters.describing:describe",
-        title=lambda c: f"looking at the values of {c.target}",
-        refused="There are no values to look at",
+        lab.Describe,
+        "looking at the values of {c.target}",
+        "There are no values to look at",
+        "workspace.parameters.describing:describe",
+    ),
+    _changing(
+        lab.Initialise, "initialising {c.target}", "Nothing was changed", "workspace.parameters.initialising:initialise"
+    ),
+    _changing(lab.Tie, "tying {c.second} to {c.first}", "Nothing was tied", "workspace.parameters.tying:tie"),
+    _changing(lab.Untie, "untying {c.target}", "Nothing was untied", "workspace.parameters.tying:untie"),
+    _changing(
+        lab.SetRequiresGrad,
+        lambda c: f"{'unfreezing' if c.on else 'freezing'} {_things(c.targets)}",
+        "Nothing was changed",
+        "workspace.parameters.flags:set_requires_grad",
     ),
     CommandSpec(
-        record=lab.Initialise,
-        handler="workspace.parameters.initialising:initialise",
-        title=lambda c: f"initialising {c.target}",
-        refused="Nothing was changed",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.Tie,
-        handler="workspace.parameters.tying:tie",
-        title=lambda c: f"tying {c.second} to {c.first}",
-        refused="Nothing was tied",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.Untie,
-        handler="workspace.parameters.tying:untie",
-        title=lambda c: f"untying {c.target}",
-        refused="Nothing was untied",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.SetRequiresGrad,
-        handler="workspace.parameters.flags:set_requires_grad",
-        title=lambda c: f"{'unfreezing' if c.on else 'freezing'} {_things(c.targets)}",
-        refused="Nothing was changed",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.ClearGradients,
-        handler="workspace.parameters.flags:clear_gradients",
-        title=lambda c: f"clearing the gradients of {c.target}",
-        refused="Nothing was changed",
+        lab.ClearGradients,
+        "clearing the gradients of {c.target}",
+        "Nothing was changed",
+        "workspace.parameters.flags:clear_gradients",
         undoable=True,
     ),
-    CommandSpec(
-        record=lab.SetTraining,
-        handler="workspace.parameters.flags:set_training",
-        title=lambda c: f"putting {c.target} into {'training' if c.on else 'evaluation'} mode",
-        refused="Nothing was changed",
-        undoable=True,
-        replayed=True,
+    _changing(
+        lab.SetTraining,
+        lambda c: f"putting {c.target} into {'training' if c.on else 'evaluation'} mode",
+        "Nothing was changed",
+        "workspace.parameters.flags:set_training",
+    ),
+    _changing(
+        lab.MakeOptimizer,
+        "giving {c.target} an optimizer",
+        "There is no optimizer",
+        "workspace.parameters.optimizers:make_optimizer",
     ),
     CommandSpec(
-        record=lab.MakeOptimizer,
-        handler="workspace.parameters.optimizers:make_optimizer",
-        title=lambda c: f"giving {c.target} an optimizer",
-        refused="There is no optimizer",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.TrainStep,
-        handler="workspace.parameters.training:train_step",
-        title=lambda c: f"training step of {c.target}",
-        refused="No step was made",
+        lab.TrainStep,
+        "training step of {c.target}",
+        "No step was made",
+        "workspace.parameters.training:train_step",
         undoable=True,
     ),
-    CommandSpec(
-        record=lab.MoveOptimizer,
-        handler="workspace.parameters.optimizer_state:move_optimizer",
-        title=lambda c: f"moving the optimizer state of {c.target}",
-        refused="Nothing was moved",
-        undoable=True,
-        replayed=True,
+    _changing(
+        lab.MoveOptimizer,
+        "moving the optimizer state of {c.target}",
+        "Nothing was moved",
+        "workspace.parameters.optimizer_state:move_optimizer",
     ),
     # splitting
-    CommandSpec(
-        record=lab.PlanSplit,
-        handler="commands.split:plan_split",
-        title=lambda c: f"planning how to split {c.target}",
-        refused="There is no plan",
-    ),
-    CommandSpec(
-        record=lab.Split,
-        handler="commands.split:split",
-        title=lambda c: f"splitting {c.target}",
-        refused="The model was not split",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.Join,
-        handler="commands.split:join",
-        title=lambda c: f"joining {c.target} on {c.device}",
-        refused="Nothing was moved",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=lab.InsertHops,
-        handler="commands.split:insert_hops",
-        title=lambda c: f"{'inserting' if c.on else 'removing'} hops in {c.target}",
-        refused="Nothing was changed",
-        undoable=True,
-        replayed=True,
+    CommandSpec(lab.PlanSplit, "planning how to split {c.target}", "There is no plan", "commands.split:plan_split"),
+    _changing(lab.Split, "splitting {c.target}", "The model was not split", "commands.split:split"),
+    _changing(lab.Join, "joining {c.target} on {c.device}", "Nothing was moved", "commands.split:join"),
+    _changing(
+        lab.InsertHops,
+        lambda c: f"{'inserting' if c.on else 'removing'} hops in {c.target}",
+        "Nothing was changed",
+        "commands.split:insert_hops",
     ),
     # experiments
+    CommandSpec(Ask, "asking {c.target}", "There is no answer", "commands.experiments:ask_question"),
+    _changing(Replicate, "replicating {c.target}", "Nothing was replicated", "experiments.replicate:replicate"),
+    CommandSpec(TimeWork, "timing work on {c.device}", "Nothing was timed", "experiments.time_work:time_work"),
     CommandSpec(
-        record=Ask,
-        handler="commands.experiments:ask_question",
-        title=lambda c: f"asking {c.target}",
-        refused="There is no answer",
-    ),
-    CommandSpec(
-        record=Replicate,
-        handler="experiments.replicate:replicate",
-        title=lambda c: f"replicating {c.target}",
-        refused="Nothing was replicated",
-        undoable=True,
-        replayed=True,
-    ),
-    CommandSpec(
-        record=TimeWork,
-        handler="experiments.time_work:time_work",
-        title=lambda c: f"timing work on {c.device}",
-        refused="Nothing was timed",
-    ),
-    CommandSpec(
-        record=Crossover,
-        handler="experiments.crossover:crossover",
-        title=lambda c: f"comparing {c.device} with the CPU",
-        refused="Nothing was measured",
+        Crossover, "comparing {c.device} with the CPU", "Nothing was measured", "experiments.crossover:crossover"
     ),
     # doctor, planner
+    CommandSpec(Check, "checking {c.target}", "The model was not checked", "commands.doctor:check"),
     CommandSpec(
-        record=Check,
-        handler="commands.doctor:check",
-        title=lambda c: f"checking {c.target}",
-        refused="The model was not checked",
-    ),
-    CommandSpec(
-        record=PlanFit,
-        handler="commands.planner:plan_fit",
-        title=lambda c: f"planning {c.target or c.spec.source}",
-        refused="There is no plan",
+        PlanFit, lambda c: f"planning {c.target or c.spec.source}", "There is no plan", "commands.planner:plan_fit"
     ),
 )
 REGISTRY: dict[type, CommandSpec] = {spec.record: spec for spec in SPECS}

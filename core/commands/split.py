@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
@@ -34,13 +33,14 @@ from devexplorer.core.records.laboratory import (
 from devexplorer.core.records.messages import AddVirtual, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 
 def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:
     """How the model could be split; changes nothing."""
-    name, model = _model(workspace, command.target)
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
     blocks, _ = blocks_of(model)
     if not blocks:
         raise BadInput(f"'{name}' has no parameters and buffers, so there is nothing to split")
@@ -94,7 +94,7 @@ def _as_plan(
         )
         for device, budget in budgets.items()
     )
-    hops = sum(one.device != other.device for one, other in itertools.pairwise(rows))
+    hops = sum(row.device != following.device for row, following in itertools.pairwise(rows))
     return SplitPlan(target=name, blocks=rows, shares=shares, hops=hops, warnings=warnings)
 
 
@@ -113,19 +113,17 @@ def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
 
 def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> CommandResult:
     """Move the blocks to their devices, all or none, and insert hops."""
-    name, model = _model(workspace, command.target)
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
     refuse_dispatched(name, named_modules(model))
     parts = placed(name, model, command.device_map, workspace.registry)
-    reports = workspace.place(parts.targets, parts.devices, f"the split of {name}", command, progress)
+    reports = workspace.place(parts.targets, parts.devices, f"the split of {name}", progress)
     extras = workspace.extras(name)
     hops_were_there = extras.hops is not None
     python = code.place(parts.targets, parts.devices, parts.direct)
     if not hops_were_there:
-        workspace.changed(
-            f"the split of {name}",
-            CrossingsChange(workspace, name, DeviceCrossings(model, workspace.registry)),
-            command=command,
-        )
+        crossings = DeviceCrossings(model, workspace.registry)
+        workspace.changed(f"the split of {name}", CrossingsChange(workspace, name, crossings))
         python = f"{code.follow(name)}\n{python}"
     snapshot = workspace.snapshot(name)
     answer = messages.split(
@@ -137,33 +135,34 @@ def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> Co
         optimizer=extras.optimizer is not None and bool(_bytes(reports)),
         waiting=sum(report.uninitialised for report in reports),
     )
-    return CommandResult(answer, (snapshot, *_beside(workspace, name)))
+    return CommandResult(answer, (snapshot, *workspace.snapshots(workspace.sharing((name,)))))
 
 
 def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
     """Bring the model to one device, without hops."""
-    name, model = _model(workspace, command.target)
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
     device = workspace.registry.choose(command.device)
     title = f"the joining of {name}"
     hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
     python = code.join(name, model, device, hops=hops, hooks=hooks)
     if hops:
-        workspace.changed(title, CrossingsChange(workspace, name, None), command=command)
+        workspace.changed(title, CrossingsChange(workspace, name, None))
     if hooks:
         taken = take_hooks(name, model)
         if taken is None:
             workspace.history.cannot_undo()
         else:
-            workspace.changed(title, taken, command=command)
-    aim = MoveTarget(name, "", model)
-    reports = workspace.place([aim], {aim.title: device}, title, command, progress)
+            workspace.changed(title, taken)
+    reports = workspace.place([Target(name, "", model)], {name: device}, title, progress)
     answer = messages.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
-    return CommandResult(answer, (workspace.snapshot(name), *_beside(workspace, name)))
+    return CommandResult(answer, workspace.snapshots((name, *workspace.sharing((name,)))))
 
 
 def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMonitor) -> CommandResult:
     """Insert hops, or remove them."""
-    name, model = _model(workspace, command.target)
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
     refuse_dispatched(name, named_modules(model))
     held = _held(workspace.snapshot(name))
     there = workspace.extras(name).hops is not None
@@ -175,23 +174,13 @@ def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMon
         )
     hops = DeviceCrossings(model, workspace.registry) if command.on else None
     title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
-    workspace.changed(title, CrossingsChange(workspace, name, hops), command=command)
-    told = (
+    workspace.changed(title, CrossingsChange(workspace, name, hops))
+    answer = (
         messages.inserted(name, held, code.follow(name))
         if command.on
         else messages.removed(name, held, code.unfollow(name))
     )
-    return CommandResult(told, (workspace.snapshot(name),))
-
-
-def _model(workspace: Workspace, target: str) -> tuple[str, nn.Module]:
-    """The model as a whole: parts of it are not split or joined on their own."""
-    aim = workspace.target(target)
-    if isinstance(aim.thing, Tensor):
-        raise BadInput(f"'{target}' is a tensor; choose a model")
-    if aim.path:
-        raise BadInput(f"'{target}' is a part of a model; choose '{aim.name}' itself: a model is split as a whole")
-    return aim.name, aim.thing
+    return CommandResult(answer, (workspace.snapshot(name),))
 
 
 def _held(snapshot: ObjectSnapshot) -> dict[str, int]:
@@ -201,8 +190,3 @@ def _held(snapshot: ObjectSnapshot) -> dict[str, int]:
 
 def _bytes(reports: list[MoveReport]) -> int:
     return sum(report.bytes for report in reports)
-
-
-def _beside(workspace: Workspace, name: str) -> tuple[ObjectSnapshot, ...]:
-    """Other objects that share tensors with the model went along with it."""
-    return tuple(workspace.snapshot(other) for other in workspace.sharing((name,)))

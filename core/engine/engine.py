@@ -23,9 +23,8 @@ from devexplorer.core.base.errors import Cancelled, DevExplorerError, out_of_hos
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
-from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.commands.refusals import refusal
-from devexplorer.core.commands.registry import title_of
+from devexplorer.core.commands.registry import dispatch, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
@@ -238,7 +237,7 @@ class Engine:
             undoes = result.undid is not None
             self.send(Moved(request=request, report=result.report, time_unix_s=self.clock(), undoes=undoes))
         self._answer(command, result.answer)
-        self.send(msgspec.structs.replace(self.workspace.undo_state(), request=request))
+        self.send(msgspec.structs.replace(self.workspace.history.state(), request=request))
         if result.devices_changed and self.machine is not None:
             virtual.warm_up()
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.experiments import Ask
@@ -109,13 +108,14 @@ def ask(workspace: Workspace, command: Ask, questions: Questions) -> Answer:
             hint = f"; ask one of its parameters, for example '{example}'" if example else ""
             raise BadInput(f"'{command.target}' is a module, and '{command.question}' is a question for a tensor{hint}")
         return questions.of_models[command.question](workspace, command, module)
-    tensor, _ = workspace.leaf(command.target)
+    target = workspace.find(command.target)
+    tensor = target.tensor
     if is_uninitialised(tensor) and command.question not in WITHOUT_VALUES:
         raise BadInput(
             f"'{command.target}' has no shape and no values before its first forward; run the model once, then ask"
             " again"
         )
-    asked = Asked(command.target, _leaf_code(workspace, command.target), tensor, workspace)
+    asked = Asked(command.target, target.code(), tensor, workspace)
     try:
         return questions.of_tensors[command.question](asked)
     except DevExplorerError:
@@ -137,13 +137,3 @@ def _module(workspace: Workspace, target: str) -> nn.Module | None:
     if isinstance(thing, Tensor):
         return None
     return dict(thing.named_modules(remove_duplicate=False)).get(path)
-
-
-def _leaf_code(workspace: Workspace, target: str) -> str:
-    """A tensor in Python: the variable, or the parameter or buffer of a model, whatever its name looks like."""
-    name, _, path = target.partition(":")
-    thing = workspace.get(name)
-    if isinstance(thing, Tensor):
-        return python_names.variable(name)
-    getter = "get_parameter" if path in dict(thing.named_parameters(remove_duplicate=False)) else "get_buffer"
-    return f"{python_names.variable(name)}.{getter}({python_names.quoted(path)})"

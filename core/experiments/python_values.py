@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, shape_text
 from devexplorer.core.experiments.ask import Asked
 from devexplorer.core.records.messages import Answer
-from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.timing import Timing
 
 MOST_IN_A_LIST = 1_000_000
 """Elements that `tolist` makes into Python objects: at about 32 bytes each that is 32 MB."""
@@ -207,11 +206,7 @@ def tolist(asked: Asked) -> Answer:
 
 def _timed(asked: Asked, call: Callable[[], Any]) -> _Timed:
     """What the call returns, and its time on the clock of the device, in words."""
-    registry = asked.workspace.registry
-    known = asked.device in registry.usable()
-    if known:
-        registry.backend(asked.device).synchronize(asked.device)  # what was waiting there is no part of it
-    timing = Meter(registry, time.perf_counter).start([asked.device])
+    timing = Timing(asked.workspace.registry, [asked.device])
     value = call()
     seconds, _ = timing.stop()
     return _Timed(value, f"{seconds_text(seconds)}{' (simulated)' if timing.simulated else ''}")

@@ -22,7 +22,7 @@ from devexplorer.core.models import run
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.run import Operand, operand
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.timing import Timing
 
 Inputs = list[Tensor]
 
@@ -80,7 +80,6 @@ class ReplicaRun:
     ) -> None:
         self._registry, self._path, self._devices, self._copies = registry, path, devices, copies
         self._explain = explain
-        self._meter = Meter(registry, time.perf_counter)
         self._simulated = [registry.info(device).simulated for device in devices]
 
     def all(self, inputs: Inputs, chunks: Sequence[Inputs]) -> Ran:
@@ -134,10 +133,9 @@ class ReplicaRun:
 
     def _timed(self, work: Callable[[], Any], device: str, sources: Sequence[Any] = ()) -> tuple[Any, Timed]:
         """What ends on `device`; `sources` are the tensors that go there."""
-        self._wait()
-        timing = self._meter.start([device], {device_id(item.device) for item in sources if isinstance(item, Tensor)})
+        starts = {device_id(item.device) for item in sources if isinstance(item, Tensor)}
+        timing = Timing(self._registry, [device], starts)
         result = work()
-        self._wait()
         return result, Timed(timing.stop()[0], timing.simulated)
 
     def _wait(self) -> None:

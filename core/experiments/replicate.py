@@ -16,15 +16,14 @@ from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, ReplicaRun
 from devexplorer.core.experiments.replicate_messages import Replica, Replicas, replicated
-from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.run import operand
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import MoveTarget
-from devexplorer.core.workspace.runs import inputs_of
+from devexplorer.core.workspace.runs import given_names, inputs_of
+from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -34,7 +33,7 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
     Raises `BadInput` before anything is copied, `DoesNotFit`, `MoveFailed`, or `RunFailed`.
     """
     target, model, devices = _checked(workspace, command)
-    given = () if not command.input else tuple(part.strip() for part in command.input.split(","))
+    given = given_names(command.input or None)
     inputs = inputs_of(workspace, target, given)
     rows = _rows(target, inputs)
     chunks = _chunked(inputs, len(devices))
@@ -45,17 +44,12 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
         _, made = mover.duplicate([target], device, None, progress)
         copies += [thing for thing in made if isinstance(thing, nn.Module)]
     progress.report(0.5, "running")
-    ran = ReplicaRun(workspace.registry, target.path, devices, copies, workspace.runner.explain).all(inputs, chunks)
+    ran = ReplicaRun(workspace.registry, target.path, devices, copies, workspace.explain).all(inputs, chunks)
     known = _names(workspace, target, len(devices))
-    own = workspace.extras(target.name)
     for name, copied in zip(known, copies, strict=True):
-        workspace.add(
-            name,
-            copied,
-            None if target.path else Extras(own.recipe, own.source, own.inputs, own.guessed, seed=own.seed),
-        )
-    workspace.changed(f"the replication of {target.title}", CreateChange(known), command=command)
-    snapshots = tuple(workspace.snapshot(name) for name in known)
+        workspace.add(name, copied, workspace.extras_of_copy(target))
+    workspace.changed(f"the replication of {target.title}", CreateChange(*known))
+    snapshots = workspace.snapshots(known)
     replicas = tuple(
         Replica(name, device, snapshot.bytes_by_device.get(device, 0), part)
         for name, device, snapshot, part in zip(known, devices, snapshots, ran.parts, strict=True)
@@ -66,7 +60,7 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
         rows=rows,
         inputs=tuple(operand(f"input {index}", item) for index, item in enumerate(inputs)),
         given=given,
-        source=own.source,
+        source=workspace.extras(target.name).source,
         ran=ran,
         statistics=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()),
         training=model.training,
@@ -74,7 +68,7 @@ def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonito
     return CommandResult(replicated(done), snapshots)
 
 
-def _checked(workspace: Workspace, command: Replicate) -> tuple[MoveTarget, nn.Module, tuple[str, ...]]:
+def _checked(workspace: Workspace, command: Replicate) -> tuple[Target, nn.Module, tuple[str, ...]]:
     registry = workspace.registry
     target = workspace.target(command.target)
     checks = Checks(registry)
@@ -114,7 +108,7 @@ def _checked(workspace: Workspace, command: Replicate) -> tuple[MoveTarget, nn.M
     return target, model, devices
 
 
-def _rows(target: MoveTarget, inputs: Sequence[Tensor]) -> int:
+def _rows(target: Target, inputs: Sequence[Tensor]) -> int:
     """Rows of the batch, which is dimension 0 of every input."""
     sizes = {item.shape[0] if item.dim() else 0 for item in inputs}
     if len(sizes) != 1 or 0 in sizes:
@@ -133,9 +127,9 @@ def _chunked(inputs: Sequence[Tensor], count: int) -> list[Inputs]:
     return [list(part) for part in zip(*parts, strict=True)]
 
 
-def _names(workspace: Workspace, target: MoveTarget, count: int) -> tuple[str, ...]:
+def _names(workspace: Workspace, target: Target, count: int) -> tuple[str, ...]:
     """`mlp-0`, `mlp-1`, …; numbered on where there are some already."""
-    stem = f"{target.name}-{target.path.rpartition('.')[2]}" if target.path else target.name
+    stem = f"{target.name}-{target.key}" if target.path else target.name
     stem = stem[: python_names.LENGTH_LIMIT - 6]
     taken = {python_names.variable(name) for name in workspace.names}
     first = 0

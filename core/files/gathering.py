@@ -83,12 +83,7 @@ def file_key(name: str, below: str, plain: bool) -> str:
 
 
 def _item(workspace: Workspace, target: str, *, lazy_too: bool) -> Item:
-    name, _, path = target.partition(":")
-    thing = workspace.get(name)
-    if path and isinstance(thing, nn.Module):
-        thing = workspace.leaf(target)[0] if _is_tensor(thing, path) else workspace.target(target).thing
-    elif path:
-        raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
+    thing = workspace.find(target).thing
     tensors = {"": thing} if isinstance(thing, Tensor) else state_of(thing)
     waiting = tuple(key for key, tensor in tensors.items() if is_uninitialised(tensor)) if lazy_too else ()
     tensors = {key: tensor for key, tensor in tensors.items() if key not in waiting}
@@ -98,14 +93,6 @@ def _item(workspace: Workspace, target: str, *, lazy_too: bool) -> Item:
         refuse_unsavable(f"{target}:{key}" if key else target, tensor)
     called = target.replace(SEPARATOR, "_")
     return Item(called, target, thing, tensors, _about(workspace, called, target, thing, tensors, waiting))
-
-
-def _is_tensor(model: nn.Module, path: str) -> bool:
-    names = {
-        name
-        for name, _ in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    }
-    return path in names
 
 
 def _about(

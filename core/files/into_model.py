@@ -24,7 +24,7 @@ from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheck
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.mementos import ObjectMemento
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -98,15 +98,15 @@ class _Kept(msgspec.Struct):
 def _begin(
     workspace: Workspace,
     command: LoadCheckpoint,
-    target: MoveTarget,
+    target: Target,
     file: AnyFile,
     wanted: dict[int, tuple[Tensor, Entry]],
 ) -> _Kept | None:
     """Keep the old values. None where there is no room for them: then the whole file is read once before, to know that
     it can be."""
-    before = workspace.before(target.name, values=True, within=target.path)
+    before = workspace.image(target.name, values=True, within=target.path)
     if before is not None:
-        workspace.changed(f"the loading of {shown(command.path)} into {command.target}", before, command=command)
+        workspace.changed(f"the loading of {shown(command.path)} into {command.target}", before)
         return _Kept(before, True)  # from here on the transaction takes it back when something fails
     image = ObjectMemento(target.name, workspace.get(target.name), workspace.extras(target.name), target.path)
     free = workspace.registry.backend("cpu").free_bytes("cpu")
@@ -130,7 +130,7 @@ def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, Entry]]) -
         check_sizes(needed, device, workspace.registry, "what the lazy parameters become")
 
 
-def _model(workspace: Workspace, title: str) -> tuple[MoveTarget, nn.Module]:
+def _model(workspace: Workspace, title: str) -> tuple[Target, nn.Module]:
     target = workspace.target(title)
     if not isinstance(target.thing, nn.Module):
         raise BadInput(f"'{title}' is a tensor; a checkpoint goes into a model, and Load makes tensors of a file")

@@ -89,7 +89,7 @@ def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> Comm
         except BaseException:
             workspace.drop(added)
             raise
-        workspace.changed(f"the loading of {shown(command.path)}", CreateChange(tuple(made)), command=command)
+        workspace.changed(f"the loading of {shown(command.path)}", CreateChange(*made))
         snapshots = tuple(workspace.snapshot(name) for name in made)
         usable = workspace.registry.usable()
         return CommandResult(load_messages.loaded(command, device, file, chosen, loaded, snapshots, usable), snapshots)

@@ -52,8 +52,8 @@ class Document(Record):
 
     def devices(self, keys: Iterable[str]) -> dict[str, str]:
         """Where the tensors with these keys were when they were saved."""
-        named: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
-        rest: dict[str, str] = msgspec.field(default_factory=dict)
+        named: dict[tuple[str, str], str] = {}
+        rest: dict[str, str] = {}
         for item in self.objects:
             for device, own in item.devices.items():
                 named.update({(item.name, key): device for key in own})

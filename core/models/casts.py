@@ -7,7 +7,6 @@ import math
 from functools import cache
 
 import torch
-from torch import Tensor
 
 from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
 from devexplorer.core.base.errors import BadInput
@@ -30,11 +29,11 @@ def model_dtype(text: str) -> torch.dtype:
     return torch_dtype(parse_model_dtype(text))
 
 
-def cast_of(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype a model's tensor gets when the model is cast: integer buffers keep theirs, complex tensors stay
-    complex."""
-    if dtype is None or not (tensor.is_floating_point() or (tensor.is_complex() and dtype.is_complex)):
-        return tensor.dtype
+def cast_of(own: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype that a model's tensor of dtype `own` gets when the model is cast: integer buffers keep theirs, complex
+    tensors stay complex."""
+    if dtype is None or not (own.is_floating_point or (own.is_complex and dtype.is_complex)):
+        return own
     return dtype
 
 

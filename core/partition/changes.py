@@ -1,16 +1,14 @@
-"""How hops, and the hooks of accelerate that were taken away, come back with Undo. Runs on the jobs thread."""
+"""How Undo restores hops, and the hooks of accelerate that were removed. Runs on the jobs thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import CrossingHooks
-from devexplorer.core.workspace.changes import ObjectChange, Undone
+from devexplorer.core.workspace.changes import ObjectChange
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -21,49 +19,41 @@ class CrossingsChange(ObjectChange):
     before."""
 
     def __init__(self, workspace: Workspace, name: str, hops: CrossingHooks | None) -> None:
-        self.name = name
-        self._previous = _exchange(workspace, name, hops)
+        super().__init__(name, None)
+        self._previous = self.exchange(workspace, hops)
 
-    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """As it was."""
-        now = _exchange(workspace, self.name, self._previous)
-        return Undone(touched=self.names, back=partial(_exchange, workspace, self.name, now))
-
-
-def _exchange(workspace: Workspace, name: str, hops: CrossingHooks | None) -> CrossingHooks | None:
-    """Returns the hops that were there before."""
-    extras = workspace.extras(name)
-    previous = extras.hops
-    if previous is not None:
-        previous.remove()
-    if hops is not None:
-        hops.attach()
-    extras.hops = hops
-    return previous
+    def exchange(self, workspace: Workspace, state: CrossingHooks | None) -> CrossingHooks | None:
+        """Put these hops in place of those that are there."""
+        extras = workspace.extras(self.name)
+        previous, extras.hops = extras.hops, state
+        if previous is not None:
+            previous.remove()
+        if state is not None:
+            state.attach()
+        return previous
 
 
-class Attributes(NamedTuple):
-    """What accelerate's hooks are to a module: attributes of the instance, before and after they were taken away."""
-
-    module: nn.Module
-    before: dict[str, Any]
-    after: dict[str, Any]
+State = Sequence[tuple[nn.Module, dict[str, Any]]]
+"""What accelerate's hooks are to each module: attributes of the instance."""
 
 
 class HooksRemoved(ObjectChange):
-    """Hooks of accelerate that were removed from a model."""
+    """Hooks of accelerate that were removed from a model; the attributes with these keys are theirs."""
 
-    def __init__(self, name: str, attributes: Sequence[Attributes], keys: Sequence[str]) -> None:
-        self.name = name
-        self._attributes, self._keys = attributes, keys
+    def __init__(self, name: str, before: State, keys: Sequence[str]) -> None:
+        super().__init__(name, before)
+        self._keys = keys
 
-    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Give them back."""
-        self._set(lambda attributes: attributes.before)
-        return Undone(touched=self.names, back=lambda: self._set(lambda attributes: attributes.after))
-
-    def _set(self, wanted: Callable[[Attributes], dict[str, Any]]) -> None:
-        for attributes in self._attributes:
+    def exchange(self, workspace: Workspace, state: State) -> State:
+        """Give the modules these attributes."""
+        now = [(module, attributes(module, self._keys)) for module, _ in state]
+        for module, own in state:
             for key in self._keys:
-                vars(attributes.module).pop(key, None)
-            vars(attributes.module).update(wanted(attributes))
+                vars(module).pop(key, None)
+            vars(module).update(own)
+        return now
+
+
+def attributes(module: nn.Module, keys: Sequence[str]) -> dict[str, Any]:
+    """Those of the instance."""
+    return {key: vars(module)[key] for key in keys if key in vars(module)}

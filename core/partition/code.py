@@ -15,7 +15,7 @@ from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, q
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.laboratory import SplitPlan
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
 
 _HOPS = '''
 class Hops(TorchFunctionMode):
@@ -85,7 +85,7 @@ def unfollow(name: str) -> str:
     return f"{_handles(name)}.remove()"
 
 
-def place(targets: Sequence[MoveTarget], devices: Mapping[str, str], direct: Collection[str]) -> str:
+def place(targets: Sequence[Target], devices: Mapping[str, str], direct: Collection[str]) -> str:
     """Moves each part; what a module holds directly goes without its children."""
     lines: list[str] = []
     for target in targets:

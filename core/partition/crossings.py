@@ -29,7 +29,7 @@ from devexplorer.core.models.walk import device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
 from devexplorer.core.partition.cross_device_mode import CrossDeviceMode
 from devexplorer.core.records.laboratory import Hop
-from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.timing import Timing
 
 
 class DeviceCrossings:
@@ -39,7 +39,7 @@ class DeviceCrossings:
         self, model: nn.Module, registry: DeviceRegistry, wall: Callable[[], float] = time.perf_counter
     ) -> None:
         self._model = model
-        self._forward = _Forward(Meter(registry, wall), registry)
+        self._forward = _Forward(registry, wall)
         self._handles: list[RemovableHandle] = []
 
     @property
@@ -121,9 +121,9 @@ def home(module: nn.Module) -> tuple[torch.device | None, bool]:
 class _Forward:
     """One forward of a model as it goes."""
 
-    def __init__(self, meter: Meter, registry: DeviceRegistry) -> None:
+    def __init__(self, registry: DeviceRegistry, wall: Callable[[], float]) -> None:
         self.hops: list[Hop] = []
-        self._meter, self._registry = meter, registry
+        self._registry, self._wall = registry, wall
         self.settled = False
         """A module is at work that is on one device: what is inside of it has nothing to fetch."""
         self._paused = False
@@ -228,10 +228,8 @@ class _Forward:
 
     def _hop(self, before: str, after: str, source: str, device: torch.device, tensors: list[Tensor]) -> None:
         destination = device_id(device)
-        self._synchronize(source, destination)
-        timing = self._meter.start([destination], [source])
+        timing = Timing(self._registry, [destination], [source], self._wall)
         fetched = [tensor.to(device) for tensor in tensors]
-        self._synchronize(source, destination)
         seconds, _ = timing.stop()
         for tensor, clone in zip(tensors, fetched, strict=True):
             self._copies[id(tensor), device] = (tensor, _version(tensor), clone, _version(clone))
@@ -245,10 +243,6 @@ class _Forward:
             simulated=timing.simulated,
         )
         self.hops.append(hop)
-
-    def _synchronize(self, *devices: str) -> None:
-        for device in devices:
-            self._registry.backend(device).synchronize(device)
 
     def _note(self, tensors: Iterable[Tensor], path: str) -> None:
         noted = False

@@ -12,7 +12,7 @@ from torch import nn
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
-from devexplorer.core.partition.changes import Attributes, HooksRemoved
+from devexplorer.core.partition.changes import HooksRemoved, attributes
 
 _KEYS = (
     "_hf_hook",
@@ -47,7 +47,7 @@ def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
     hooks: Any = importlib.import_module("accelerate.hooks")
     modules = [module for _, module in named_modules(model)]
     offloaded = any(parameter.is_meta for parameter in model.parameters())
-    before = [_attributes(module) for module in modules]
+    before = [(module, attributes(module, _KEYS)) for module in modules]
     hooks.remove_hook_from_submodules(model)
     vars(model).pop("hf_device_map", None)
     for module in modules:
@@ -56,11 +56,5 @@ def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
             getattr(own, "__func__", None) is type(module).forward
         ):  # accelerate leaves the class's own method on the instance
             del vars(module)["forward"]
-    changed = [
-        Attributes(module, previous, _attributes(module)) for module, previous in zip(modules, before, strict=True)
-    ]
-    return None if offloaded else HooksRemoved(name, [item for item in changed if item.before != item.after], _KEYS)
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    return {key: vars(module)[key] for key in _KEYS if key in vars(module)}
+    changed = [(module, previous) for module, previous in before if previous != attributes(module, _KEYS)]
+    return None if offloaded else HooksRemoved(name, changed, _KEYS)

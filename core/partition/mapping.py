@@ -16,7 +16,7 @@ from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.partition.blocks import own_tensors, tensors_below
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target, named_tensors
 
 FEW = 3
 """Findings of one kind that are told."""
@@ -27,11 +27,11 @@ class Placed:
 
     def __init__(self, name: str, model: nn.Module, device_of: Mapping[int, str]) -> None:
         self._name, self._device_of = name, device_of
-        self.targets: list[MoveTarget] = []
+        self.targets: list[Target] = []
         """Modules whose tensors all go to one device, as high up as possible; stand-ins for what a mixed module holds
         directly."""
         self.devices: dict[str, str] = {}
-        """Title of an aim -> device."""
+        """Title of a target -> device."""
         self.direct: set[str] = set()
         """Titles of the stand-ins."""
         self._visited: set[int] = set()
@@ -60,7 +60,7 @@ class Placed:
                 self._walk(f"{path}.{key}" if path else key, child)
 
     def _target(self, path: str, module: nn.Module, device: str) -> str:
-        target = MoveTarget(self._name, path, module)
+        target = Target(self._name, path, module)
         self.targets.append(target)
         self.devices[target.title] = device
         return target.title
@@ -70,9 +70,11 @@ def placed(name: str, model: nn.Module, device_map: Mapping[str, str], registry:
     """What to move where; `BadInput` with everything that is wrong with the map."""
     findings = Findings()
     chosen = {path: findings.checked(partial(registry.choose, text), "") for path, text in device_map.items()}
-    tensors = _named_tensors(model)
+    tensors = named_tensors(model)
+    if not tensors:
+        raise BadInput("a model without parameters and buffers has nothing to split")
     modules = [path for path, _ in model.named_modules(remove_duplicate=False)]
-    known = {*modules, *(path for path, _ in tensors)}
+    known = {*modules, *tensors}
     for path in device_map:
         if path not in known:
             findings.add(
@@ -82,20 +84,12 @@ def placed(name: str, model: nn.Module, device_map: Mapping[str, str], registry:
     return Placed(name, model, _devices(name, tensors, chosen))
 
 
-def _named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Every path of every registered tensor."""
-    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    if not named:
-        raise BadInput("a model without parameters and buffers has nothing to split")
-    return named
-
-
-def _devices(name: str, tensors: list[tuple[str, Tensor]], chosen: Mapping[str, str]) -> dict[int, str]:
+def _devices(name: str, tensors: Mapping[str, Tensor], chosen: Mapping[str, str]) -> dict[int, str]:
     """Device by `id()` of the tensor."""
     device_of: dict[int, str] = {}
     first_path: dict[int, str] = {}
     torn: list[str] = []
-    for path, tensor in tensors:
+    for path, tensor in tensors.items():
         device = _longest(path, chosen)
         known = device_of.get(id(tensor))
         if device is None:
@@ -105,9 +99,11 @@ def _devices(name: str, tensors: list[tuple[str, Tensor]], chosen: Mapping[str, 
         elif known != device:
             first = first_path[id(tensor)]
             torn.append(f"'{first}' and '{path}' are two names of one tensor: it cannot be on {known} and on {device}")
-    missing = list({id(tensor): path for path, tensor in reversed(tensors) if id(tensor) not in device_of}.values())[
-        ::-1
-    ]
+    uncovered: dict[int, str] = {}
+    for path, tensor in tensors.items():
+        if id(tensor) not in device_of:
+            uncovered.setdefault(id(tensor), path)
+    missing = list(uncovered.values())
     findings = torn[:FEW]
     if missing:
         said = ", ".join(f"'{path}'" for path in missing[:FEW]) + (" and others" if len(missing) > FEW else "")

@@ -128,7 +128,7 @@ def _without_values(
             made[id(tensor)] = tensor
         elif id(tensor) not in made:
             made[id(tensor)] = meta_empty(
-                tensor.shape, cast_of(tensor, config.dtype), cards.devices[where.get(id(tensor), 0)]
+                tensor.shape, cast_of(tensor.dtype, config.dtype), cards.devices[where.get(id(tensor), 0)]
             )
     model = clone_model(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = floating_dtype(model)

@@ -2,15 +2,16 @@
 
 A change holds names, paths and devices rather than tensors, except for what cannot be recovered: originals that a
 cast would not give back, values that were overwritten, objects that were removed. Those count against the budget of
-`core.workspace.undo`.
+`core.workspace.history`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.objects import MoveReport
@@ -32,105 +33,120 @@ class Undone(NamedTuple):
     """Reverts the undo itself, in case a later step of it fails."""
 
 
-class Change(Protocol):
-    """One step of a command. `undo` reverts it, or raises `DevExplorerError` and changes nothing."""
+class Change:
+    """One step of a command."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The objects that it concerns."""
-        ...
+        raise NotImplementedError
 
     @property
     def kept_bytes(self) -> int:
         """Memory that it keeps alive."""
-        ...
+        return 0
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Restore the previous state. Changes are reverted in reverse order, so each finds the state that it
-        left behind."""
-        ...
+        """Restore the previous state, or raise `DevExplorerError` and change nothing. Changes are reverted in reverse
+        order, so each finds the state that it left behind."""
+        raise NotImplementedError
 
     def without(self, name: str) -> Change | None:
         """The same after that object was deleted for good; None when nothing is left to revert."""
-        ...
-
-
-@runtime_checkable
-class MovableToHost(Protocol):
-    """A change that keeps originals on their devices, which they must leave when their object is removed."""
+        return None if name in self.names else self
 
     def hosted(self, name: str) -> Change:
-        """With what it keeps of that object on the CPU."""
-        ...
+        """The same after that object was removed: what is kept of it has left its devices for the CPU."""
+        return self
 
 
-@dataclass(frozen=True)
-class MoveChange:
+class MoveChange(Change):
     """Tensors that were moved or cast."""
 
-    origins: tuple[TensorOrigin, ...]
+    def __init__(self, origins: tuple[TensorOrigin, ...]) -> None:
+        self._origins = origins
 
     @property
     def names(self) -> tuple[str, ...]:
         """One object for each tensor that was moved."""
-        return tuple(dict.fromkeys(origin.keys[0][0] for origin in self.origins))
+        return tuple(dict.fromkeys(origin.keys[0][0] for origin in self._origins))
 
     @cached_property
     def kept_bytes(self) -> int:
         """Originals that moving back would not restore. Read after every command, and the move of a large model
         has 50,000 of them."""
-        return sum(origin.kept_bytes for origin in self.origins)
+        return sum(origin.kept_bytes for origin in self._origins)
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Move everything back."""
-        report, back = workspace.move_back(self.names, self.origins, progress)
+        report, back = workspace.move_back(self.names, self._origins, progress)
         return Undone(report=report, touched=self.names, back=back)
 
     def without(self, name: str) -> MoveChange | None:
         """Without the tensors that only that object held."""
-        origins = tuple(left for origin in self.origins if (left := origin.without(name)) is not None)
+        origins = tuple(left for origin in self._origins if (left := origin.without(name)) is not None)
         return MoveChange(origins) if origins else None
 
     def hosted(self, name: str) -> MoveChange:
-        """With the originals of that object on the CPU: it was removed, and its devices must be freed."""
+        """With the originals of that object on the CPU."""
         return MoveChange(
-            tuple(origin.hosted() if {key[0] for key in origin.keys} == {name} else origin for origin in self.origins)
+            tuple(origin.hosted() if {key[0] for key in origin.keys} == {name} else origin for origin in self._origins)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CreateChange:
+class CreateChange(Change):
     """New objects."""
 
-    names: tuple[str, ...]
-    kept_bytes: int = 0
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The new objects."""
+        return self._names
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Remove them for good: Redo creates them again."""
-        return Undone(removed=self.names, back=workspace.drop(self.names))
+        return Undone(removed=self._names, back=workspace.drop(self._names))
 
     def without(self, name: str) -> CreateChange | None:
         """Without one of them."""
-        left = tuple(item for item in self.names if item != name)
-        return replace(self, names=left) if left else None
+        left = [item for item in self._names if item != name]
+        return CreateChange(*left) if left else None
 
 
-class ObjectChange:
-    """Base of changes to a single object, which need nothing once that object is gone."""
+class ObjectChange(Change):
+    """A change to a single object: what it was before can be exchanged for what it is."""
 
-    name: str
-    kept_bytes: int = 0
+    def __init__(self, name: str, previous: Any) -> None:
+        self.name, self._previous = name, previous
 
     @property
     def names(self) -> tuple[str, ...]:
         """The object."""
         return (self.name,)
 
-    def without(self, name: str) -> Self | None:
-        """None without its object."""
-        return None if name == self.name else self
+    def exchange(self, workspace: Workspace, state: Any) -> Any:
+        """Put the object into this state; returns the state that it was in."""
+        raise NotImplementedError
+
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
+        """Put it into its previous state."""
+        now = self.exchange(workspace, self._previous)
+        return Undone(touched=self.names, back=lambda: self.exchange(workspace, now))
 
 
-def total_kept(changes: Iterable[Change]) -> int:
-    """Memory that several changes keep alive."""
-    return sum(change.kept_bytes for change in changes)
+class ElementChange(ObjectChange):
+    """One element that was set; the state is its value on the CPU, exact to the bit."""
+
+    def __init__(self, target: str, index: tuple[int, ...], previous: Any) -> None:
+        super().__init__(target.partition(":")[0], previous)
+        self._target, self._index = target, index
+
+    def exchange(self, workspace: Workspace, state: Any) -> Any:
+        """Set the element."""
+        tensor = workspace.find(self._target).tensor
+        with torch.no_grad():
+            now = tensor[self._index].detach().to("cpu", copy=True)
+            tensor[self._index] = state
+        return now

@@ -39,7 +39,17 @@ def check_sizes(sizes: Sequence[int], device: str, registry: DeviceRegistry, wha
     raise DoesNotFit(message, device=short, needed_bytes=needed, free_bytes=free or 0)
 
 
-def model_sizes(model: nn.Module, dtype: torch.dtype | None) -> list[int]:
-    """Bytes of each tensor of a model, as they will be in `dtype`."""
-    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
-    return [tensor.numel() * cast_of(tensor, dtype).itemsize for tensor in held]
+Sizes = Sequence[tuple[torch.dtype, int]]
+"""Dtype and number of elements of each tensor."""
+
+
+def model_sizes(model: nn.Module) -> Sizes:
+    """Those of a model's tensors."""
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    return [(tensor.dtype, tensor.numel()) for tensor in tensors]
+
+
+def check_new_model(sizes: Sizes, device: str, dtype: torch.dtype | None, registry: DeviceRegistry) -> None:
+    """Raise `DoesNotFit` when a new model would not fit: on the CPU, where it is built, or on its device in `dtype`."""
+    for where, cast in {("cpu", None), (device, dtype)}:
+        check_sizes([count * cast_of(own, cast).itemsize for own, count in sizes], where, registry, "this model")

@@ -1,6 +1,8 @@
-"""Groups the changes of a command into one entry for Undo. Runs on the jobs thread.
+"""What can be undone, within a budget of bytes, and what can be redone. Runs on the jobs thread.
 
-`transaction` collects what a command reports with `changed`; if the command fails half-way, everything is reverted.
+`transaction` collects what a command reports with `changed` into one entry; if the command fails half-way, everything
+is reverted. An undone command is kept as a command, which Redo carries out again. Every new change clears what could
+be redone.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,12 +20,31 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.records.messages import Command, UndoState
 from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.workspace.changes import Change, Undone, total_kept
+from devexplorer.core.workspace.changes import Change, Undone
 from devexplorer.core.workspace.mementos import ObjectMemento
-from devexplorer.core.workspace.undo import Entry, UndoStack
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
+
+BUDGET_BYTES = 1 << 30
+"""Bytes that are kept alive for undo; the oldest changes leave first."""
+LIMIT = 100
+"""Changes that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command that changed the workspace."""
+
+    title: str
+    """`the move of mlp to vgpu:1`."""
+    command: Command
+    changes: tuple[Change, ...]
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that this entry keeps alive."""
+        return sum(change.kept_bytes for change in self.changes)
 
 
 class History:
@@ -30,10 +52,14 @@ class History:
 
     def __init__(self, workspace: Workspace, budget_bytes: int) -> None:
         self._workspace = workspace
-        self._stack = UndoStack(budget_bytes)
-        self._collected: list[Change] | None = None
-        """Changes of the current command; None: each change is an entry of its own."""
-        self._title = ""
+        self.budget_bytes = budget_bytes
+        """The most that is kept alive."""
+        self._entries: list[Entry] = []
+        """The newest last."""
+        self._redo: list[Entry] = []
+        """Undone entries without their changes, the next to redo last."""
+        self._current: Entry | None = None
+        """What the current command has changed so far."""
         self._barrier = False
         self._why = ""
         self.note = ""
@@ -41,26 +67,32 @@ class History:
         nothing."""
 
     @property
-    def budget_bytes(self) -> int:
-        """The most that is kept alive."""
-        return self._stack.budget_bytes
-
-    @property
     def kept_bytes(self) -> int:
-        """What is kept alive, including the current command."""
-        return self._stack.kept_with(total_kept(self._collected or ()))
+        """What is kept alive, including the current command: the oldest are dropped for it."""
+        kept = 0
+        for entry in reversed(self._entries if self._current is None else [*self._entries, self._current]):
+            if kept + entry.kept_bytes > self.budget_bytes:
+                break
+            kept += entry.kept_bytes
+        return kept
 
     def state(self) -> UndoState:
         """What Undo and Redo would do now."""
-        return self._stack.state()
+        top = self._entries[-1] if self._entries else None
+        return UndoState(
+            title=None if top is None else top.title,
+            kept_bytes=self.kept_bytes,
+            redo_title=self._redo[-1].title if self._redo else None,
+            budget_bytes=self.budget_bytes,
+            command=None if top is None else top.command,
+        )
 
-    def changed(self, title: str, *changes: Change, command: Command) -> None:
-        """Remember what a command has changed, `title` as in "the move of mlp to vgpu:1"."""
-        if self._collected is None:
-            self._push(title, command, changes, again=False)
-            return
-        self._title = self._title or title
-        self._collected += changes
+    def changed(self, title: str, *changes: Change) -> None:
+        """Remember what the command of this transaction has changed, `title` as in "the move of mlp to vgpu:1"."""
+        assert self._current is not None, "a command that changes something is undoable"
+        self._current = replace(
+            self._current, title=self._current.title or title, changes=(*self._current.changes, *changes)
+        )
 
     def fits(self, size: int) -> bool:
         """Whether so many bytes may be kept; if not, and the command calls `cannot_undo`, its answer says so."""
@@ -70,61 +102,77 @@ class History:
 
     def cannot_undo(self) -> None:
         """Something changed that cannot be reverted, nor can anything before it."""
-        self._barrier = self._collected is not None
-        self._stack.barrier()
+        self._barrier = True
+        self._clear()
         self.note = self._why or "This cannot be undone."
 
-    def gone(self, names: Iterable[str], why: str) -> None:
+    def _clear(self) -> None:
+        self._entries.clear()
+        self._redo.clear()
+
+    def deleted(self, names: Iterable[str], why: str) -> None:
         """Objects were deleted for good; changes to other objects can still be undone."""
         for name in names:
-            self._stack.forget(name)
-        self._stack.forget_redo()
+            self._entries = [
+                replace(entry, changes=left)
+                for entry in self._entries
+                if (left := tuple(item for change in entry.changes if (item := change.without(name)) is not None))
+            ]
+        self._redo.clear()
         self.note = f"This cannot be undone: {why}." if why else self._why
 
     def host(self, name: str) -> None:
         """An object was removed: move what is kept of it to host memory."""
-        self._stack.host(name)
+        self._entries = [
+            replace(entry, changes=tuple(change.hosted(name) for change in entry.changes)) for entry in self._entries
+        ]
 
     @contextmanager
     def transaction(self, command: Command, *, again: bool = False) -> Iterator[None]:
         """All changes within are one entry; if it fails half-way, they are reverted. `again`: this is a Redo."""
-        self._collected, self._title, self._barrier = [], "", False
+        self._current = Entry("", command, ())
+        self._barrier = False
         self._why = self.note = ""
         try:
             yield
         except BaseException:
-            collected, self._collected = self._collected, None
-            self._take_back(collected)
+            self._take_back(self._current)
             raise
-        changes, self._collected = tuple(self._collected), None
-        if changes and not self._barrier:
-            self._push(self._title, command, changes, again=again)
+        finally:
+            entry, self._current = self._current, None
+        if entry.changes and not self._barrier:
+            self._push(entry, again=again)
 
-    def _take_back(self, collected: list[Change]) -> None:
+    def _take_back(self, entry: Entry) -> None:
         try:
-            for change in reversed(collected):
+            for change in reversed(entry.changes):
                 change.undo(self._workspace, NO_PROGRESS)
         except BaseException:  # it is half done, so earlier changes no longer apply
-            self._stack.barrier()
+            self._clear()
             raise
 
-    def _push(self, title: str, command: Command, changes: tuple[Change, ...], *, again: bool) -> None:
-        for change in changes:
+    def _push(self, entry: Entry, *, again: bool) -> None:
+        for change in entry.changes:
             if isinstance(change, ObjectMemento):
                 change.settle()
-        entry = Entry(title, command, changes)
-        if not self._stack.push(entry, again=again):
+        if not again:
+            self._redo.clear()
+        self._entries.append(entry)
+        del self._entries[:-LIMIT]
+        while self._entries and sum(entry.kept_bytes for entry in self._entries) > self.budget_bytes:
+            del self._entries[0]
+        if not self._entries:
             self.note = _over(entry.kept_bytes, self.budget_bytes)
 
-    def undo(self, progress: ProgressMonitor) -> tuple[Command, Undone]:
+    def undo(self, progress: ProgressMonitor = NO_PROGRESS) -> tuple[Command, Undone]:
         """Revert the newest change; returns its command and what reverting it did.
 
         When one of its steps fails, the steps before it are reverted again: nothing has changed, and the change can
         still be undone.
         """
-        entry = self._stack.top
-        if entry is None:
+        if not self._entries:
             raise BadInput("there is nothing to undo")
+        entry = self._entries[-1]
         report: MoveReport | None = None
         removed: list[str] = []
         touched: list[str] = []
@@ -138,26 +186,28 @@ class History:
                 touched += undone.touched
             made_good.pop_all()
         del undone
-        self._stack.drop_top()
+        self._redo.append(replace(self._entries.pop(), changes=()))
         if removed:
             gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
-        there = self._workspace.names
-        left = tuple(name for name in dict.fromkeys(touched) if name in there)
+        if report is not None:
+            report = msgspec.structs.replace(report, kept_for_undo_bytes=self.kept_bytes)
+        names = self._workspace.names
+        left = tuple(name for name in dict.fromkeys(touched) if name in names)
         return entry.command, Undone(report, tuple(dict.fromkeys(removed)), left)
 
     @contextmanager
     def redoing(self, request: int) -> Iterator[Command]:
         """The command to carry out again, under another number; if that fails, it remains the next one to
         redo."""
-        entry = self._stack.take_redo()
-        if entry is None:
+        if not self._redo:
             raise BadInput("there is nothing to redo")
+        entry = self._redo.pop()
         command: Command = msgspec.structs.replace(entry.command, request=request)
         try:
             with self.transaction(command, again=True):
                 yield command
         except BaseException:
-            self._stack.return_redo(entry)
+            self._redo.append(entry)
             raise
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from torch import Tensor, nn
 
 from devexplorer.core.models.walk import named_modules
+from devexplorer.core.workspace.targets import Target
 
 Key = tuple[str, str]
 """Name of the object and path of the tensor in it ("" for a tensor of the workspace)."""
@@ -19,19 +20,20 @@ _Modules = Sequence[tuple[str, nn.Module]]
 
 
 class Holders:
-    """Every location of registered tensors in objects given as (name, path, thing); tensors of the workspace
-    are left out.
+    """Every location of registered tensors in some targets; tensors of the workspace are left out.
 
     `asked` are the ids to find. None: all tensors with more than one location. Most models have none, so
     this is quick.
     """
 
-    def __init__(
-        self, objects: Iterable[tuple[str, str, nn.Module | Tensor]], asked: Collection[int] | None = None
-    ) -> None:
+    def __init__(self, targets: Iterable[Target], asked: Collection[int] | None = None) -> None:
         self._keys: dict[int, tuple[Key, ...]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
-        walked = [(name, named_modules(thing, path)) for name, path, thing in objects if isinstance(thing, nn.Module)]
+        walked = [
+            (target.name, named_modules(target.thing, target.path))
+            for target in targets
+            if isinstance(target.thing, nn.Module)
+        ]
         if asked is None:
             asked = _held_twice(modules for _, modules in walked)
         if asked:

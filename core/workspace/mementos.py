@@ -9,7 +9,7 @@ everything is found on the device on which the command left it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.changes import ObjectChange, Undone
-from devexplorer.core.workspace.parts import swap
+from devexplorer.core.workspace.parts import renew_flat_weights
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -38,18 +38,22 @@ class _Gradient(NamedTuple):
 class ObjectMemento(ObjectChange):
     """An image of one object. Made before the command, given to `Workspace.changed` after it."""
 
-    def __init__(self, name: str, thing: nn.Module | Tensor, extras: Extras, within: str = "") -> None:
-        self.name, self._thing, self._extras = name, thing, extras
+    def __init__(
+        self, name: str, thing: nn.Module | Tensor, extras: Extras, within: str = "", *, named: bool = True
+    ) -> None:
+        """`within`: the part of a model that `take` is limited to; `named`: it is the object of that name itself."""
+        self.name, self._thing, self._extras, self._named = name, thing, extras, named
         self._old_extras = copy.copy(extras)
         modules = [] if isinstance(thing, Tensor) else list(thing.modules())
-        part = thing.get_submodule(within) if isinstance(thing, nn.Module) and within else thing
-        self._modules = [] if isinstance(part, Tensor) else list(part.modules())
+        self._modules = [] if isinstance(thing, Tensor) else list(thing.get_submodule(within).modules())
         self._slots = [(module, key, parameter) for module in modules for key, parameter in module._parameters.items()]
         self._training = [(module, module.training) for module in modules]
-        tensors: list[Tensor] = (
-            [thing] if isinstance(thing, Tensor) else [p for _, _, p in self._slots if p is not None]
-        )
-        self._flags = [(tensor, tensor.requires_grad) for tensor in _each_once(tensors) if tensor.is_leaf]
+        tensors = [thing] if isinstance(thing, Tensor) else [item for _, _, item in self._slots if item is not None]
+        self._flags = [
+            (tensor, tensor.requires_grad)
+            for tensor in {id(tensor): tensor for tensor in tensors}.values()
+            if tensor.is_leaf
+        ]
         self._values: list[tuple[Tensor, Tensor]] = []
         self._buffers: list[tuple[nn.Module, str, Tensor]] = []
         self._gradients: list[_Gradient] = []
@@ -106,7 +110,7 @@ class ObjectMemento(ObjectChange):
         self._replaced = self._old_extras if self._old_extras.optimizer is not self._extras.optimizer else None
 
     @property
-    def kept_bytes(self) -> int:  # type: ignore[override]  # counted when asked: it changes with what was replaced
+    def kept_bytes(self) -> int:
         """Bytes of every copy, of Parameters that are no longer in the model, and of the state of an optimizer that it
         no longer has."""
         copies = [*(values for _, values in self._values), *(values for _, _, values in self._buffers)]
@@ -122,6 +126,7 @@ class ObjectMemento(ObjectChange):
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Make the object as it was."""
+        self._find(workspace)
         now = self._now()
         try:
             self._give_back()
@@ -135,7 +140,16 @@ class ObjectMemento(ObjectChange):
             now._give_back()
             workspace.publish(self.name)
 
-        return Undone(touched=(self.name,), back=back)
+        return Undone(touched=self.names, back=back)
+
+    def _find(self, workspace: Workspace) -> None:
+        """Undoing a move binds the name of a tensor to another one: from now on it is that one's image."""
+        if self._named and isinstance(self._thing, Tensor):
+            tensor = workspace.tensor_named(self.name)
+            self._flags = [(tensor, flag) for _, flag in self._flags]
+            self._values = [(tensor, values) for _, values in self._values]
+            self._gradients = [item._replace(tensor=tensor) for item in self._gradients]
+            self._thing = tensor
 
     def _now(self) -> ObjectMemento:
         """An image of the same things as they are now."""
@@ -151,20 +165,18 @@ class ObjectMemento(ObjectChange):
             if (buffer := module._buffers.get(key)) is not None
         ]
         now._gradients = [_gradient(item.tensor) for item in self._gradients]
-        now._state = (
-            None
-            if self._state is None or self._extras.optimizer is None
-            else _on_host(self._extras.optimizer.state_dict())
-        )
+        if self._state is not None:
+            now.take_optimizer()
         return now
 
     def _give_back(self) -> None:
         for module, key, old in self._slots:
             module._parameters[key] = old
+        renew_flat_weights(module for module, _, _ in self._slots)
         for module, previous in self._training:
             module.training = previous
         for tensor, flag in self._flags:
-            tensor.requires_grad_(flag)
+            tensor.requires_grad = flag  # a lazy parameter has no requires_grad_()
         with torch.no_grad():
             for tensor, values in self._values:
                 _write(tensor, values)
@@ -205,35 +217,15 @@ class ObjectMemento(ObjectChange):
 def before_leaves(objects: Mapping[str, nn.Module | Tensor], given: Mapping[str, Tensor]) -> list[ObjectMemento]:
     """Images, with gradients, of the leaves that the named inputs of a model are or derive from: a backward adds
     gradients there as well."""
-    named = {id(thing): name for name, thing in objects.items()}
-    below = {
-        id(leaf): (named.get(id(leaf), name), leaf) for name, tensor in given.items() for leaf in leaves_below(tensor)
-    }
-    images = [ObjectMemento(name, leaf, Extras()) for name, leaf in below.values()]
+    names = {id(thing): name for name, thing in objects.items()}
+    below = {id(leaf): (name, leaf) for name, tensor in given.items() for leaf in leaves_below(tensor)}
+    images = [
+        ObjectMemento(names.get(identity, name), leaf, Extras(), named=identity in names)
+        for identity, (name, leaf) in below.items()
+    ]
     for image in images:
         image.take(gradients=True)
     return images
-
-
-class ElementChange(ObjectChange):
-    """One element that was set."""
-
-    def __init__(self, target: str, index: tuple[int, ...], before: Tensor) -> None:
-        """`before` is the previous value, on the CPU, exact to the bit."""
-        self._target, self._index, self._before = target, index, before
-        self.name = target.partition(":")[0]
-
-    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        """Set it to what it was."""
-        tensor, _ = workspace.leaf(self._target)
-        now = tensor[self._index].detach().to("cpu", copy=True)
-
-        def put(value: Tensor) -> None:
-            with torch.no_grad():
-                tensor[self._index] = value
-
-        put(self._before)
-        return Undone(touched=self.names, back=lambda: put(now))
 
 
 _REGISTERS = ("_parameters", "_buffers", "_modules")
@@ -267,7 +259,7 @@ class LazyModuleMemento:
             return
         others = self._others or [_shapeless(tensor) for tensor in self.tensors]
         for tensor, other in zip(self.tensors, others, strict=True):
-            swap(tensor, other)
+            torch.utils.swap_tensors(tensor, other)
         self._others = others
         module = self._module
         now, module_class = _state(module), type(module)
@@ -292,10 +284,10 @@ class _Hooks:
 
 
 def _state(module: nn.Module) -> dict[str, Any]:
-    found = {key: value for key, value in vars(module).items() if key not in _REGISTERS}
     return {
         key: _Hooks(value) if key.endswith("_hooks") and isinstance(value, dict) else value
-        for key, value in found.items()
+        for key, value in vars(module).items()
+        if key not in _REGISTERS
     }
 
 
@@ -307,7 +299,7 @@ def _shapeless(tensor: Tensor) -> Tensor:
     return made
 
 
-def _each_once(tensors: Any) -> Iterator[Tensor]:
+def _each_once(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Every tensor object once, those without values left out."""
     seen: set[int] = set()
     for tensor in tensors:
@@ -328,9 +320,8 @@ def _copied(tensor: Tensor) -> Tensor:
 def _write(tensor: Tensor, values: Tensor) -> None:
     """Bits as they were; a tensor that has another shape by now is left alone."""
     if tensor.shape == values.shape:
-        (tensor.detach() if tensor.layout is torch.strided else tensor).copy_(
-            values
-        )  # of a sparse one, detach() has contents of its own
+        # detach() of a sparse tensor has contents of its own
+        (tensor.detach() if tensor.layout is torch.strided else tensor).copy_(values)
 
 
 def _on_host(state: Any) -> Any:

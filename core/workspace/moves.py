@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy as deep
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -28,12 +28,10 @@ from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.cast_error import measure_cast_error
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.meter import Meter, Timing
-from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
-from devexplorer.core.workspace.plan import MoveTarget, Plan, TensorOrigin, to_origins, uniform
-
-Bind = Callable[[str, Tensor], None]
-"""Binds a name of the workspace to a tensor."""
+from devexplorer.core.workspace.parts import Bind, Copy, LazyPart, ParameterPart, Part, plain_copy, renew_flat_weights
+from devexplorer.core.workspace.plan import Plan, TensorOrigin, bind_nothing, to_origins, uniform
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.timing import Timing
 
 
 class MoveCancelled(MoveFailed, Cancelled):
@@ -58,121 +56,100 @@ class Mover:
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = methodcaller("commit"),
-        place_lazy: PlaceLazy = move_uninitialised,
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._registry = registry
-        self._copy, self._commit = copy, commit
-        self._place_lazy = place_lazy
-        self._meter = Meter(registry, wall)
+        self._copy, self._commit, self._wall = copy, commit, wall
 
     @no_collections()
     def move(
         self,
-        targets: Sequence[MoveTarget],
+        targets: Sequence[Target],
         device: str,
         dtype: str | None,
-        bind: Bind,
+        bind: Bind = bind_nothing,
         progress: ProgressMonitor = NO_PROGRESS,
-        around: Sequence[MoveTarget] = (),
+        around: Sequence[Target] = (),
     ) -> Result:
-        """Move the aims to one device: models in place, tensors by binding their names to the results.
+        """Move the targets to one device: models in place, tensors by binding their names to the results.
 
-        `around` are the whole objects that the aims belong to, and others that share tensors with them: what is tied
+        `around` are the whole objects that the targets belong to, and others that share tensors with them: what is tied
         there follows. Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put
         back.
         """
-        rule = uniform(torch.device(device), wanted_dtype(targets, dtype))
-        return self._carry_out(
-            Plan(rule, self._place_lazy, targets, around=around, bind=bind), targets, device, dtype, progress
-        )
+        plan = Plan(uniform(torch.device(device), wanted_dtype(targets, dtype)), targets, around=around, bind=bind)
+        return self._carry_out(plan, targets, device, dtype, progress)
 
     @no_collections()
     def restore(
         self,
-        targets: Sequence[MoveTarget],
+        targets: Sequence[Target],
         origins: Iterable[TensorOrigin],
-        bind: Bind,
+        bind: Bind = bind_nothing,
         progress: ProgressMonitor = NO_PROGRESS,
-        around: Sequence[MoveTarget] = (),
+        around: Sequence[Target] = (),
     ) -> Result:
         """Move every tensor back to where `origins` says that it was; the report names several devices with
         commas."""
         origins = tuple(origins)
         places = ", ".join(sorted({device_id(entry.device) for entry in origins}))
-        plan = Plan(to_origins(origins), self._place_lazy, targets, around=around, bind=bind)
+        plan = Plan(to_origins(origins), targets, around=around, bind=bind)
         return self._carry_out(plan, targets, places, None, progress)
 
     def duplicate(
-        self, targets: Sequence[MoveTarget], device: str, dtype: str | None, progress: ProgressMonitor = NO_PROGRESS
+        self, targets: Sequence[Target], device: str, dtype: str | None, progress: ProgressMonitor = NO_PROGRESS
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
-        """Make a second object of each aim on the device; the originals are left as they are, gradients are not
+        """Make a second object of each target on the device; the originals are left as they are, gradients are not
         copied."""
-        rule = uniform(torch.device(device), wanted_dtype(targets, dtype))
-        plan = Plan(rule, self._place_lazy, targets, second=True)
+        plan = Plan(uniform(torch.device(device), wanted_dtype(targets, dtype)), targets, second=True)
         self._check_fit(plan)
         try:
             timing = self._start(plan)
             self._copy_all(plan, progress, _always_new(self._copy))
-            made = self._second_objects(plan, targets)
-            self._synchronize(plan.sizes)
+            made = _second_objects(plan, targets)
             report = self._report(plan, targets, device, dtype, timing)
         except BaseException as error:
             for part in plan.parts:
                 part.forget()
             if not isinstance(error, Exception):
-                raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
+                raise  # KeyboardInterrupt, SystemExit: it goes on once everything is put back
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
-        return _with_cast_error(report, plan), made
+        return report, made
 
     def _carry_out(
-        self, plan: Plan, targets: Sequence[MoveTarget], destination: str, dtype: str | None, progress: ProgressMonitor
+        self, plan: Plan, targets: Sequence[Target], destination: str, dtype: str | None, progress: ProgressMonitor
     ) -> Result:
         self._check_fit(plan)
         committed = 0
         try:
             timing = self._start(plan)
             self._copy_all(plan, progress, self._copy)
-            self._synchronize(plan.sizes)
-            self._forget_weak_references(plan)
+            _forget_weak_references(plan)
             commit = self._commit
             for part in plan.parts:
                 committed += 1
                 commit(part)
-            self._renew_weak_references(plan)
+            renew_flat_weights(plan.recurrent)
             report = self._report(plan, targets, destination, dtype, timing)  # reads clocks of devices, which can fail
         except BaseException as error:
             stuck = _rolled_back(plan.parts[:committed])
             for part in plan.parts:
                 part.forget()
-            self._renew_weak_references(plan)
+            renew_flat_weights(plan.recurrent)
             if not isinstance(error, Exception):
-                raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
+                raise  # KeyboardInterrupt, SystemExit: it goes on once everything is put back
             state = "everything is as it was before"
             if stuck:
                 state = f"{', '.join(stuck)} could not be put back; everything else is as it was before"
             raise _failure(error, f"the move to {destination} failed", state) from error
-        return Result(_with_cast_error(report, plan), tuple(plan.origins()), lambda: self._put_back(plan))
-
-    def _put_back(self, plan: Plan) -> None:
-        self._forget_weak_references(plan)
-        for part in reversed(plan.parts):
-            part.rollback()
-            part.forget()
-        self._renew_weak_references(plan)
+        return Result(report, tuple(plan.origins()), partial(_put_back, plan))
 
     def _check_fit(self, plan: Plan) -> None:
         for device, sizes in plan.sizes.items():
             check_sizes(sizes, device, self._registry, "this copy" if plan.second else "this move")
 
     def _start(self, plan: Plan) -> Timing:
-        """Start the clock once the devices have finished pending work, which is not part of the move."""
-        self._synchronize(plan.sources | plan.sizes.keys())
-        return self._meter.start(list(plan.sizes), plan.sources)
-
-    def _synchronize(self, devices: Iterable[str]) -> None:
-        for device in sorted(set(devices).intersection(self._registry.usable())):  # a source may be gone by now
-            self._registry.backend(device).synchronize(device)
+        return Timing(self._registry, plan.sizes, plan.sources, self._wall)
 
     def _copy_all(self, plan: Plan, progress: ProgressMonitor, copy: Copy) -> None:
         done = 0
@@ -189,34 +166,8 @@ class Mover:
                 part.copy(copy)
                 done += weight
 
-    def _second_objects(self, plan: Plan, targets: Sequence[MoveTarget]) -> list[nn.Module | Tensor]:
-        """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated
-        twice."""
-        memo: dict[int, Any] = {}
-        for part in plan.parts:
-            second: Any = part.new
-            if isinstance(part, ParameterPart):
-                second = nn.Parameter(second, requires_grad=part.tensor.requires_grad)
-            elif isinstance(part, LazyPart):
-                second = deep.deepcopy(part.tensor)
-                self._place_lazy(second, part.wanted.device, part.wanted.dtype)
-            memo[id(part.tensor)] = second
-        return [
-            memo[id(target.thing)] if isinstance(target.thing, Tensor) else deep_copy(target.thing, memo)
-            for target in targets
-        ]
-
-    def _forget_weak_references(self, plan: Plan) -> None:
-        """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""
-        for module in plan.recurrent:
-            module._flat_weight_refs = []
-
-    def _renew_weak_references(self, plan: Plan) -> None:
-        for module in plan.recurrent:
-            module._init_flat_weights()
-
     def _report(
-        self, plan: Plan, targets: Sequence[MoveTarget], destination: str, dtype: str | None, timing: Timing
+        self, plan: Plan, targets: Sequence[Target], destination: str, dtype: str | None, timing: Timing
     ) -> MoveReport:
         seconds, wall = timing.stop()
         copied = plan.copied_bytes
@@ -240,9 +191,42 @@ class Mover:
             lossy=plan.lossy,
             uninitialised=plan.uninitialised,
             left_behind=tuple(plan.left_behind),
+            losses=measure_cast_error(plan.parts) if plan.lossy else None,  # the clock of the move has stopped
             before=dict(sorted(plan.before.items())),
             after=dict(sorted(plan.after.items())),
         )
+
+
+def _second_objects(plan: Plan, targets: Sequence[Target]) -> list[nn.Module | Tensor]:
+    """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated
+    twice."""
+    memo: dict[int, Any] = {}
+    for part in plan.parts:
+        second: Any = part.new
+        if isinstance(part, ParameterPart):
+            second = nn.Parameter(second, requires_grad=part.tensor.requires_grad)
+        elif isinstance(part, LazyPart):
+            second = deep.deepcopy(part.tensor)
+            move_uninitialised(second, part.wanted.device, part.wanted.dtype)
+        memo[id(part.tensor)] = second
+    return [
+        memo[id(target.thing)] if isinstance(target.thing, Tensor) else deep_copy(target.thing, memo)
+        for target in targets
+    ]
+
+
+def _forget_weak_references(plan: Plan) -> None:
+    """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""
+    for module in plan.recurrent:
+        module._flat_weight_refs = []
+
+
+def _put_back(plan: Plan) -> None:
+    _forget_weak_references(plan)
+    for part in reversed(plan.parts):
+        part.rollback()
+        part.forget()
+    renew_flat_weights(plan.recurrent)
 
 
 def _rolled_back(parts: Sequence[Part]) -> list[str]:
@@ -256,13 +240,7 @@ def _rolled_back(parts: Sequence[Part]) -> list[str]:
     return stuck
 
 
-def _with_cast_error(report: MoveReport, plan: Plan) -> MoveReport:
-    """The report with what the casts lost; counted when the clock of the move has stopped."""
-    error = measure_cast_error(plan.parts) if plan.lossy else None
-    return report if error is None else msgspec.structs.replace(report, losses=error)
-
-
-def wanted_dtype(targets: Sequence[MoveTarget], dtype: str | None) -> torch.dtype | None:
+def wanted_dtype(targets: Sequence[Target], dtype: str | None) -> torch.dtype | None:
     """The dtype asked for; models refuse integers."""
     if dtype is None:
         return None

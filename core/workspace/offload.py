@@ -3,7 +3,7 @@ thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,119 +12,132 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.storages import storage_address, storages_of
-from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised, leaves_below
-from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import MoveTarget, TensorOrigin
+from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below
+from devexplorer.core.workspace.changes import Change, Undone
+from devexplorer.core.workspace.plan import TensorOrigin
+from devexplorer.core.workspace.targets import Target, named_tensors
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
-
-_NOWHERE_ELSE = ("cpu", "meta")
-"""Kinds of devices whose tensors need no offloading."""
+CPU = torch.device("cpu")
+StateEntry = tuple[MutableMapping[Any, Any], Any, torch.device]
+"""A tensor of an optimizer's state: the mapping that holds it, its key, and where it was."""
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Change):
     """A removed object, kept in host memory: what it held on other devices is free."""
 
     name: str
     thing: nn.Module | Tensor
     """A tensor: itself, or its copy on the CPU."""
     extras: Extras
-    kept_bytes: int
-    back: tuple[TensorOrigin, ...] = ()
+    size: int
+    origins: tuple[TensorOrigin, ...] = ()
     """Where a model's tensors were."""
     device: torch.device | None = None
     """Where a tensor was, that has a copy on the CPU now."""
-    state: tuple[tuple[MutableMapping[Any, Any], Any, torch.device], ...] = ()
-    """Of the optimizer: which tensors were moved to the CPU, and from where."""
+    state: tuple[StateEntry, ...] = ()
+    """Of the optimizer: what was moved to the CPU."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The object."""
         return (self.name,)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of the object and its optimizer."""
+        return self.size
+
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Restore its name and its devices."""
-        return Undone(touched=(self.name,), back=workspace.restore_removed(self, progress))
+        thing, offload_again = self._restored(workspace, progress)
+        workspace.add(self.name, thing, self.extras)
 
-    def without(self, name: str) -> Removed | None:
+        def back() -> None:
+            workspace.drop(self.names)
+            offload_again()
+
+        return Undone(touched=self.names, back=back)
+
+    def _restored(
+        self, workspace: Workspace, progress: ProgressMonitor
+    ) -> tuple[nn.Module | Tensor, Callable[[], None]]:
+        """The object on its devices again, and how to revert that."""
+        thing = self.thing
+        if isinstance(thing, Tensor):
+            return (thing if self.device is None else _copied(thing, self.device)), lambda: None
+        with ExitStack() as taken_back:
+            if self.origins:
+                moved = workspace.mover.restore([Target(self.name, "", thing)], self.origins, progress=progress)
+                taken_back.callback(moved.rollback)
+            for state, key, device in self.state:
+                taken_back.callback(state.__setitem__, key, state[key])
+                state[key] = state[key].to(device)
+            return thing, taken_back.pop_all().close
+
+    def without(self, name: str) -> Removed:
         """A removed object cannot be removed again: another one may have its name by now."""
         return self
 
 
-def offload(workspace: Workspace, mover: Mover, name: str) -> Removed:
+def offload(workspace: Workspace, name: str) -> Removed:
     """Move an object that is about to be removed to the CPU; raises `DevExplorerError` if that is impossible.
 
     What it shares with other objects stays where it is: moving it would move their tensors, and would free nothing.
     """
     thing, extras = workspace.get(name), workspace.extras(name)
     kept = offloaded_bytes(thing, extras)
+    sharing = workspace.sharing([name])
     if isinstance(thing, Tensor):
-        if not (thing.is_leaf or _all_on_cpu(thing)):
+        if not thing.is_leaf and any(item.device != CPU for item in (thing, *leaves_below(thing))):
             raise BadInput(
                 f"{name} is the result of a computation, and the graph that it came from would keep memory on its"
                 " device"
             )
-        if thing.device.type in _NOWHERE_ELSE or is_uninitialised(thing) or workspace.sharing([name]):
+        if thing.device.type in ("cpu", "meta") or is_uninitialised(thing) or sharing:
             return Removed(name, thing, extras, kept)
-        return Removed(name, _copied(thing, torch.device("cpu")), extras, kept, device=thing.device)
-    others = {id(tensor) for other in workspace.sharing([name]) for tensor in _named(workspace.get(other))}
-    shared = {
-        storage_address(tensor) for other in workspace.sharing([name]) for tensor in _named(workspace.get(other))
-    } - {None}
-    there: dict[int, list[tuple[str, str]]] = {}
-    own: dict[int, Tensor] = {}
-    for path, tensor in _paths(thing):
-        if (
-            id(tensor) in others
-            or tensor.is_meta
-            or (not is_uninitialised(tensor) and storage_address(tensor) in shared)
-        ):
+        return Removed(name, _copied(thing, CPU), extras, kept, device=thing.device)
+    others = [tensor for other in sharing for tensor in _tensors(workspace.get(other))]
+    shared = {id(tensor) for tensor in others}
+    addresses = {storage_address(tensor) for tensor in others} - {None}
+    origins: dict[int, TensorOrigin] = {}
+    elsewhere = False
+    for path, tensor in named_tensors(thing).items():
+        if tensor.is_meta or id(tensor) in shared:
             continue
-        there.setdefault(id(tensor), []).append((name, path))
-        own[id(tensor)] = tensor
-    goal = tuple(TensorOrigin(tuple(keys), torch.device("cpu"), own[item].dtype) for item, keys in there.items())
+        if not is_uninitialised(tensor) and storage_address(tensor) in addresses:
+            continue
+        known = origins.get(id(tensor))
+        keys = ((name, path),) if known is None else (*known.keys, (name, path))
+        origins[id(tensor)] = TensorOrigin(keys, CPU, tensor.dtype)
+        elsewhere |= tensor.device != CPU
     with ExitStack() as taken_back:
-        origins: tuple[TensorOrigin, ...] = ()
-        if any(tensor.device.type != "cpu" for tensor in own.values()):
-            target = MoveTarget(name, "", thing)
-            moved = mover.restore([target], goal, lambda name, tensor: None, NO_PROGRESS, [target])
+        before: tuple[TensorOrigin, ...] = ()
+        if elsewhere:
+            moved = workspace.mover.restore([Target(name, "", thing)], origins.values())
             taken_back.callback(moved.rollback)
-            origins = moved.origins
-        state = []
-        for holder, key, value in _state_elsewhere(extras):
-            taken_back.callback(holder.__setitem__, key, value)
-            holder[key] = value.to("cpu")
-            state.append((holder, key, value.device))
+            before = moved.origins
+        state: list[StateEntry] = []
+        for mapping in () if extras.optimizer is None else extras.optimizer.state.values():
+            for key, value in mapping.items():
+                if isinstance(value, Tensor) and value.device != CPU:
+                    taken_back.callback(mapping.__setitem__, key, value)
+                    state.append((mapping, key, value.device))
+        for mapping, key, _ in state:
+            mapping[key] = mapping[key].to(CPU)
         taken_back.pop_all()
-        return Removed(name, thing, extras, kept, origins, state=tuple(state))
+        return Removed(name, thing, extras, kept, before, state=tuple(state))
 
 
 def offloaded_bytes(thing: nn.Module | Tensor, extras: Extras) -> int:
     """What keeping a removed object takes."""
     return sum(storages_of(thing).values()) + sum(tensor.nbytes for tensor in extras.tensors())
-
-
-def restore(mover: Mover, removed: Removed, progress: ProgressMonitor) -> tuple[nn.Module | Tensor, Callable[[], None]]:
-    """The object on its devices again, and how to revert that."""
-    thing = removed.thing
-    if isinstance(thing, Tensor):
-        return (thing if removed.device is None else _copied(thing, removed.device)), lambda: None
-    with ExitStack() as taken_back:
-        if removed.back:
-            target = MoveTarget(removed.name, "", thing)
-            moved = mover.restore([target], removed.back, lambda name, tensor: None, progress, [target])
-            taken_back.callback(moved.rollback)
-        for state, key, device in removed.state:
-            taken_back.callback(state.__setitem__, key, state[key])
-            state[key] = state[key].to(device)
-        return thing, taken_back.pop_all().close
 
 
 def _copied(tensor: Tensor, device: torch.device) -> Tensor:
@@ -135,24 +148,6 @@ def _copied(tensor: Tensor, device: torch.device) -> Tensor:
     return copy
 
 
-def _state_elsewhere(extras: Extras) -> list[tuple[MutableMapping[Any, Any], Any, Tensor]]:
-    states = () if extras.optimizer is None else extras.optimizer.state.values()
-    held = ((state, key, value) for state in states for key, value in state.items())
-    return [
-        (state, key, value) for state, key, value in held if isinstance(value, Tensor) and value.device.type != "cpu"
-    ]
-
-
-def _paths(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
-def _named(thing: nn.Module | Tensor) -> list[Tensor]:
-    held = [thing] if isinstance(thing, Tensor) else [tensor for _, tensor in _paths(thing)]
-    return [tensor for tensor in held if not is_uninitialised(tensor)]
-
-
-def _all_on_cpu(tensor: Tensor) -> bool:
-    """Whether a result and every leaf that it came from are on the CPU."""
-    return all(device_id(item.device) == "cpu" for item in (tensor, *leaves_below(tensor)))
+def _tensors(thing: nn.Module | Tensor) -> list[Tensor]:
+    tensors = [thing] if isinstance(thing, Tensor) else named_tensors(thing).values()
+    return [tensor for tensor in tensors if not is_uninitialised(tensor)]

@@ -7,9 +7,8 @@ device, gradient, ties. Nothing here decides what to move; `core.workspace.moves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from devexplorer.core.base.errors import MoveFailed
 from devexplorer.core.models.walk import ORDINARY
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.holders import Slot
 
 OWN = ("_inner", "_gpu")
@@ -26,8 +26,8 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """Where torch keeps what `register_hook` and `register_post_accumulate_grad_hook` were given; outside `vars()`."""
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
 """How one tensor is copied; tests replace it with one that fails."""
-PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
-"""How an uninitialised parameter is told its device and dtype."""
+Bind = Callable[[str, Tensor], None]
+"""Binds a name of the workspace to a tensor."""
 
 
 def plain_copy(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -89,56 +89,105 @@ def _same_bits(a: Tensor, b: Tensor) -> Tensor:
     return a == b if whole is None else a.resolve_conj().view(whole) == b.resolve_conj().view(whole)
 
 
-class Part(Protocol):
-    """One step of a move. `copy` allocates, `commit` only rebinds; `rollback` may be called at any time, also twice."""
+class Part:
+    """One step of a move: a tensor that is replaced by a new one. `copy` allocates, `commit` only rebinds; `rollback`
+    may be called at any time, also twice."""
 
-    path: str
-    tensor: Tensor
-    """The object as it is (a buffer or a workspace tensor: the original)."""
-    wanted: Wanted
-    new: Tensor | None
+    __slots__ = ("new", "path", "tensor", "wanted")
+
+    def __init__(self, path: str, tensor: Tensor, wanted: Wanted) -> None:
+        self.path, self.tensor, self.wanted = path, tensor, wanted
+        self.new: Tensor | None = None
 
     def copy(self, copy: Copy) -> None:
         """Make the new contents; nothing changes yet."""
-        ...
-
-    def commit(self) -> None:
-        """Replace the old contents with the new ones."""
-        ...
+        self.new = self.wanted.contents(self.tensor.detach(), copy)
 
     @property
     def copied_bytes(self) -> int:
         """Bytes that `copy` made."""
-        ...
+        return self.wanted.copied_bytes(self.new)
+
+    def commit(self) -> None:
+        """Replace the old contents with the new ones."""
+        assert self.new is not None
+        self._put(self.new)
 
     def rollback(self) -> None:
         """Restore the original state, at whatever stage."""
-        ...
+        self._put(self.tensor)
+
+    def _put(self, tensor: Tensor) -> None:
+        raise NotImplementedError
 
     def forget(self) -> None:
         """Release the new contents."""
-        ...
+        self.new = None
 
 
-class ParameterPart:
+class BufferPart(Part):
+    """A buffer, under each name that it has: replaced by a new tensor, as `Module.to` does."""
+
+    __slots__ = ("slots",)
+
+    def __init__(self, path: str, buffer: Tensor, wanted: Wanted, slots: Sequence[Slot]) -> None:
+        super().__init__(path, buffer, wanted)
+        self.slots = slots
+
+    def _put(self, tensor: Tensor) -> None:
+        for module, key in self.slots:
+            module._buffers[key] = tensor
+
+
+class NamePart(Part):
+    """A tensor of the workspace: its name is bound to the result, as `x = x.to(device)` does."""
+
+    __slots__ = ("_bind",)
+
+    def __init__(self, path: str, tensor: Tensor, wanted: Wanted, bind: Bind) -> None:
+        super().__init__(path, tensor, wanted)
+        self._bind = bind
+
+    def copy(self, copy: Copy) -> None:
+        """Make the result; it stays connected to a tensor that requires grad."""
+        with torch.enable_grad():
+            self.new = self.wanted.contents(self.tensor, copy)
+
+    def _put(self, tensor: Tensor) -> None:
+        self._bind(self.path, tensor)
+
+
+class LazyPart(Part):
+    """A parameter or buffer without a shape yet: nothing to copy; it will be created on the new device at the first
+    forward."""
+
+    __slots__ = ("origin",)
+
+    def __init__(self, path: str, tensor: Tensor, wanted: Wanted) -> None:
+        super().__init__(path, tensor, wanted)
+        self.origin = (tensor.device, tensor.dtype)
+
+    def copy(self, copy: Copy) -> None:
+        """Nothing to copy."""
+
+    def commit(self) -> None:
+        """Note the new device."""
+        move_uninitialised(self.tensor, self.wanted.device, self.wanted.dtype)
+
+    def rollback(self) -> None:
+        """Note the old one again."""
+        if (self.tensor.device, self.tensor.dtype) != self.origin:
+            move_uninitialised(self.tensor, *self.origin)
+
+
+class ParameterPart(Part):
     """A parameter and its gradient. The Parameter object stays the same one, with new contents.
 
     `parameter.data = new` does that, as in `Module.to`. To a virtual GPU and back the Python class changes too: there
     the two objects swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
     """
 
-    __slots__ = (
-        "_partner",
-        "gradient",
-        "new",
-        "new_gradient",
-        "old",
-        "old_gradient",
-        "origin",
-        "path",
-        "tensor",
-        "wanted",
-    )
+    __slots__ = ("_partner", "gradient", "new_gradient", "old", "old_gradient", "origin")
 
     def __init__(
         self,
@@ -149,12 +198,11 @@ class ParameterPart:
         origin: tuple[torch.device, torch.dtype],
     ) -> None:
         """`gradient`: None also where it is not to be touched; `origin`: device and dtype of the parameter."""
-        self.path, self.tensor, self.wanted = path, parameter, wanted
+        super().__init__(path, parameter, wanted)
         self.gradient, self.origin = gradient, origin
         self.old: Tensor | None = None
         """The contents as they were; since the commit."""
         self.old_gradient: Tensor | None = None
-        self.new: Tensor | None = None
         self.new_gradient: Tensor | None = None
         self._partner: Tensor | None = None
         """What holds the original contents while the two are swapped."""
@@ -165,7 +213,7 @@ class ParameterPart:
         if wanted.kept is None and type(tensor) in ORDINARY:
             self.new = copy(tensor, wanted.device, wanted.dtype)
         else:
-            self.new = wanted.contents(tensor.detach(), copy)
+            super().copy(copy)
         if self.gradient is not None:
             self.new_gradient = self.wanted.gradient_contents(self.gradient.detach(), copy)
 
@@ -188,7 +236,10 @@ class ParameterPart:
             self.gradient.data = self.new_gradient
 
     def _swap(self, new: Tensor) -> None:
-        refuse_live_graph(self.path, self.tensor)
+        if self.tensor._use_count() > 1:  # type: ignore[attr-defined]  # a swap must be the only user of the tensor
+            raise MoveFailed(
+                f"'{self.path}' is still part of a result that awaits its backward; remove that result first"
+            )
         partner = self._as_parameter(new)
         if self.new_gradient is not None:
             partner.grad = self.new_gradient
@@ -201,10 +252,9 @@ class ParameterPart:
             hooks = getattr(self.tensor, key)
             if hooks is not None:
                 setattr(partner, key, hooks)
-        swap(self.tensor, partner)
-        self.old = partner
+        torch.utils.swap_tensors(self.tensor, partner)
+        self.old = self._partner = partner
         self.old_gradient = partner.grad
-        self._partner = partner
 
     def _as_parameter(self, new: Tensor) -> Tensor:
         if type(new) is VirtualTensor and new is not self.wanted.kept:
@@ -217,7 +267,7 @@ class ParameterPart:
     def rollback(self) -> None:
         """Put the originals back and let go of the new ones."""
         if self._partner is not None:
-            swap(self.tensor, self._partner)
+            torch.utils.swap_tensors(self.tensor, self._partner)
             self._partner = None
         elif self.old is not None:
             self.tensor.data = self.old
@@ -228,108 +278,6 @@ class ParameterPart:
     def forget(self) -> None:
         """Release the new contents."""
         self.new = self.new_gradient = None
-
-
-class BufferPart:
-    """A buffer, under each name that it has: replaced by a new tensor, as `Module.to` does."""
-
-    __slots__ = ("new", "path", "slots", "tensor", "wanted")
-
-    def __init__(
-        self,
-        path: str,
-        buffer: Tensor,
-        slots: Sequence[Slot],
-        wanted: Wanted,
-    ) -> None:
-        self.path, self.tensor, self.slots, self.wanted = path, buffer, slots, wanted
-        self.new: Tensor | None = None
-
-    def copy(self, copy: Copy) -> None:
-        """Make the new buffer."""
-        self.new = self.wanted.contents(self.tensor.detach(), copy)
-
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes of the new buffer."""
-        return self.wanted.copied_bytes(self.new)
-
-    def commit(self) -> None:
-        """Put it in place of the old one, everywhere at once."""
-        for module, key in self.slots:
-            module._buffers[key] = self.new
-
-    def rollback(self) -> None:
-        """Put the original object back."""
-        for module, key in self.slots:
-            module._buffers[key] = self.tensor
-
-    def forget(self) -> None:
-        """Release the new buffer."""
-        self.new = None
-
-
-class LazyPart:
-    """A parameter or buffer without a shape yet: nothing to copy; it will be created on the new device at the first
-    forward."""
-
-    def __init__(self, path: str, tensor: Tensor, wanted: Wanted, place: PlaceLazy) -> None:
-        self.path, self.tensor, self.wanted = path, tensor, wanted
-        self._place = place
-        self.origin = (tensor.device, tensor.dtype)
-        self.new: Tensor | None = None
-
-    def copy(self, copy: Copy) -> None:
-        """Nothing to copy."""
-
-    @property
-    def copied_bytes(self) -> int:
-        """None."""
-        return 0
-
-    def commit(self) -> None:
-        """Note the new device."""
-        self._place(self.tensor, self.wanted.device, self.wanted.dtype)
-
-    def rollback(self) -> None:
-        """Note the old one again."""
-        if (self.tensor.device, self.tensor.dtype) != self.origin:
-            self._place(self.tensor, *self.origin)
-
-    def forget(self) -> None:
-        """Nothing to release."""
-
-
-class NamePart:
-    """A tensor of the workspace: its name is bound to the result, as `x = x.to(device)` does."""
-
-    def __init__(self, path: str, tensor: Tensor, wanted: Wanted, bind: Callable[[str, Tensor], None]) -> None:
-        self.path, self.tensor, self.wanted = path, tensor, wanted
-        self.new: Tensor | None = None
-        self._bind = bind
-
-    def copy(self, copy: Copy) -> None:
-        """Make the result; it stays connected to a tensor that requires grad."""
-        with torch.enable_grad():
-            self.new = self.wanted.contents(self.tensor, copy)
-
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes of the result."""
-        return self.wanted.copied_bytes(self.new)
-
-    def commit(self) -> None:
-        """Bind the name to the result."""
-        assert self.new is not None
-        self._bind(self.path, self.new)
-
-    def rollback(self) -> None:
-        """Bind the name to the original again."""
-        self._bind(self.path, self.tensor)
-
-    def forget(self) -> None:
-        """Release the result."""
-        self.new = None
 
 
 def is_swapped(old: Tensor, new: Tensor) -> bool:
@@ -345,12 +293,8 @@ def is_swapped(old: Tensor, new: Tensor) -> bool:
     return wrapped or not torch._has_compatible_shallow_copy_type(old, new)
 
 
-def swap(a: Tensor, b: Tensor) -> None:
-    """Exchange the contents of two tensor objects, gradients included; each object stays itself."""
-    torch.utils.swap_tensors(a, b)
-
-
-def refuse_live_graph(path: str, parameter: Tensor) -> None:
-    """A swap must be the only user of the tensor; a result that awaits its backward is another one."""
-    if parameter._use_count() > 1:  # type: ignore[attr-defined]
-        raise MoveFailed(f"'{path}' is still part of a result that awaits its backward; remove that result first")
+def renew_flat_weights(modules: Iterable[nn.Module]) -> None:
+    """Let every recurrent layer look its parameters up again: LSTM, GRU and the like keep a second list of them."""
+    for module in set(modules):
+        if isinstance(module, nn.RNNBase):
+            module._init_flat_weights()

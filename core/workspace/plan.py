@@ -3,7 +3,9 @@ jobs thread."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,21 +23,8 @@ from devexplorer.core.models.walk import (
     unregistered,
 )
 from devexplorer.core.workspace.holders import Holders, Key, Slot
-from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
-
-
-class MoveTarget(NamedTuple):
-    """What to move: an object of the workspace, or the part of a model at `path`."""
-
-    name: str
-    path: str
-    thing: nn.Module | Tensor
-
-    @property
-    def title(self) -> str:
-        """`mlp`, or `mlp:0` for a part."""
-        return f"{self.name}:{self.path}" if self.path else self.name
-
+from devexplorer.core.workspace.parts import Bind, BufferPart, LazyPart, NamePart, ParameterPart, Part, Wanted
+from devexplorer.core.workspace.targets import Target
 
 Rule = Callable[[Key, Tensor], Wanted | None]
 """Where a tensor should be; None: do not move it."""
@@ -85,7 +74,7 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
             return Wanted(device, dtype)
         wanted = by_dtype.get(tensor.dtype)
         if wanted is None:
-            wanted = by_dtype[tensor.dtype] = Wanted(device, cast_of(tensor, dtype))
+            wanted = by_dtype[tensor.dtype] = Wanted(device, cast_of(tensor.dtype, dtype))
         return wanted
 
     return rule
@@ -106,62 +95,51 @@ def to_origins(origins: Iterable[TensorOrigin]) -> Rule:
 
 Origin = tuple[torch.device, torch.dtype]
 """Where a tensor is, in which dtype."""
-Route = tuple[torch.device, torch.dtype, torch.device, torch.dtype]
-"""From a device and a dtype to a device and a dtype."""
 
 
+def bind_nothing(name: str, tensor: Tensor) -> None:
+    """For models: they have no names to bind."""
+
+
+@dataclass(slots=True, eq=False)
 class _Flow:
     """What goes from one device and dtype to another, summed up: most models have a handful of these, and thousands of
     tensors."""
 
-    __slots__ = (
-        "after",
-        "before",
-        "copies",
-        "destination",
-        "moves",
-        "new_dtype",
-        "new_itemsize",
-        "old_dtype",
-        "old_itemsize",
-        "origin",
-        "sizes",
-        "source",
-        "special",
-        "stays",
-        "wanted",
-    )
-
-    def __init__(self, route: Route, source: str, destination: str, stays: bool, sizes: list[int]) -> None:
-        device, self.old_dtype, _, self.new_dtype = route
-        self.origin: Origin = (device, self.old_dtype)
-        self.wanted: Wanted | None = None
-        """What the rule said last; the same object for all tensors of a uniform move."""
-        self.old_itemsize, self.new_itemsize = self.old_dtype.itemsize, self.new_dtype.itemsize
-        self.source, self.destination, self.stays, self.sizes = source, destination, stays, sizes
-        self.before = self.after = self.moves = self.copies = 0
-        self.special = device.type == "meta" or self.old_dtype.is_complex or self.old_dtype in QUANTISED
-        """Whether `refuse_special` has to look at each of its tensors."""
+    origin: Origin
+    new_dtype: torch.dtype
+    source: str
+    destination: str
+    stays: bool
+    sizes: list[int]
+    """Bytes of each new tensor on the destination, together with those of other flows to it."""
+    special: bool
+    """Whether `refuse_special` has to look at each of its tensors."""
+    wanted: Wanted | None = None
+    """What the rule said last; the same object for all tensors of a uniform move."""
+    before: int = 0
+    after: int = 0
+    moves: int = 0
+    copies: int = 0
 
 
 class Plan:
-    """The parts of one move and the sums over them. A tensor that several aims reach is moved once.
+    """The parts of one move and the sums over them. A tensor that several targets reach is moved once.
 
-    `around` are the whole objects that hold the aims, and others that share tensors with them: a tie to a tensor there
-    stays a tie.
+    `around` are the whole objects that hold the targets, and others that share tensors with them: a tie to a tensor
+    there stays a tie.
     """
 
     def __init__(
         self,
         rule: Rule,
-        place_lazy: PlaceLazy,
-        targets: Sequence[MoveTarget],
+        targets: Sequence[Target],
         *,
-        around: Sequence[MoveTarget] = (),
-        bind: Callable[[str, Tensor], None] = lambda name, tensor: None,
+        around: Sequence[Target] = (),
+        bind: Bind = bind_nothing,
         second: bool = False,
     ) -> None:
-        self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
+        self._rule, self._bind = rule, bind
         # A path into a model may be one of several to the same module, so the names of what is there have to be looked
         # up.
         self._holders = Holders(around or targets, _ids(targets) if any(target.path for target in targets) else None)
@@ -178,20 +156,18 @@ class Plan:
         self.recurrent: list[nn.RNNBase] = []
         """LSTM, GRU and the like keep a second list of their parameters, which has to be renewed."""
         self._seen: set[int] = set()
-        self._flows: dict[Route, _Flow] = {}
+        self._flows: dict[tuple[Origin, Origin], _Flow] = {}
+        """By origin and destination."""
         self._flow: _Flow | None = None
         """That of the latest tensor: the next one is usually of the same kind."""
         with (
             torch._C.DisableTorchFunctionSubclass()
         ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
             for target in targets:
-                self._add(target)
-
-    def _add(self, target: MoveTarget) -> None:
-        if isinstance(target.thing, Tensor):
-            self._tensor(target.name, target.thing)
-        else:
-            self._module(target, target.thing)
+                if isinstance(target.thing, Tensor):
+                    self._tensor(target.name, target.thing)
+                else:
+                    self._module(target, target.thing)
 
     def _tensor(self, name: str, tensor: Tensor) -> None:
         key = (name, "")
@@ -201,7 +177,7 @@ class Plan:
             self.keys.append((key,))
             self.parts.append(NamePart(name, tensor, found[0], self._bind))
 
-    def _module(self, target: MoveTarget, root: nn.Module) -> None:
+    def _module(self, target: Target, root: nn.Module) -> None:
         modules = named_modules(root, target.path)
         refuse_dispatched(target.title, modules)
         known = RegisteredIds(modules)
@@ -209,38 +185,34 @@ class Plan:
             prefix = f"{path}." if path else ""
             for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    self._parameter((target.name, prefix + name), parameter)
+                    self._held((target.name, prefix + name), parameter, None)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    self._buffer((target.name, prefix + name), buffer, (module, name))
+                    self._held((target.name, prefix + name), buffer, (module, name))
             if isinstance(module, nn.RNNBase):
                 self.recurrent.append(module)
             for name, thing in unregistered(module, known):
                 self._left_behind((target.name, prefix + name), thing)
 
-    def _parameter(self, key: Key, parameter: Tensor) -> None:
-        found = self._wanted(key, parameter)
+    def _held(self, key: Key, tensor: Tensor, slot: Slot | None) -> None:
+        """A parameter, or the buffer in a slot."""
+        found = self._wanted(key, tensor)
         if found is None:
             return
         wanted, gradient, origin = found
-        if type(parameter) not in ORDINARY and is_uninitialised(parameter):
+        part: Part
+        if type(tensor) not in ORDINARY and is_uninitialised(tensor):
             self.uninitialised += 1
-            self._append(key, LazyPart(key[1], parameter, wanted, self._place_lazy))
-            return
-        self.parameters += 1
-        self.gradients += gradient is not None
-        self._append(key, ParameterPart(key[1], parameter, wanted, gradient, origin))
-
-    def _buffer(self, key: Key, buffer: Tensor, slot: Slot) -> None:
-        found = self._wanted(key, buffer)
-        if found is None:
-            return
-        if type(buffer) not in ORDINARY and is_uninitialised(buffer):
-            self.uninitialised += 1
-            self._append(key, LazyPart(key[1], buffer, found[0], self._place_lazy))
-            return
-        self.buffers += 1
-        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer, slot), found[0]))
+            part = LazyPart(key[1], tensor, wanted)
+        elif slot is None:
+            self.parameters += 1
+            self.gradients += gradient is not None
+            part = ParameterPart(key[1], tensor, wanted, gradient, origin)
+        else:
+            self.buffers += 1
+            part = BufferPart(key[1], tensor, wanted, self._holders.slots(tensor, slot))
+        self.parts.append(part)
+        self.keys.append(self._holders.keys(tensor, key))
 
     def _wanted(self, key: Key, tensor: Tensor) -> tuple[Wanted, Tensor | None, Origin] | None:
         """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the
@@ -252,7 +224,7 @@ class Plan:
         wanted = self._rule(key, tensor)
         device, dtype = tensor.device, tensor.dtype
         flow = self._flow
-        if flow is None or flow.wanted is not wanted or flow.old_dtype is not dtype or flow.origin[0] != device:
+        if flow is None or flow.wanted is not wanted or flow.origin[1] is not dtype or flow.origin[0] != device:
             flow = self._flow_of(device, dtype, wanted)
         plain = type(tensor) in ORDINARY
         lazy = not plain and is_uninitialised(tensor)
@@ -260,9 +232,9 @@ class Plan:
         if not (lazy or self.second) and key[1]:
             gradient = tensor.grad if tensor.is_leaf else gradient_of(tensor)
         elements = 0 if lazy else tensor.numel()
-        size = elements * flow.old_itemsize
+        size = elements * dtype.itemsize
         if gradient is not None:
-            size += _size(gradient)
+            size += gradient.numel() * gradient.element_size()  # sparse ones have no `nbytes`
         flow.before += size
         if wanted is None or (flow.stays and not self.second):
             flow.after += size
@@ -272,12 +244,12 @@ class Plan:
         ):
             refuse_special(key[1] or key[0], tensor, gradient, wanted.device, wanted.dtype)
         flow.moves += 1
-        new = elements * flow.new_itemsize
+        new = elements * wanted.dtype.itemsize
         if wanted.kept is None and not lazy:
             flow.sizes.append(new)
             flow.copies += 1
         if gradient is not None:
-            of_gradient = gradient.numel() * flow.new_itemsize
+            of_gradient = gradient.numel() * wanted.dtype.itemsize
             new += of_gradient
             if wanted.kept_gradient is None:
                 flow.sizes.append(of_gradient)
@@ -285,21 +257,18 @@ class Plan:
         return wanted, gradient, flow.origin
 
     def _flow_of(self, device: torch.device, dtype: torch.dtype, wanted: Wanted | None) -> _Flow:
-        route = (device, dtype, device, dtype) if wanted is None else (device, dtype, wanted.device, wanted.dtype)
-        flow = self._flow = self._flows.get(route) or self._new_flow(route)
+        origin = (device, dtype)
+        goal = origin if wanted is None else (wanted.device, wanted.dtype)
+        flow = self._flows.get((origin, goal))
+        if flow is None:
+            destination, stays = device_id(goal[0]), origin == goal
+            sizes = [] if stays and not self.second else self.sizes.setdefault(destination, [])
+            special = device.type == "meta" or dtype.is_complex or dtype in QUANTISED
+            flow = _Flow(origin, goal[1], device_id(device), destination, stays, sizes, special)
+            self._flows[origin, goal] = flow
+        self._flow = flow
         flow.wanted = wanted
         return flow
-
-    def _new_flow(self, route: Route) -> _Flow:
-        destination = device_id(route[2])
-        stays = route[:2] == route[2:]
-        sizes = [] if stays and not self.second else self.sizes.setdefault(destination, [])
-        flow = self._flows[route] = _Flow(route, device_id(route[0]), destination, stays, sizes)
-        return flow
-
-    def _append(self, key: Key, part: Part) -> None:
-        self.parts.append(part)
-        self.keys.append(self._holders.keys(part.tensor, key))
 
     @property
     def sources(self) -> set[str]:
@@ -309,24 +278,24 @@ class Plan:
     @property
     def lossy(self) -> bool:
         """Whether a cast can lose something."""
-        return any(flow.copies and loses(flow.old_dtype, flow.new_dtype) for flow in self._flows.values())
+        return any(flow.copies and loses(flow.origin[1], flow.new_dtype) for flow in self._flows.values())
 
     @property
     def before(self) -> dict[str, int]:
         """Bytes per device as it is."""
-        totals: dict[str, int] = {}
+        totals = Counter[str]()
         for flow in self._flows.values():
-            totals[flow.source] = totals.get(flow.source, 0) + flow.before
+            totals[flow.source] += flow.before
         return totals
 
     @property
     def after(self) -> dict[str, int]:
-        """Bytes per device as it shall be."""
-        totals: dict[str, int] = {}
+        """Bytes per device as it will be."""
+        totals = Counter[str]()
         for flow in self._flows.values():
-            totals[flow.destination] = totals.get(flow.destination, 0) + flow.after
+            totals[flow.destination] += flow.after
             if self.second:
-                totals[flow.source] = totals.get(flow.source, 0) + flow.before
+                totals[flow.source] += flow.before
         return totals
 
     def _left_behind(self, key: Key, thing: nn.Module | Tensor) -> None:
@@ -355,17 +324,14 @@ def _origin(keys: tuple[Key, ...], part: Part) -> TensorOrigin:
     anyway."""
     if isinstance(part, LazyPart):
         return TensorOrigin(keys, *part.origin)
-    tensor = part.tensor
     if isinstance(part, ParameterPart):
-        device, dtype = part.origin
-        if loses(dtype, part.wanted.dtype):
-            return TensorOrigin(keys, device, dtype, _detached(part.old), _detached(part.old_gradient))
-        return TensorOrigin(keys, device, dtype)
-    if loses(tensor.dtype, part.wanted.dtype) or (
-        isinstance(part, NamePart) and part.new is not None and part.new.requires_grad
-    ):
-        return TensorOrigin(keys, tensor.device, tensor.dtype, tensor)
-    return TensorOrigin(keys, tensor.device, tensor.dtype)
+        lost = loses(part.origin[1], part.wanted.dtype)
+        kept = (_detached(part.old), _detached(part.old_gradient)) if lost else ()
+        return TensorOrigin(keys, *part.origin, *kept)
+    tensor, new = part.tensor, part.new
+    held = isinstance(part, NamePart) and new is not None and new.requires_grad
+    kept_too = held or loses(tensor.dtype, part.wanted.dtype)
+    return TensorOrigin(keys, tensor.device, tensor.dtype, tensor if kept_too else None)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
@@ -374,7 +340,7 @@ def _detached(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor is None or type(tensor) is Tensor else tensor.detach()
 
 
-def _ids(targets: Sequence[MoveTarget]) -> set[int]:
+def _ids(targets: Sequence[Target]) -> set[int]:
     """`id()` of every registered tensor in parts of models."""
     ids: set[int] = set()
     for target in targets:
@@ -382,8 +348,3 @@ def _ids(targets: Sequence[MoveTarget]) -> set[int]:
             ids.update(map(id, module._parameters.values()))
             ids.update(map(id, module._buffers.values()))
     return ids
-
-
-def _size(tensor: Tensor) -> int:
-    """Bytes as a dense tensor; sparse ones have no `nbytes`."""
-    return tensor.numel() * tensor.element_size()

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.models import samples
 from devexplorer.core.models.run import Operand
-from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.runs import LAZY_SEED
+from devexplorer.core.workspace.runs import LAZY_SEED, Ran
 
 INPUTS = "_inputs"
 """What a sample input is called; no object can have this name."""

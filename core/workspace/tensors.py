@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.models.casts import dtype_name, torch_dtype
-from devexplorer.core.models.run import operand
+from devexplorer.core.models.run import Operand, operand
 from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.reports import CombineFailed
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")
 """Fills that take a shape."""
@@ -202,21 +201,31 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
 
 # --- operators
 
-Operator = Callable[[Any, Any], Any]
-_OPERATORS: Mapping[str, Operator] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "@": operator.matmul}
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "@": operator.matmul,
+}
 
 
-def checked_operator(sign: str) -> Operator:
-    """What the sign means; `BadInput` names those that there are."""
-    if sign not in _OPERATORS:
-        raise BadInput(f"there is no operator '{sign}'; there are {' '.join(_OPERATORS)}")
-    return _OPERATORS[sign]
+class CombineFailed(DevExplorerError):
+    """Two tensors cannot be combined; `devices` when they are on different ones."""
+
+    def __init__(self, message: str, *, left: Operand, right: Operand) -> None:
+        super().__init__(message)
+        self.left, self.right = left, right
+
+    @property
+    def mixed(self) -> bool:
+        """Whether they are on different devices."""
+        return self.left.device != self.right.device
 
 
-def applied(known: Operator, left: tuple[str, Tensor], right: tuple[str, Tensor]) -> Tensor:
+def applied(sign: str, left: tuple[str, Tensor], right: tuple[str, Tensor]) -> Tensor:
     """The result for two named tensors; raises `CombineFailed` with where they are."""
     try:
-        result: Tensor = known(left[1], right[1])
+        result: Tensor = OPERATORS[sign](left[1], right[1])
     except RuntimeError as error:
         raise CombineFailed(first_line(error), left=operand(*left), right=operand(*right)) from error
     return result

@@ -22,7 +22,7 @@ from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
 
 LIMIT = 1.10
 PLAIN = ", plain"
@@ -44,7 +44,7 @@ class Ground:
 
         def work() -> None:
             for device, dtype in steps:
-                self._mover.move([MoveTarget("model", "", self.model)], device, dtype, lambda name, tensor: None)
+                self._mover.move([Target("model", "", self.model)], device, dtype, lambda name, tensor: None)
 
         return work
 

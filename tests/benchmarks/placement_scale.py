@@ -21,13 +21,13 @@ import torch
 from torch import nn
 from turns import FEWEST, Times, load, nothing, take_turns
 
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.link import FRAME_HEAD, Joiner, decode_event, frame, pieces
 from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
-from devexplorer.core.records.messages import Event, Move, ObjectChanged
+from devexplorer.core.records.messages import Event, Move, ObjectChanged, Remove
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install, swapping
@@ -69,7 +69,7 @@ def main(rounds: int, seconds: float) -> None:
     )
     for name, times in found.items():
         _print(name, times, LIMIT_MS if name.startswith("snapshot") else None)
-    workspace.remove(["away"])
+    dispatch(workspace, Remove(names=("away",)))
     del away
 
     one_frame = frame(whole)[FRAME_HEAD:]

@@ -54,5 +54,5 @@ def test_a_tensor_that_requires_grad_becomes_no_leaf_and_that_is_explained(place
     assert row.is_leaf is False
     assert row.grad_fn is not None
     assert row.grad_fn in answer.words
-    place.workspace.undo()
+    place.workspace.history.undo()
     assert place.workspace.get("x") is old

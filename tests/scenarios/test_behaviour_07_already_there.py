@@ -16,7 +16,7 @@ def test_the_same_object_comes_back(place: Place, what: str) -> None:
         if what == "tensor"
         else BuildModel(recipe="mlp", device=place.first)
     )
-    thing, before, undo = place.workspace.get(name), place.snapshot(name), place.workspace.undo_state()
+    thing, before, undo = place.workspace.get(name), place.snapshot(name), place.workspace.history.state()
     allocated = 0 if place.kind == "cpu" else place.allocated(place.first)
     outcome = place.do(Move(targets=(name,), device=place.first))
     assert outcome.report is not None
@@ -25,7 +25,7 @@ def test_the_same_object_comes_back(place: Place, what: str) -> None:
     assert outcome.changed == ()
     assert place.workspace.get(name) is thing
     assert place.snapshot(name) == before
-    assert place.workspace.undo_state() == undo, "there is nothing to take back"
+    assert place.workspace.history.state() == undo, "there is nothing to take back"
     assert allocated == (0 if place.kind == "cpu" else place.allocated(place.first))
     assert outcome.answer.title == f"{name} is on {place.first} already"
     assert "same object" in outcome.answer.words

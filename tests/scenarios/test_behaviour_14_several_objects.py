@@ -19,15 +19,15 @@ def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:
     outcome = place.do(Move(targets=names, device=place.first))
     assert [snapshot.name for snapshot in outcome.changed] == list(names)
     assert all(set(place.snapshot(name).bytes_by_device) == {place.first} for name in names)
-    assert place.workspace.undo_state().title == f"the move of 3 objects to {place.first}"
+    assert place.workspace.history.state().title == f"the move of 3 objects to {place.first}"
 
     undone = place.do(Undo())
     assert undone.undid is not None
     assert undone.report is not None
     assert undone.report.objects == names
     assert {name: place.snapshot(name).bytes_by_device for name in names} == before
-    assert place.workspace.undo_state().title == "the new tensor x"
-    assert place.workspace.undo_state().redo_title == f"the move of 3 objects to {place.first}"
+    assert place.workspace.history.state().title == "the new tensor x"
+    assert place.workspace.history.state().redo_title == f"the move of 3 objects to {place.first}"
     assert undone.answer.title == "mlp and lenet and x are back on cpu"
 
     again = place.do(Redo())

@@ -19,7 +19,7 @@ from devexplorer.core.records.laboratory import (
     LoadCheckpoint,
     Save,
 )
-from devexplorer.core.records.messages import BuildModel, NewTensor, Undo
+from devexplorer.core.records.messages import BuildModel, NewTensor, Remove, Undo
 
 FORMS = pytest.mark.parametrize("form", ["safetensors", "pt"])
 
@@ -130,7 +130,7 @@ def test_the_whole_workspace_is_saved_and_built_again(place: Place, tmp_path: Pa
     path = str(tmp_path / "workspace.safetensors")
     place.do(Save(targets=(), path=path))
     old = {key: value.cpu() for key, value in model(place, "tied").state_dict().items()}
-    place.workspace.remove(("tied", "x"))
+    place.do(Remove(names=("tied", "x")))
     answer = place.do(Load(path=path, device=place.first)).answer
     assert place.workspace.names == ("tied", "x")
     assert all(torch.equal(value.cpu(), old[key]) for key, value in model(place, "tied").state_dict().items())

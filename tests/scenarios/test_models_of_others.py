@@ -166,7 +166,7 @@ def test_it_opens_moves_splits_runs_is_saved_and_loaded_and_all_of_it_is_undone(
 
     # and all the way back
     undone: list[CommandResult] = []
-    while place.workspace.undo_state().title is not None:
+    while place.workspace.history.state().title is not None:
         undone.append(place.do(Undo()))
         if name in place.workspace.names:
             assert tied(place, name, opened)

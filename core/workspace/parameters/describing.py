@@ -4,8 +4,7 @@ the jobs thread."""
 from __future__ import annotations
 
 import math
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import torch
@@ -19,15 +18,13 @@ from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialise
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
 from devexplorer.core.workspace.parameters.statistics import figures
-from devexplorer.core.workspace.parameters.targets import Target, resolve, resolve_tensor
 from devexplorer.core.workspace.pieces import piece_elements, pieces
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.workspace import Workspace
 
 MOST_BINS = 4096
 
@@ -36,7 +33,7 @@ def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor)
     """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
     if not 1 <= command.bins <= MOST_BINS:
         raise BadInput(f"{command.bins} bins are not possible; choose 1 to {MOST_BINS}")
-    target, tensor = _found(workspace, command.target)
+    target, tensor = _resolved(workspace, command.target)
     values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, progress=progress)
     offers = (Offer("Compute all from every element", Describe(target=command.target, bins=command.bins, exact=True)),)
     answer = Answer(
@@ -50,21 +47,18 @@ def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor)
     return CommandResult(answer, events=(ValuesDescribed(values=values),))
 
 
-def _found(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
+def _resolved(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
     """The target and the tensor that is meant: the target's own, or its gradient."""
     name, _, path = title.partition(":")
     own, dot, last = path.rpartition(".")
-    if path == "grad" or (dot and last == "grad"):
-        target = resolve_tensor(workspace, f"{name}:{own}" if own else name)
-        assert isinstance(target.thing, Tensor)
-        gradient = None if is_uninitialised(target.thing) else gradient_of(target.thing)
-        if gradient is None:
-            raise BadInput(f"'{target.title}' has no gradient; a backward gives it one")
-        return target, gradient
-    target = resolve(workspace, title)
-    if not isinstance(target.thing, Tensor):
-        raise BadInput(f"'{title}' is {'a module' if path else 'a model'}; choose one of its parameters or buffers")
-    return target, target.thing
+    if path != "grad" and not (dot and last == "grad"):
+        target = workspace.find(title)
+        return target, target.tensor
+    target = workspace.find(f"{name}:{own}" if own else name)
+    gradient = None if is_uninitialised(target.tensor) else gradient_of(target.tensor)
+    if gradient is None:
+        raise BadInput(f"'{target.title}' has no gradient; a backward gives it one")
+    return target, gradient
 
 
 def values_of(
@@ -73,10 +67,7 @@ def values_of(
     """What the values are like, and those of the gradient; `BadInput` where there are none. Takes the memory of a few
     pieces."""
     refuse_without_values(title, tensor)
-    device = device_id(tensor.device)
-    backend = workspace.registry.backend(device)
-    backend.synchronize(device)
-    timing = Meter(workspace.registry, time.perf_counter).start([device])
+    timing = Timing(workspace.registry, [device_id(tensor.device)])
     if tensor.dtype == torch.bool or tensor.is_complex():
         values = _counted(title, tensor, progress)
     elif tensor.numel() == 0:
@@ -100,7 +91,6 @@ def values_of(
             norm=_finite(found.norm) if known else None,
             sampled=found.sampled,
         )
-    backend.synchronize(device)
     seconds, _ = timing.stop()
     gradient = gradient_of(tensor)
     below = (
@@ -108,7 +98,9 @@ def values_of(
         if gradient is None
         else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, progress=progress)
     )
-    return _with(values, first=rows_text(tensor.detach()), seconds=seconds, simulated=timing.simulated, gradient=below)
+    return msgspec.structs.replace(
+        values, first=rows_text(tensor.detach()), seconds=seconds, simulated=timing.simulated, gradient=below
+    )
 
 
 def refuse_without_values(title: str, tensor: Tensor) -> None:
@@ -145,10 +137,6 @@ def _known(title: str, tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def _with(values: Values, **fields: object) -> Values:
-    return msgspec.structs.replace(values, **fields)
-
-
 def _counted(title: str, tensor: Tensor, progress: ProgressMonitor) -> Values:
     """bool and complex values have no order: zeros, NaN, Inf and the norm."""
     zeros = nans = infinities = 0
@@ -168,7 +156,7 @@ def _counted(title: str, tensor: Tensor, progress: ProgressMonitor) -> Values:
     return Values(**_known(title, tensor), zeros=zeros, nans=nans, infinities=infinities, norm=norm)
 
 
-# --- words
+# --- messages
 
 
 def _words(values: Values) -> str:

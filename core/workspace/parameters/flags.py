@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
@@ -13,17 +12,15 @@ from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_by_device_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
+from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised, size_of
 from devexplorer.core.records.laboratory import ClearGradients, SetRequiresGrad, SetTraining
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.changes import Flags, Gradients
-from devexplorer.core.workspace.parameters.targets import Target, parameters_below, resolve, resolve_module
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.workspace import Workspace
 
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
-
-_Found = list[tuple[Target, list[Tensor]]]
+_Resolved = list[tuple[Target, list[Tensor]]]
+"""Targets, and the tensors whose flag each means."""
 
 
 # --- freeze and unfreeze
@@ -38,38 +35,35 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: 
     if not checked:
         findings.add("nothing is selected; choose parameters, modules or tensors")
     findings.demand_none()
-    found: _Found = [item for item in checked if item is not None]
-    verb = "unfreezing" if command.on else "freezing"
-    names = tuple(dict.fromkeys(target.name for target, _ in found))
+    resolved: _Resolved = [item for item in checked if item is not None]
+    titles = [target.title for target, _ in resolved]
+    names = tuple(dict.fromkeys(target.name for target, _ in resolved))
+    left = sum(_has_gradient(tensor) for _, tensors in resolved for tensor in tensors)
     changed = 0
-    left = sum(_has_gradient(tensor) for _, tensors in found for tensor in tensors)
     for name in names:
-        were: list[tuple[Tensor | None, bool]] = []
-        seen: set[int] = set()
-        for target, tensors in found:
-            for tensor in tensors:
-                if target.name == name and id(tensor) not in seen and tensor.requires_grad != command.on:
-                    seen.add(id(tensor))
-                    were.append(
-                        (None if isinstance(target.thing, Tensor) and not target.path else tensor, tensor.requires_grad)
-                    )
-        if not were:
-            continue
-        workspace.changed(f"the {verb} of {_listed([t.title for t, _ in found])}", Flags(name, were), command=command)
-        for held, _ in were:
-            (workspace.tensor_named(name) if held is None else held).requires_grad = command.on
-        changed += len(were)
+        differ = {
+            id(tensor): tensor
+            for target, tensors in resolved
+            for tensor in tensors
+            if target.name == name and tensor.requires_grad != command.on
+        }
+        if differ:
+            verb = "unfreezing" if command.on else "freezing"
+            with workspace.changing(f"the {verb} of {_listed(titles)}", name):
+                for tensor in differ.values():
+                    tensor.requires_grad = command.on
+        changed += len(differ)
     answer = Answer(
-        title=_title([target.title for target, _ in found], command.on),
-        words=_frozen_words(workspace, found, changed, left, command.on),
-        code="\n".join(_flag_code(target, tensors, command.on) for target, tensors in found),
+        title=_title(titles, command.on),
+        words=_frozen_words(workspace, resolved, changed, left, command.on),
+        code="\n".join(_flag_code(target, tensors, command.on) for target, tensors in resolved),
         subject=names[0] if len(names) == 1 else None,
     )
-    return CommandResult(answer, tuple(workspace.snapshot(name) for name in names))
+    return CommandResult(answer, workspace.snapshots(names))
 
 
 def _resolved(workspace: Workspace, title: str, on: bool) -> tuple[Target, list[Tensor]]:
-    target = resolve(workspace, title)
+    target = workspace.find(title)
     return target, _flagged(target, on)
 
 
@@ -98,7 +92,7 @@ def _flagged(target: Target, on: bool) -> list[Tensor]:
     """The tensors of one target; `BadInput` where the flag cannot be set."""
     thing = target.thing
     if isinstance(thing, nn.Module):
-        below = [parameter for _, parameter in parameters_below(target)]
+        below = list(thing.parameters())
         if not below:
             raise BadInput(f"'{target.title}' has no parameters, so there is nothing to freeze or unfreeze")
         return [parameter for parameter in below if parameter.is_floating_point() or parameter.is_complex()]
@@ -128,10 +122,10 @@ def _has_gradient(tensor: Tensor) -> bool:
     return not is_uninitialised(tensor) and gradient_of(tensor) is not None
 
 
-def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, on: bool) -> str:
-    total = sum(len(tensors) for _, tensors in found)
+def _frozen_words(workspace: Workspace, resolved: _Resolved, changed: int, left: int, on: bool) -> str:
+    total = sum(len(tensors) for _, tensors in resolved)
     if not changed:
-        return f"{'It was' if total == 1 else f'All {total} were'} like that already; nothing changed."
+        return f"{'It was' if total == 1 else f'All {total} were'} already like that; nothing changed."
     if on:
         words = f"{count_text(changed, 'tensor')} will get gradients from the next backward."
     else:
@@ -143,21 +137,21 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
             them = "it" if left == 1 else "them"
             verb = "is" if left == 1 else "are"
             words += (
-                f" {count_text(left, 'gradient')} of an earlier backward {verb} there still, and a step would use"
+                f" {count_text(left, 'gradient')} of an earlier backward {verb} still there, and a step would use"
                 f" {them}: clear {them}."
             )
-    for name in dict.fromkeys(target.name for target, _ in found):
+    for name in dict.fromkeys(target.name for target, _ in resolved):
         optimizer = workspace.extras(name).optimizer
         if optimizer is None:
             continue
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        unknown = sum(id(tensor) not in known for target, tensors in found if target.name == name for tensor in tensors)
+        unknown = sum(
+            id(tensor) not in known for target, tensors in resolved if target.name == name for tensor in tensors
+        )
         if on and unknown:
-            words += (
-                f" The optimizer of {name} was made without {unknown} of them and will not change them: make a new one."
-            )
+            words += f" The optimizer of {name} was made without {unknown} of them: create a new one."
         elif not on:
-            words += f" The optimizer of {name} holds them still and passes them over, as they have no gradient."
+            words += f" The optimizer of {name} still holds them and skips them, as they have no gradient."
     return words
 
 
@@ -166,44 +160,37 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
 
 def clear_gradients(workspace: Workspace, command: ClearGradients, progress: ProgressMonitor) -> CommandResult:
     """Set gradients to None and free their memory."""
-    target = resolve(workspace, command.target)
+    target = workspace.find(command.target)
     alone = isinstance(target.thing, Tensor)
     if target.is_buffer:
         raise BadInput(f"'{command.target}' is a buffer; buffers have no gradients")
-    below = [tensor for _, tensor in parameters_below(target)]
-    holders = [
-        (tensor, g) for tensor in below if not is_uninitialised(tensor) and (g := gradient_of(tensor)) is not None
-    ]
+    holders = [tensor for _, tensor in target.parameters() if _has_gradient(tensor)]
     if not holders:
         raise BadInput(f"there is no gradient {'in' if alone else 'below'} '{command.target}'; a backward makes some")
-    freed: dict[str, int] = {}
-    for _, gradient in holders:
-        device = device_id(gradient.device)
-        freed[device] = freed.get(device, 0) + gradient.numel() * gradient.element_size()
-    undoable = workspace.history.fits(sum(freed.values())) and all(g.layout is torch.strided for _, g in holders)
-    if undoable:
-        itself = alone and not target.path
-        kept = Gradients(target.name, [(None if itself else tensor, gradient) for tensor, gradient in holders])
-        workspace.changed(f"the clearing of the gradients of {command.target}", kept, command=command)
+    freed = Counter[str]()
+    for tensor in holders:
+        gradient = gradient_of(tensor)
+        assert gradient is not None
+        freed[device_id(gradient.device)] += size_of(gradient)
+        del gradient
     count = len(holders)
-    for tensor, _ in holders:
-        tensor.grad = None
-    del holders
-    workspace.publish(target.name)
-    if not undoable:
-        workspace.history.cannot_undo()
+    title = f"the clearing of the gradients of {command.target}"
+    within = target.holder if alone else target.path
+    with workspace.changing(title, target.name, gradients=True, within=within):
+        for tensor in holders:
+            tensor.grad = None
     per_device = bytes_by_device_text(freed)
-    words = f"{count_text(count, 'gradient')} {'is' if count == 1 else 'are'} None now, {per_device} free again."
+    words = f"{count_text(count, 'gradient')} {'is' if count == 1 else 'are'} now None, freeing {per_device}."
     words += " The next backward starts from zero."
     call = f"{target.code()}.grad = None" if alone else f"{target.code()}.zero_grad(set_to_none=True)"
     answer = Answer(
-        title=f"{command.target} has no {'gradient' if alone else 'gradients'} any more",
+        title=f"{command.target} no longer has {'a gradient' if alone else 'gradients'}",
         words=words,
         facts=(Fact("freed", per_device),),
         code=call,
         subject=target.name,
     )
-    return CommandResult(answer, (workspace.snapshot(target.name),))
+    return CommandResult(answer, workspace.snapshots([target.name]))
 
 
 # --- training and evaluation
@@ -211,25 +198,22 @@ def clear_gradients(workspace: Workspace, command: ClearGradients, progress: Pro
 
 def set_training(workspace: Workspace, command: SetTraining, progress: ProgressMonitor) -> CommandResult:
     """`train()` or `eval()` of a model or a part of it."""
-    target = resolve_module(workspace, command.target)
-    assert isinstance(target.thing, nn.Module)
-    modules = list(target.thing.modules())
+    target = workspace.target(command.target)
+    modules = list(target.module.modules())
+    mode = "training" if command.on else "evaluation"
     differ = sum(module.training != command.on for module in modules)
-    before = workspace.before(target.name)
-    if before is not None and differ:
-        mode = "training" if command.on else "evaluation"
-        workspace.changed(f"putting {command.target} into {mode} mode", before, command=command)
-    target.thing.train(command.on)
+    if differ:
+        with workspace.changing(f"putting {command.target} into {mode} mode", target.name):
+            target.module.train(command.on)
     dropout = sum(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
     norms = sum(isinstance(module, nn.modules.batchnorm._NormBase) for module in modules)
-    verb = f"{target.code()}.{'train' if command.on else 'eval'}()"
     answer = Answer(
-        title=f"{command.target} is in {'training' if command.on else 'evaluation'} mode",
+        title=f"{command.target} is in {mode} mode",
         words=_mode_words(command.on, differ, dropout, norms),
-        code=verb,
+        code=f"{target.code()}.{'train' if command.on else 'eval'}()",
         subject=target.name,
     )
-    return CommandResult(answer, (workspace.snapshot(target.name),) if differ else ())
+    return CommandResult(answer, workspace.snapshots([target.name]) if differ else ())
 
 
 def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:

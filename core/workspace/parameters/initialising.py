@@ -1,12 +1,10 @@
 """Carries out `Initialise`: new initial values for one tensor, or every weight below a module. Runs on the jobs thread.
 
-Numbers come from a generator of their own, so that the same seed gives the same values again and nobody else's random
-numbers change.
+Numbers come from a separate generator, so that the same seed gives the same values and the global generator is
+untouched.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +21,8 @@ from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.rules import Rule, chosen, refuse_tensor
-from devexplorer.core.workspace.parameters.targets import Target, parameters_below, refuse_waiting, resolve
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.workspace import Workspace
 
 BINS = 64
 _ZEROS = chosen("zeros", {})[0]
@@ -37,30 +33,24 @@ Fill = tuple[str, Tensor, Rule]
 def initialise(workspace: Workspace, command: Initialise, progress: ProgressMonitor) -> CommandResult:
     """Give the target new initial values; all of it or nothing."""
     rule, options = chosen(command.rule, command.options)
-    target = resolve(workspace, command.target)
-    refuse_waiting(target, "it cannot be initialised")
+    target = workspace.find(command.target)
+    target.refuse_waiting("it cannot be initialised")
     fills = _fills(target, command, rule, options)
     alone = fills[0][1] if isinstance(target.thing, Tensor) else None
-    found = None if alone is None else _described(workspace, command.target, alone, progress)
-    before = workspace.before(target.name, values=True, within=target.holder if alone is not None else target.path)
-    if before is not None:
-        workspace.changed(f"the initialisation of {command.target}", before, command=command)
-    try:
+    before = None if alone is None else _described(workspace, command.target, alone, progress)
+    within = target.path if alone is None else target.holder
+    with workspace.changing(f"the initialisation of {command.target}", target.name, values=True, within=within):
         _fill(fills, options, command.seed, progress)
-    finally:
-        if before is None:
-            workspace.history.cannot_undo()
-        workspace.publish(target.name)
     now = None if alone is None else _described(workspace, command.target, alone, progress)
-    events: tuple[Event, ...] = () if now is None else (ValuesDescribed(values=now, before=found),)
+    events: tuple[Event, ...] = () if now is None else (ValuesDescribed(values=now, before=before),)
     answer = Answer(
         title=f"{command.target} has new values",
-        words=_words(workspace, target, command, rule, options, fills, found, now),
-        facts=_facts(found, now),
+        words=_words(workspace, target, command, rule, options, fills, before, now),
+        facts=_facts(before, now),
         code=_code(target, command, rule, options, fills),
         subject=target.name,
     )
-    return CommandResult(answer, (workspace.snapshot(target.name),), events=events)
+    return CommandResult(answer, workspace.snapshots([target.name]), events=events)
 
 
 def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, float]) -> list[Fill]:
@@ -69,9 +59,7 @@ def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, f
         refuse_without_values(command.target, target.thing)
         refuse_tensor(command.target, command.rule, rule, options, target.thing)
         return [(target.path, target.thing, rule)]
-    below = [
-        (path, tensor) for path, tensor in parameters_below(target) if tensor.is_floating_point() and tensor.numel()
-    ]
+    below = [(path, tensor) for path, tensor in target.parameters() if tensor.is_floating_point() and tensor.numel()]
     fills = [
         (path, tensor, _ZEROS if rule.fans and tensor.dim() < 2 else rule)
         for path, tensor in below
@@ -119,16 +107,16 @@ def _words(
     rule: Rule,
     options: dict[str, float],
     fills: list[Fill],
-    found: Values | None,
+    before: Values | None,
     now: Values | None,
 ) -> str:
     drawn = rule.words.format(**options)
     if now is not None:
         words = f"Its values are now {drawn}."
-        if found is not None and found.std is not None and now.std is not None:
+        if before is not None and before.std is not None and now.std is not None:
             words += (
-                f" The mean went from {value_text(found.mean)} to {value_text(now.mean)}, the standard deviation from "
-                f"{value_text(found.std)} to {value_text(now.std)}."
+                f" The mean went from {value_text(before.mean)} to {value_text(now.mean)}, the standard deviation from "
+                f"{value_text(before.std)} to {value_text(now.std)}."
             )
         if target.also:
             words += (
@@ -155,18 +143,18 @@ def _words(
     return words.strip()
 
 
-def _facts(found: Values | None, now: Values | None) -> tuple[Fact, ...]:
-    if found is None or now is None:
+def _facts(before: Values | None, now: Values | None) -> tuple[Fact, ...]:
+    if before is None or now is None:
         return ()
     pairs = (
-        ("mean", found.mean, now.mean),
-        ("standard deviation", found.std, now.std),
-        ("minimum", found.minimum, now.minimum),
-        ("maximum", found.maximum, now.maximum),
+        ("mean", before.mean, now.mean),
+        ("standard deviation", before.std, now.std),
+        ("minimum", before.minimum, now.minimum),
+        ("maximum", before.maximum, now.maximum),
     )
     return (
         *(Fact(label, f"{value_text(old)} → {value_text(new)}") for label, old, new in pairs),
-        Fact("zeros", f"{found.zeros:,} → {now.zeros:,}"),
+        Fact("zeros", f"{before.zeros:,} → {now.zeros:,}"),
     )
 
 

@@ -4,28 +4,80 @@ the jobs thread."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name, loses
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MoveOptimizer
-from devexplorer.core.records.messages import Answer, Command, Fact, Move, Offer
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.moves import MoveCancelled
-from devexplorer.core.workspace.parameters.changes import Slot, StateMoved
-from devexplorer.core.workspace.parameters.optimizers import optimizer_variable, state_bytes, state_tensors, state_text
-from devexplorer.core.workspace.parameters.targets import model_of
+from devexplorer.core.workspace.parameters.optimizers import (
+    optimizer_of,
+    optimizer_variable,
+    state_bytes,
+    state_tensors,
+    state_text,
+)
+from devexplorer.core.workspace.workspace import Workspace
 
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+
+class Slot(NamedTuple):
+    """One tensor of an optimizer's state, and where it was."""
+
+    parameter: Tensor
+    key: str
+    device: torch.device
+    dtype: torch.dtype
+    original: Tensor | None
+    """Itself, where moving back would not restore its bits."""
+
+    def hosted(self) -> Slot:
+        """With the original on the CPU."""
+        return self if self.original is None else self._replace(original=self.original.to("cpu"))
+
+
+class StateMoved(ObjectChange):
+    """The state of an optimizer that followed its parameters."""
+
+    def __init__(self, name: str, optimizer: torch.optim.Optimizer, slots: tuple[Slot, ...]) -> None:
+        self.name = name
+        self._optimizer, self._slots = optimizer, slots
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the originals."""
+        return sum(slot.original.nbytes for slot in self._slots if slot.original is not None)
+
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
+        """Put every tensor back where it was."""
+        now = [self._optimizer.state[slot.parameter][slot.key] for slot in self._slots]
+        old = [
+            value.to(slot.device, slot.dtype) if slot.original is None else slot.original.to(slot.device)
+            for slot, value in zip(self._slots, now, strict=True)
+        ]
+        self._put(workspace, old)
+        return Undone(touched=self.names, back=lambda: self._put(workspace, now))
+
+    def _put(self, workspace: Workspace, values: Sequence[Tensor]) -> None:
+        for slot, value in zip(self._slots, values, strict=True):
+            self._optimizer.state[slot.parameter][slot.key] = value
+        workspace.publish(self.name)
+
+    def hosted(self, name: str) -> StateMoved:
+        """With the originals on the CPU, when that object is removed."""
+        if name != self.name:
+            return self
+        return StateMoved(name, self._optimizer, tuple(slot.hosted() for slot in self._slots))
 
 
 class Stray(NamedTuple):
@@ -35,7 +87,7 @@ class Stray(NamedTuple):
     key: str
     value: Tensor
     dtype: torch.dtype
-    """What it shall be."""
+    """What it should be."""
 
 
 def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
@@ -53,10 +105,7 @@ def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
 
 def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: ProgressMonitor) -> CommandResult:
     """Let the state follow its parameters, all of it or none."""
-    model_of(workspace, command.target)
-    optimizer = workspace.extras(command.target).optimizer
-    if optimizer is None:
-        raise BadInput(f"'{command.target}' has no optimizer; make one first")
+    optimizer = optimizer_of(workspace, command.target)
     found = strays(optimizer)
     if not found:
         words = (
@@ -68,7 +117,7 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: Progr
             Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target))
         )
     before = state_text(optimizer)
-    moved = follow(workspace, command.target, found, command, progress)
+    moved = follow(workspace, command.target, found, progress)
     words = (
         f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed"
         f" {'its' if len(found) == 1 else 'their'} "
@@ -87,10 +136,10 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: Progr
         code=_code(command.target),
         subject=command.target,
     )
-    return CommandResult(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, workspace.snapshots([command.target]))
 
 
-def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Command, progress: ProgressMonitor) -> int:
+def follow(workspace: Workspace, name: str, found: Sequence[Stray], progress: ProgressMonitor) -> int:
     """Move these; returns their bytes. Raises `DoesNotFit` before, or `MoveFailed` with everything where it was."""
     optimizer = workspace.extras(name).optimizer
     assert optimizer is not None
@@ -117,9 +166,7 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Com
         Slot(s.parameter, s.key, s.value.device, s.value.dtype, s.value if loses(s.value.dtype, s.dtype) else None)
         for s in found
     ]
-    workspace.changed(
-        f"the move of the optimizer state of {name}", StateMoved(name, optimizer, tuple(slots)), command=command
-    )
+    workspace.changed(f"the move of the optimizer state of {name}", StateMoved(name, optimizer, tuple(slots)))
     for stray, value in zip(found, new, strict=True):
         optimizer.state[stray.parameter][stray.key] = value
     workspace.publish(name)
@@ -132,10 +179,16 @@ class AfterMove(NamedTuple):
     words: str = ""
     offers: tuple[Offer, ...] = ()
     code: str = ""
-    moved: bool = False
+    """Of what followed; empty: nothing has moved."""
+
+    def added_to(self, answer: Answer) -> Answer:
+        """The answer of the move with this."""
+        code = "\n".join(part for part in (answer.code, self.code) if part)
+        words = " ".join(part for part in (answer.words, self.words) if part)
+        return msgspec.structs.replace(answer, words=words, code=code, offers=(*answer.offers, *self.offers))
 
 
-def after_move(workspace: Workspace, names: Sequence[str], command: Move, progress: ProgressMonitor) -> AfterMove:
+def after_move(workspace: Workspace, names: Sequence[str], progress: ProgressMonitor, *, follows: bool) -> AfterMove:
     """After a move of these objects: let their optimizers' state follow where that was asked for, or say that it stayed
     behind."""
     words: list[str] = []
@@ -146,8 +199,8 @@ def after_move(workspace: Workspace, names: Sequence[str], command: Move, progre
         found = [] if optimizer is None else strays(optimizer)
         if optimizer is None or not found:
             continue
-        if command.optimizer:
-            size = follow(workspace, name, found, command, progress)
+        if follows:
+            size = follow(workspace, name, found, progress)
             words.append(f"The state of its optimizer followed, {bytes_text(size)}: {state_text(optimizer)}.")
             code.append(_code(name))
             continue
@@ -164,16 +217,7 @@ def after_move(workspace: Workspace, names: Sequence[str], command: Move, progre
             " state follows."
         )
         offers.append(Offer(f"Let the optimizer state of {name} follow", MoveOptimizer(target=name)))
-    return AfterMove(" ".join(words), tuple(offers), "\n".join(code), bool(code))
-
-
-def with_state(answer: Answer, state: AfterMove) -> Answer:
-    """The answer of a move with what it has to say about optimizers."""
-    if not state.words:
-        return answer
-    code = "\n".join(part for part in (answer.code, state.code) if part)
-    words = f"{answer.words} {state.words}"
-    return msgspec.structs.replace(answer, words=words, code=code, offers=(*answer.offers, *state.offers))
+    return AfterMove(" ".join(words), tuple(offers), "\n".join(code))
 
 
 def _code(name: str) -> str:

@@ -1,10 +1,10 @@
-"""Carries out `MakeOptimizer`, and says what an optimizer holds. Runs on the jobs thread."""
+"""Carries out `MakeOptimizer`; what an optimizer holds. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,15 +14,13 @@ from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, coun
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import suggestion, variable
+from devexplorer.core.models.optimizers import kind_of
 from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
-from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.targets import Target, model_of, refuse_waiting
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace.workspace import Workspace
 
 
 def optimizer_variable(name: str) -> str:
@@ -45,10 +43,9 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, st
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:
     """Bytes of the state by device."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for _, _, value in state_tensors(optimizer):
-        device = device_id(value.device)
-        totals[device] = totals.get(device, 0) + value.nbytes
+        totals[device_id(value.device)] += value.nbytes
     return dict(sorted(totals.items()))
 
 
@@ -57,9 +54,29 @@ def state_text(optimizer: torch.optim.Optimizer) -> str:
     return bytes_by_device_text(state_bytes(optimizer)) or "none yet"
 
 
+def optimizer_of(workspace: Workspace, title: str) -> torch.optim.Optimizer:
+    """The optimizer of a model; `Refused`, with a way out, where it has none."""
+    name = workspace.model(title).name
+    optimizer = workspace.extras(name).optimizer
+    if optimizer is None:
+        raise Refused(
+            f"'{name}' has no optimizer; make one first",
+            offers=(Offer("Make an Adam optimizer", MakeOptimizer(target=name)),),
+        )
+    return optimizer
+
+
+def offer_again(name: str, optimizer: torch.optim.Optimizer) -> Offer:
+    """Makes the optimizer of a model again, over the parameters that it has now."""
+    learning_rate = float(optimizer.param_groups[0]["lr"])
+    again = MakeOptimizer(target=name, kind=kind_of(optimizer), learning_rate=learning_rate)
+    return Offer("Make the optimizer again", again)
+
+
 def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: ProgressMonitor) -> CommandResult:
     """Give a model an optimizer over what requires grad, or take it away."""
-    model = model_of(workspace, command.target)
+    target = workspace.model(command.target)
+    model = target.module
     extras = workspace.extras(command.target)
     if command.kind == "none":
         return _removed(workspace, command)
@@ -69,7 +86,7 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
         raise BadInput(
             f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001"
         )
-    refuse_waiting(Target(command.target, command.target, "", model), "no optimizer can be made for it")
+    target.refuse_waiting("no optimizer can be made for it")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise BadInput(
@@ -77,16 +94,11 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
             " first"
         )
     kind = OPTIMIZERS[command.kind]
-    before = workspace.before(command.target)
     had = extras.optimizer_text
-    if before is not None:
-        workspace.changed(f"the optimizer of {command.target}", before, command=command)
-    extras.optimizer = new_optimizer(command.kind, parameters, lr=command.learning_rate)
     momentum = "".join(f", {key} {value:g}" for key, value in kind.options.items())
-    extras.optimizer_text = f"{kind.class_name}, lr {command.learning_rate:g}{momentum}"
-    workspace.publish(command.target)
-    if before is None:
-        workspace.history.cannot_undo()
+    with workspace.changing(f"the optimizer of {command.target}", command.target):
+        extras.optimizer = new_optimizer(command.kind, parameters, lr=command.learning_rate)
+        extras.optimizer_text = f"{kind.class_name}, lr {command.learning_rate:g}{momentum}"
     frozen = sum(not parameter.requires_grad for parameter in model.parameters())
     size = sum(parameter.nbytes for parameter in parameters)
     words = f"It changes {count_text(len(parameters), 'parameter')}, {bytes_text(size)}, in place."
@@ -113,7 +125,7 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
         code=f"import torch\n\n{code}",
         subject=command.target,
     )
-    return CommandResult(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, workspace.snapshots([command.target]))
 
 
 def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
@@ -121,11 +133,8 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
     if extras.optimizer is None:
         raise BadInput(f"'{command.target}' has no optimizer that could be removed")
     state = state_bytes(extras.optimizer)
-    before = workspace.before(command.target)
-    if before is not None:
-        workspace.changed(f"the removal of the optimizer of {command.target}", before, command=command)
-    extras.optimizer = extras.optimizer_text = None
-    workspace.publish(command.target)
+    with workspace.changing(f"the removal of the optimizer of {command.target}", command.target) as before:
+        extras.optimizer = extras.optimizer_text = None
     words = (
         f"Its state ({bytes_by_device_text(state)}) was released; the parameters are unchanged."
         if state
@@ -139,4 +148,4 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
         code=f"del {optimizer_variable(command.target)}",
         subject=command.target,
     )
-    return CommandResult(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, workspace.snapshots([command.target]))

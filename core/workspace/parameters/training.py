@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,22 +12,25 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.models.optimizers import kind_of
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
-from devexplorer.core.records.laboratory import MakeOptimizer, MoveOptimizer, TrainStep
+from devexplorer.core.records.laboratory import MoveOptimizer, TrainStep
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.parameters.optimizer_state import strays
-from devexplorer.core.workspace.parameters.optimizers import held_by, optimizer_variable, state_bytes, state_text
+from devexplorer.core.workspace.parameters.optimizers import (
+    held_by,
+    offer_again,
+    optimizer_of,
+    optimizer_variable,
+    state_bytes,
+    state_text,
+)
 from devexplorer.core.workspace.parameters.rows_text import value_text
-from devexplorer.core.workspace.parameters.targets import model_of
-from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.runs import before_inputs, given_names, inputs_of, reached
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.runs import Ran, before_inputs, given_names, inputs_of, reached, run_model
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.workspace import Workspace
 
 MOST_NAMED = 5
 
@@ -42,44 +45,37 @@ class _Changed(NamedTuple):
 
 def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonitor) -> CommandResult:
     """One step of a model's optimizer; when it fails, model, gradients and optimizer are as before."""
-    model = model_of(workspace, command.target)
-    optimizer = workspace.extras(command.target).optimizer
-    if optimizer is None:
-        raise Refused(
-            f"'{command.target}' has no optimizer; make one first",
-            offers=(Offer("Make an Adam optimizer", MakeOptimizer(target=command.target)),),
-        )
-    _refuse_strays(command.target, optimizer)
-    fed = given_names(command.input)
+    optimizer = optimizer_of(workspace, command.target)
     target = workspace.target(command.target)
-    inputs = inputs_of(workspace, target, fed)
-    leaves = before_inputs(workspace, fed, inputs)
+    model = target.module
+    _refuse_strays(command.target, optimizer)
+    given = given_names(command.input)
+    inputs = inputs_of(workspace, target, given)
+    leaves = before_inputs(workspace, given, inputs)
     before = None
     if workspace.history.fits(_needed_bytes(model, optimizer)):
-        before = workspace.before(command.target, values=True, gradients=True)
+        before = workspace.image(command.target, values=True, gradients=True)
     if before is not None:
         before.take_optimizer()
-        workspace.changed(f"the training step of {command.target}", before, *leaves, command=command)
+        workspace.changed(f"the training step of {command.target}", before, *leaves)
     old = {} if before is None else {id(parameter): values for parameter, values in before.values}
     optimizer.zero_grad(set_to_none=True)
     losses: list[float] = []
     try:
         with _noting(model, losses):
-            ran, _ = workspace.runner.run(target, inputs, fed, backward=True)
+            ran, _ = run_model(workspace, target, inputs, given, backward=True)
         _step(command.target, optimizer)
     finally:
         if before is None:
             workspace.history.cannot_undo()
         workspace.publish(command.target, *reached(leaves))
-    changed = _changes(model, optimizer, old)
-    answer = _answer(workspace, command, ran, losses, changed, measured=before is not None)
-    touched = [command.target, *reached(leaves)]
+    changed = _changes(model, old)
+    answer = _answer(workspace, target, optimizer, ran, losses, changed, measured=before is not None)
+    touched = dict.fromkeys((command.target, *reached(leaves)))
     effects = ["a step of the optimizer", "gradients of a backward pass"]
     if ran.changed_buffers:
         effects.append("running statistics changed by a forward pass")
-    return CommandResult(
-        answer, tuple(workspace.snapshot(name) for name in dict.fromkeys(touched)), side_effects=tuple(effects)
-    )
+    return CommandResult(answer, workspace.snapshots(touched), side_effects=tuple(effects))
 
 
 def _needed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -136,9 +132,9 @@ def _step(name: str, optimizer: torch.optim.Optimizer) -> None:
         raise MoveFailed(f"the optimizer's step failed: {first_line(error)}; {name} is as it was before") from error
 
 
-def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, Tensor]) -> list[_Changed]:
+def _changes(model: nn.Module, old: dict[int, Tensor]) -> list[_Changed]:
     """How far each parameter went, largest change first."""
-    found = []
+    changes = []
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             previous = old.get(id(parameter))
@@ -146,18 +142,21 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, 
                 continue
             moved = float(torch.linalg.vector_norm((parameter.detach().to("cpu") - previous).to(torch.float32)))
             if moved:
-                found.append(_Changed(path, moved, float(torch.linalg.vector_norm(previous.to(torch.float32)))))
-    return sorted(found, key=lambda item: -item.norm)
+                changes.append(_Changed(path, moved, float(torch.linalg.vector_norm(previous.to(torch.float32)))))
+    return sorted(changes, key=lambda change: -change.norm)
 
 
 def _answer(
-    workspace: Workspace, command: TrainStep, ran: Ran, losses: list[float], changed: list[_Changed], *, measured: bool
+    workspace: Workspace,
+    target: Target,
+    optimizer: torch.optim.Optimizer,
+    ran: Ran,
+    losses: list[float],
+    changed: list[_Changed],
+    *,
+    measured: bool,
 ) -> Answer:
-    name = command.target
-    extras = workspace.extras(name)
-    model, optimizer = workspace.get(name), extras.optimizer
-    assert isinstance(model, nn.Module)
-    assert optimizer is not None
+    name, model, extras = target.name, target.module, workspace.extras(target.name)
     clock = " (simulated)" if ran.simulated else ""
     words = f"zero_grad, forward, backward, step: forward and backward took {seconds_text(ran.seconds)}{clock}."
     if losses:
@@ -188,12 +187,7 @@ def _answer(
         facts.append(Fact("others changed", f"{len(changed) - MOST_NAMED:,}"))
     steps = optimizer_variable(name)
     code = f"{steps}.zero_grad()\n{run_code.backward(ran, extras.source)}\n{steps}.step()"
-    offers: tuple[Offer, ...] = ()
-    if _unknown(model, optimizer):
-        again = MakeOptimizer(
-            target=name, kind=kind_of(optimizer), learning_rate=float(optimizer.param_groups[0]["lr"])
-        )
-        offers = (Offer("Make the optimizer again", again),)
+    offers = (offer_again(name, optimizer),) if _unknown(model, optimizer) else ()
     return Answer(title=f"{name} made a step", words=words, facts=tuple(facts), code=code, subject=name, offers=offers)
 
 

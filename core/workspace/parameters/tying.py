@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, shape_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import expression, quoted
 from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.optimizers import kind_of
 from devexplorer.core.models.walk import device_id, is_uninitialised
-from devexplorer.core.records.laboratory import MakeOptimizer, Tie, Untie
+from devexplorer.core.records.laboratory import Tie, Untie
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.parameters.changes import FlatWeights, renew_flat_weights
-from devexplorer.core.workspace.parameters.optimizers import held_by
-from devexplorer.core.workspace.parameters.targets import Target, resolve_tensor
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.parameters.optimizers import held_by, offer_again
+from devexplorer.core.workspace.parts import renew_flat_weights
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.workspace import Workspace
 
 
 def tie(workspace: Workspace, command: Tie, progress: ProgressMonitor) -> CommandResult:
     """Let the second name hold the very Parameter of the first."""
     first, second = _parameter(workspace, command.first), _parameter(workspace, command.second)
     _refuse_pair(first, second)
-    lost = second.thing
-    _exchange(workspace, second, first.thing, f"the tying of {command.second} to {command.first}", command)
-    model = workspace.get(second.name)
-    assert isinstance(model, nn.Module)
+    lost, model = second.tensor, _model(workspace, second)
+    _exchange(workspace, second, first.tensor, f"the tying of {command.second} to {command.first}")
     gone = not any(parameter is lost for parameter in model.parameters())
     words = (
         f"{second.path} and {first.path} are two names of one Parameter now: it counts once, changing one changes both,"
         f" gradients of both uses add up in it, and it stays one when it moves. The values of {first.path} are kept"
     )
-    assert isinstance(lost, Tensor)
     words += f", those of {second.path} were removed, freeing {bytes_text(lost.nbytes)}." if gone else "."
-    told, offers = _optimizer_words(workspace, second.name, first.thing, lost if gone else None)
+    more, offers = _optimizer_words(workspace, second.name, first.thing, lost if gone else None)
     facts = (Fact("shape", shape_text(tuple(lost.shape))), Fact("one Parameter, on", device_id(lost.device)))
     code = f"setattr({_holder(second)}, {quoted(second.key)}, {first.code()})"
     title = f"{second.path} is tied to {first.path}"
-    answer = Answer(title=title, words=words + told, facts=facts, code=code, subject=first.name, offers=offers)
-    return CommandResult(answer, (workspace.snapshot(first.name),))
+    answer = Answer(title=title, words=words + more, facts=facts, code=code, subject=first.name, offers=offers)
+    return CommandResult(answer, workspace.snapshots([first.name]))
 
 
 def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> CommandResult:
@@ -62,27 +54,26 @@ def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> Co
             f"'{target.path}' cannot be untied from '{with_it[0]}': '{target.holder}' and '{other}' are two names of"
             " one module, which holds it once; build the model with two modules"
         )
-    old = target.thing
-    assert isinstance(old, Tensor)
+    old = target.tensor
     check_sizes([old.nbytes], device_id(old.device), workspace.registry, "a Parameter of its own")
     with torch.no_grad():
         own = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
-    _exchange(workspace, target, own, f"the untying of {command.target}", command)
+    _exchange(workspace, target, own, f"the untying of {command.target}")
     has, its = ("have", "their") if with_it else ("has", "its")
     words = (
         f"{' and '.join((target.path, *with_it))} {has} a Parameter of {its} own now, with the values shared with"
         f" {' and '.join(left)}: {bytes_text(own.nbytes)} more on {device_id(own.device)}. From now on they change"
         " independently; the new one has no gradient."
     )
-    told, offers = _optimizer_words(workspace, target.name, own, None)
+    more, offers = _optimizer_words(workspace, target.name, own, None)
     values = f"{target.code()}.detach().clone(), requires_grad={old.requires_grad}"
     code = f"import torch\n\nsetattr({_holder(target)}, {quoted(target.key)}, torch.nn.Parameter({values}))"
-    answer = Answer(title=f"{target.path} is untied", words=words + told, code=code, subject=target.name, offers=offers)
-    return CommandResult(answer, (workspace.snapshot(target.name),))
+    answer = Answer(title=f"{target.path} is untied", words=words + more, code=code, subject=target.name, offers=offers)
+    return CommandResult(answer, workspace.snapshots([target.name]))
 
 
 def _parameter(workspace: Workspace, title: str) -> Target:
-    target = resolve_tensor(workspace, title)
+    target = workspace.find(title)
     if not target.path:
         raise BadInput(f"'{title}' is a tensor of the workspace; parameters of a model are tied: write model:path")
     if target.is_buffer or not isinstance(target.thing, nn.Parameter):
@@ -95,9 +86,8 @@ def _parameter(workspace: Workspace, title: str) -> Target:
 
 
 def _names_of_its_module(workspace: Workspace, target: Target) -> tuple[str, ...]:
-    """Other paths that lead to the same module: what stands under the one stands under the others."""
-    model = workspace.get(target.name)
-    assert isinstance(model, nn.Module)
+    """Other paths that lead to the same module: what one of them holds, the others hold."""
+    model = _model(workspace, target)
     holder = model.get_submodule(target.holder)
     apart = (path.rpartition(".") for path in target.also)
     return tuple(
@@ -110,9 +100,7 @@ def _refuse_pair(first: Target, second: Target) -> None:
         raise BadInput(
             f"'{first.title}' and '{second.title}' belong to two models; only parameters of one model can be tied"
         )
-    a, b = first.thing, second.thing
-    assert isinstance(a, Tensor)
-    assert isinstance(b, Tensor)
+    a, b = first.tensor, second.tensor
     if a is b:
         raise BadInput(f"'{first.path}' and '{second.path}' are one Parameter already")
     findings = []
@@ -135,18 +123,16 @@ def _refuse_pair(first: Target, second: Target) -> None:
         raise BadInput(*findings)
 
 
-def _exchange(workspace: Workspace, target: Target, new: object, title: str, command: Tie | Untie) -> None:
+def _exchange(workspace: Workspace, target: Target, new: object, title: str) -> None:
     """Put another Parameter under a name; Undo puts the old one back."""
-    model = workspace.get(target.name)
-    assert isinstance(model, nn.Module)
-    before = workspace.before(target.name)
-    if before is not None:
-        workspace.changed(title, FlatWeights(target.name), before, command=command)
-    setattr(model.get_submodule(target.holder), target.key, new)
-    renew_flat_weights(model)
-    workspace.publish(target.name)
-    if before is None:
-        workspace.history.cannot_undo()
+    model = _model(workspace, target)
+    with workspace.changing(title, target.name):
+        setattr(model.get_submodule(target.holder), target.key, new)
+        renew_flat_weights(model.modules())
+
+
+def _model(workspace: Workspace, target: Target) -> nn.Module:
+    return workspace.target(target.name).module
 
 
 def _holder(target: Target) -> str:
@@ -169,8 +155,4 @@ def _optimizer_words(
         )
     if id(now) not in held:
         words += " The optimizer does not hold the new Parameter and will not update it."
-    if not words:
-        return "", ()
-    learning_rate = float(optimizer.param_groups[0]["lr"])
-    again = MakeOptimizer(target=name, kind=kind_of(optimizer), learning_rate=learning_rate)
-    return f"{words} Make a new one.", (Offer("Make the optimizer again", again),)
+    return (f"{words} Make a new one.", (offer_again(name, optimizer),)) if words else ("", ())

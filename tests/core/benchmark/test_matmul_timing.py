@@ -29,7 +29,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.timing import Timing
 
 
 class Wall:
@@ -306,7 +306,7 @@ def test_what_others_do_on_the_device_meanwhile_is_not_the_benchmarks_time(virtu
 
 
 def test_nor_is_it_the_time_of_a_move_or_a_run(virtual: VirtualMachine) -> None:
-    timing_of = Meter(DeviceRegistry([virtual]), lambda: 0.0).start(["vgpu:0"])
+    timing_of = Timing(DeviceRegistry([virtual]), ["vgpu:0"], wall=lambda: 0.0)
     other = threading.Thread(target=virtual.advance, args=("vgpu:0", 5.0))
     other.start()
     other.join()

@@ -120,13 +120,13 @@ def test_a_cast_is_no_move_in_any_of_its_words(place: Place) -> None:
         assert answer.title == title
         assert "move" not in answer.words, answer.words
         assert {fact.label: fact.value for fact in answer.facts}["dtype"] == "float16"
-        assert place.workspace.undo_state().title == f"the cast of {target} to float16"
+        assert place.workspace.history.state().title == f"the cast of {target} to float16"
         assert place.answer(command).title == f"{target} is float16 on cpu already"
         undone = place.answer(Undo())
         assert undone.title == f"{target} is in its old dtype again"
     both = place.answer(Move(targets=("x",), device="vgpu:0", dtype="half"))
     assert both.title == "x is now on vgpu:0"
-    assert place.workspace.undo_state().title == "the move of x to vgpu:0 as float16"
+    assert place.workspace.history.state().title == "the move of x to vgpu:0 as float16"
     assert title_of(Move(targets=("x",), device="vgpu:0", copy=True)) == "copying x to vgpu:0"
     assert place.answer(Move(targets=("gone",), device="cpu", dtype="half")).title == "gone was not cast"
     assert place.answer(Move(targets=("gone",), device="cpu", copy=True)).title == "gone was not copied"

@@ -25,7 +25,7 @@ from devexplorer.core.records.messages import Answer, Command, EngineLost, Event
 from devexplorer.core.replay.session import ReplaySession
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import State
-from devexplorer.core.workspace.changes import Undone
+from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -53,32 +53,24 @@ def test_only_an_answer_to_what_was_cancelled_says_so() -> None:
     assert not refusal(BadInput("cancelled; this word means nothing here"), Undo()).cancelled
 
 
-class Double(BaseCommand, frozen=True, kw_only=True, tag="Double"):
+class Double(BaseCommand, tag="Double"):
     """Double a tensor."""
 
     target: str
 
 
-class Halved:
+class Halved(ObjectChange):
     """A doubling that can be taken back."""
 
-    kept_bytes = 0
-
-    def __init__(self, name: str) -> None:
-        self.names = (name,)
-
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
-        workspace.get(self.names[0]).div_(2)  # type: ignore[union-attr, operator]
+        workspace.tensor_named(self.name).div_(2)
         return Undone(touched=self.names)
-
-    def without(self, name: str) -> Halved | None:
-        return None if name in self.names else self
 
 
 def double(workspace: Workspace, command: Double, progress: ProgressMonitor) -> CommandResult:
     tensor = workspace.get(command.target)
     assert isinstance(tensor, torch.Tensor)
-    workspace.changed(f"the doubling of {command.target}", Halved(command.target), command=command)  # type: ignore[arg-type]
+    workspace.changed(f"the doubling of {command.target}", Halved(command.target, None))
     tensor.mul_(2)
     if tensor.max() > 4:
         raise BadInput("that is too much")

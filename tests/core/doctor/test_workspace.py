@@ -17,7 +17,7 @@ from torch import nn
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.commands import doctor
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
 from devexplorer.core.records.laboratory import MakeOptimizer, OpenModel, Split, TrainStep
@@ -232,9 +232,9 @@ def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch
 
 def test_a_check_is_no_change(cards: Place, asked: list[DoctorRequest]) -> None:
     cards.do(BuildModel(recipe="mlp"))
-    undo = cards.workspace.undo_state()
+    undo = cards.workspace.history.state()
     checked(cards, Check(target="mlp", device="vgpu:0"))
-    assert cards.workspace.undo_state() == undo
+    assert cards.workspace.history.state() == undo
     cards.do(Undo())
     assert cards.workspace.names == ()
 

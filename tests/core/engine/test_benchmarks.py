@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -440,7 +441,7 @@ def test_a_model_that_calls_sys_exit_in_its_step_ends_its_run_and_nothing_else(v
 
 def test_steps_of_a_model_go_through_the_same_door_and_leave_the_workspace_alone(virtual: VirtualMachine) -> None:
     workspace = Workspace(DeviceRegistry([TorchBackend(), virtual]))
-    workspace.build(BuildModel(recipe="mlp"))
+    dispatch(workspace, BuildModel(recipe="mlp"))
     before = workspace.snapshot("mlp")
     bench = Bench(virtual, resolve=partial(model_copy, workspace))
     ended = bench.run(ModelSpec(target="mlp", device="vgpu:0", train=True, seconds=0.01))

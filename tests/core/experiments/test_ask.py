@@ -157,11 +157,11 @@ def test_what_cannot_be_asked_is_refused_with_what_can(place: Place) -> None:
 
 def test_a_question_changes_nothing(place: Place) -> None:
     place.do(BuildModel(recipe="custom-layers", device=place.first))
-    before, undo = place.snapshot("custom-layers"), place.workspace.undo_state()
+    before, undo = place.snapshot("custom-layers"), place.workspace.history.state()
     for question in QUESTIONS.of_tensors:
         asked(place, "custom-layers:2.weight", question)
     assert place.snapshot("custom-layers") == before
-    assert place.workspace.undo_state() == undo
+    assert place.workspace.history.state() == undo
 
 
 def test_a_buffer_is_a_buffer_in_the_code(place: Place) -> None:

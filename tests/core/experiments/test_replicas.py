@@ -13,7 +13,7 @@ from torch import nn
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments.replica_run import ReplicaRun
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.records.experiments import Replicate

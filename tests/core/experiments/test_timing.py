@@ -13,7 +13,7 @@ from places import Place, place_of
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments import products, time_work
 from devexplorer.core.experiments.crossover_messages import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies

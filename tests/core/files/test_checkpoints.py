@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files import entries, into_model
 from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.safe_file import SafeFile
@@ -95,7 +95,7 @@ def test_undo_gives_the_old_values_back_and_redo_the_new_ones(place: Place, tmp_
     new = {key: torch.rand_like(value) if value.is_floating_point() else value + 7 for key, value in before.items()}
     place.do(LoadCheckpoint(target="resnet18", path=str(written(tmp_path, new, form))))
     assert same(values(place, "resnet18"), new)
-    state = place.workspace.undo_state()
+    state = place.workspace.history.state()
     assert state.title is not None
     assert "into resnet18" in state.title
     place.do(Undo())
@@ -273,13 +273,13 @@ def test_a_failure_in_the_middle_leaves_the_model_as_it_was(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     place.do(BuildModel(recipe="mlp", device=place.first))
-    before, undo = values(place, "mlp"), place.workspace.undo_state()
+    before, undo = values(place, "mlp"), place.workspace.history.state()
     path = written(tmp_path, other_mlp())
     Fails(monkeypatch, error)
     with pytest.raises(type(error)):
         place.do(LoadCheckpoint(target="mlp", path=str(path)))
     assert same(values(place, "mlp"), before)
-    assert place.workspace.undo_state() == undo
+    assert place.workspace.history.state() == undo
 
 
 def test_a_failure_while_lazy_parameters_are_made_lets_them_wait_again(
@@ -340,7 +340,7 @@ def test_a_model_over_the_undo_budget_is_loaded_and_still_taken_back_when_readin
         before = values(place, "mlp")
         new = other_mlp()
         path = written(tmp_path, new)
-        monkeypatch.setattr(place.workspace.history._stack, "budget_bytes", 100)
+        monkeypatch.setattr(place.workspace.history, "budget_bytes", 100)
         with monkeypatch.context() as patch:
             Fails(patch, BadInput("the disk is gone"))
             with pytest.raises(BadInput, match="the disk is gone"):
@@ -348,7 +348,7 @@ def test_a_model_over_the_undo_budget_is_loaded_and_still_taken_back_when_readin
         assert same(values(place, "mlp"), before)
         place.do(LoadCheckpoint(target="mlp", path=str(path)))
         assert same(values(place, "mlp"), new)
-        assert place.workspace.undo_state().title is None
+        assert place.workspace.history.state().title is None
 
 
 def test_where_old_values_cannot_be_kept_the_file_is_read_through_once_before(
@@ -358,7 +358,7 @@ def test_where_old_values_cannot_be_kept_the_file_is_read_through_once_before(
         place.do(BuildModel(recipe="mlp"))
         before = values(place, "mlp")
         path = written(tmp_path, other_mlp())
-        monkeypatch.setattr(place.workspace.history._stack, "budget_bytes", 100)
+        monkeypatch.setattr(place.workspace.history, "budget_bytes", 100)
         monkeypatch.setattr(type(place.fleet.backend("cpu")), "free_bytes", lambda self, device: 100)
         with monkeypatch.context() as patch:
             Fails(patch, BadInput("the disk is gone"))

@@ -22,7 +22,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.files import pickle_tree
 from devexplorer.core.files.naming import name_for
 from devexplorer.core.records.laboratory import CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint
-from devexplorer.core.records.messages import BuildModel, Command
+from devexplorer.core.records.messages import BuildModel, Command, Remove
 
 ALLOCATION_LIMIT = 8 << 20
 
@@ -226,7 +226,7 @@ def test_the_archive_made_here_is_one_that_torch_opens(place: Place, tmp_path: P
     assert torch.load(path, weights_only=True).tolist() == [1, 2]
     name = place.do(Load(path=str(path))).changed[0].name
     assert place.workspace.tensor_named(name).tolist() == [1, 2]
-    place.workspace.remove((name,))
+    place.do(Remove(names=(name,)))
 
 
 ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -19,7 +19,7 @@ from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
 from devexplorer.core.records.laboratory import FileListed, ListFile, Load, Save
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
+from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Remove, Undo
 
 
 @pytest.fixture(params=["cpu", "vgpu"])
@@ -200,7 +200,7 @@ def test_what_only_code_could_build_comes_as_tensors_or_waits_for_its_model(plac
         own.get_parameter("0.weight").zero_()
     place.do(answer.offers[0].command)
     assert own.get_parameter("0.weight").abs().sum() > 0
-    place.workspace.remove(("own",))
+    place.do(Remove(names=("own",)))
     answer = place.answer(Load(path=path, entries=("own",)))
     assert "which a file never runs" in answer.words
     assert {"own.0.weight", "own.0.bias"} < set(place.workspace.names)
@@ -235,11 +235,11 @@ def test_loading_is_one_undo_and_redo(place: Place, tmp_path: Path) -> None:
 
 def test_saving_changes_nothing_and_adds_no_undo(place: Place, tmp_path: Path) -> None:
     place.do(BuildModel(recipe="tied", device=place.first))
-    before, undo = place.snapshot("tied"), place.workspace.undo_state()
+    before, undo = place.snapshot("tied"), place.workspace.history.state()
     for form in ("safetensors", "pt", "module"):
         place.do(Save(targets=("tied",), path=str(tmp_path / form), form=form))
     assert place.snapshot("tied") == before
-    assert place.workspace.undo_state() == undo
+    assert place.workspace.history.state() == undo
 
 
 def test_a_part_or_a_parameter_of_a_model_can_be_saved(place: Place, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
     path = tmp_path / f"x.{form}"
     place.do(Save(targets=("x",), path=str(path), form=form))
     told: list[float] = []
-    from devexplorer.core.commands.dispatch import dispatch
+    from devexplorer.core.commands.registry import dispatch
 
     dispatch(
         place.workspace, Load(path=str(path), device=place.first), ProgressMonitor(lambda done, text: told.append(done))

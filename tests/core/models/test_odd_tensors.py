@@ -92,7 +92,7 @@ def test_every_command_works_or_says_in_one_line_why_not(place: Place, tmp_path:
         assert "\n" not in answer.words
     place.do(Remove(names=("odd",)))
     assert "odd" not in place.workspace.names
-    if place.workspace.undo_state().title == "the removal of odd":
+    if place.workspace.history.state().title == "the removal of odd":
         place.do(Undo())
         assert place.workspace.tensor_named("odd").layout is odd(kind).layout
 
@@ -132,7 +132,7 @@ def test_sparse_gradients_are_kept_for_undo_counted_and_taken_back(place: Place)
     place.do(Backward(target="net", input="ids"))
     place.do(Undo())
     assert torch.equal(net.embedding.weight.grad.to_dense(), once)  # type: ignore[union-attr]
-    assert place.workspace.undo_state().kept_bytes > 0
+    assert place.workspace.history.state().kept_bytes > 0
     place.do(MakeOptimizer(target="net", kind="sgd"))
     place.do(TrainStep(target="net", input="ids"))
     place.do(Undo())

@@ -24,7 +24,7 @@ from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, DoesNotFit
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.isolation import parent
@@ -80,7 +80,7 @@ def said(place: Place, path: Path, factory: str = "make") -> str:
     assert answer.title == "No model was opened"
     assert "\n" not in answer.words
     assert [place.snapshot(name) for name in place.workspace.names] == before
-    assert place.workspace.undo_state().title is None
+    assert place.workspace.history.state().title is None
     return answer.words
 
 
@@ -270,7 +270,7 @@ def test_what_is_changed_for_the_whole_process_is_taken_back_and_told(
     for words in (
         "the default dtype (torch.float64 instead of torch.float32)", "the default device",
         "gradient mode (False instead of True)",
-        "the number of CPU threads", "the current folder", "environment variables", "sys.argv", "that is taken back",
+        "the number of CPU threads", "the current folder", "environment variables", "sys.argv", "that was reverted",
     ):  # fmt: skip
         assert words in answer.words, words
     assert "torch.set_default_dtype(torch.float32)" in answer.code
@@ -336,7 +336,7 @@ def test_a_factory_that_gives_the_same_model_again_is_refused(place: Place, writ
     path = write("from torch import nn\nONE = nn.Linear(2, 2)\ndef make(): return ONE\n")
     command = OpenModel(source="net:make", folder=str(path.parent))
     place.do(command)
-    assert "gave the very model that is here as 'make' already" in place.answer(command).words
+    assert "gave the very model that is already here as 'make'" in place.answer(command).words
     assert place.workspace.names == ("make",)
 
 

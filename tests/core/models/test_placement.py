@@ -138,17 +138,17 @@ def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None
     place.workspace.add("m", model, Extras(recipe=recipe))
     place.do(Move(targets=("m",), device=device))
     if recipe == "mlp":
-        place.workspace.backward(Backward(target="m"))
+        place.do(Backward(target="m"))
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
     random = torch.get_rng_state()
     clock = place.fleet.backend("vgpu:0").clock_seconds("vgpu:0")
     allocated = place.allocated("vgpu:0")
-    undo = place.workspace.undo_state()
+    undo = place.workspace.history.state()
 
     first = snapshot("m", model)
     assert snapshot("m", model) == first
     assert place.snapshot("m").rows == first.rows
-    assert place.workspace.undo_state() == undo
+    assert place.workspace.history.state() == undo
 
     assert hooks == [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
     assert torch.equal(torch.get_rng_state(), random)

@@ -70,7 +70,7 @@ def test_a_plan_moves_nothing_and_says_so(place: Place):
     assert outcome.answer.words.endswith("Nothing has moved yet.")
     assert "1 time per forward" in outcome.answer.words
     assert place.snapshot("mlp").bytes_by_device == {"cpu": 31_784}
-    assert place.workspace.undo_state().title == "the new model mlp"
+    assert place.workspace.history.state().title == "the new model mlp"
 
 
 def test_without_budgets_what_is_free_less_a_tenth_and_an_even_spread_is_offered(place: Place):
@@ -138,7 +138,7 @@ def test_what_cannot_be_split_is_refused(place: Place):
     ):
         with pytest.raises(BadInput, match="'x' is a tensor; choose a model"):
             place.do(command)
-    with pytest.raises(BadInput, match="choose 'mlp' itself"):
+    with pytest.raises(BadInput, match="choose the whole one, 'mlp'"):
         place.do(PlanSplit(target="mlp:0"))
 
 
@@ -189,7 +189,7 @@ def test_undo_takes_the_whole_split_back_and_redo_does_it_again(place: Place):
     model = built(place, "two-towers")
     place.do(Split(target="two-towers", device_map=TWO_TOWERS))
     parted = place.snapshot("two-towers")
-    title = place.workspace.undo_state().title
+    title = place.workspace.history.state().title
     assert title == "the split of two-towers"
     place.do(Undo())
     assert place.snapshot("two-towers").bytes_by_device == {"cpu": 54_528}
@@ -365,7 +365,7 @@ def test_what_accelerate_had_offloaded_comes_back(place: Place, tmp_path: object
     place.workspace.add("theirs", model, Extras())
     place.do(Join(target="theirs", device="vgpu:0"))
     assert torch.allclose(model(x.to("vgpu:0")).detach().cpu(), expected)
-    assert place.workspace.undo_state().title is None
+    assert place.workspace.history.state().title is None
 
 
 # --- Python

@@ -12,7 +12,7 @@ from places import place_of
 from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import planner
-from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.records.doctor import DoctorRequest

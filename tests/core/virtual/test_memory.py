@@ -220,7 +220,7 @@ def test_a_stack_leaves_out_what_is_not_the_callers():
     exec(compile("def forward(inner):\n    return inner()", "linear.py", "exec"), namespace)
     call = {"__name__": "torch.nn.modules.module"}
     exec(compile("def _call_impl(inner):\n    return inner()", "module.py", "exec"), call)
-    engine = {"__name__": "devexplorer.core.commands.dispatch"}
+    engine = {"__name__": "devexplorer.core.commands.registry"}
     exec(compile("def handle(inner):\n    return inner()", "dispatch.py", "exec"), engine)
     found = engine["handle"](lambda: call["_call_impl"](lambda: namespace["forward"](current_stack)))
     assert [(file.rpartition("/")[2], name) for file, _, name in found] == [

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.moves import MoveCancelled, Mover
 from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.timing import Timing
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -104,7 +105,7 @@ def test_a_failure_at_any_tensor_restores_every_tensor_bit_for_bit(
 ) -> None:
     model = Forty()
     assert sum(1 for _ in model.parameters()) == 40
-    aim = MoveTarget("forty", "", model)
+    aim = Target("forty", "", model)
     Mover(place.fleet).move([aim], source, None, lambda name, tensor: None)
     before = fingerprint(model)
     allocated = [place.allocated("vgpu:0"), place.allocated("vgpu:1")]
@@ -160,14 +161,14 @@ def test_a_cast_leaves_integer_buffers_alone_and_undo_restores_the_bits(place: P
     assert model.norm.num_batches_tracked is not None
     assert model.norm.num_batches_tracked.dtype == torch.int64
     assert model.layers[0].weight.dtype == torch.bfloat16
-    place.workspace.undo()
+    place.workspace.history.undo()
     for name, t in tensors_of(model).items():
         values, gradient = before[name]
         assert t.device.type == "cpu"
         assert t.dtype == values.dtype
         assert torch.equal(t, values)
         assert gradient is None or (t.grad is not None and torch.equal(t.grad, gradient))
-    assert place.workspace.undo_state().kept_bytes == 0
+    assert place.workspace.history.state().kept_bytes == 0
 
 
 def test_an_edit_after_a_cast_is_undone_before_it(place: Place) -> None:
@@ -189,12 +190,13 @@ def test_originals_leave_when_the_undo_budget_is_full(place: Place) -> None:
     small, large = torch.rand(100), torch.rand(1000)
     workspace.add("small", small)
     workspace.add("large", large)
-    assert workspace.move(Move(targets=("small",), device="cpu", dtype="half")).kept_for_undo_bytes == 400
-    report = workspace.move(Move(targets=("large",), device="cpu", dtype="half"))
-    assert report.kept_for_undo_bytes == 0
-    assert workspace.undo_state().title is None
+    for name, kept in (("small", 400), ("large", 0)):
+        report = dispatch(workspace, Move(targets=(name,), device="cpu", dtype="half")).report
+        assert report is not None
+        assert report.kept_for_undo_bytes == kept
+    assert workspace.history.state().title is None
     with pytest.raises(BadInput, match="nothing to undo"):
-        workspace.undo()
+        workspace.history.undo()
 
 
 def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
@@ -212,13 +214,13 @@ def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
     for name in ("mlp", "x"):
         workspace.add(name, place.workspace.get(name), extras[name])
     with pytest.raises(MoveFailed):
-        workspace.move(Move(targets=("mlp", "x"), device="vgpu:0"))
+        dispatch(workspace, Move(targets=("mlp", "x"), device="vgpu:0"))
     assert [workspace.snapshot("mlp"), workspace.snapshot("x")] == before
-    assert workspace.undo_state().title is None
+    assert workspace.history.state().title is None
 
     place.do(Move(targets=("mlp", "x"), device="vgpu:0"))
     assert place.snapshot("mlp").bytes_by_device.keys() == place.snapshot("x").bytes_by_device.keys() == {"vgpu:0"}
-    place.workspace.undo()
+    place.workspace.history.undo()
     assert place.snapshot("mlp").bytes_by_device.keys() == place.snapshot("x").bytes_by_device.keys() == {"cpu"}
 
 
@@ -239,14 +241,14 @@ def test_one_part_that_cannot_be_put_back_does_not_keep_the_others(
             raise FaultError("forced")
 
     monkeypatch.setattr(ParameterPart, "rollback", refuse)
-    target = MoveTarget("forty", "", model)
+    target = Target("forty", "", model)
     with pytest.raises(MoveFailed, match=r"forced; layers\.7\.weight could not be put back; everything else is as"):
         Mover(place.fleet, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
     moved = [name for name, tensor in tensors_of(model).items() if tensor.device.type != "cpu"]
     assert moved == ["layers.7.weight"]
 
 
-@pytest.mark.parametrize("function", ["start", "stop"])
+@pytest.mark.parametrize("function", ["__init__", "stop"])
 def test_a_device_that_is_lost_at_either_end_of_a_move_changes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
@@ -256,12 +258,12 @@ def test_a_device_that_is_lost_at_either_end_of_a_move_changes_nothing(
     def lost(*given: object) -> None:
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr(Meter if function == "start" else Timing, function, lost)
+    monkeypatch.setattr(Timing, function, lost)
     with pytest.raises(MoveFailed, match="the device is lost; everything is as it was before"):
-        place.workspace.move(Move(targets=("mlp",), device="vgpu:0"))
+        place.do(Move(targets=("mlp",), device="vgpu:0"))
     assert place.snapshot("mlp") == before
     with pytest.raises(MoveFailed, match="the device is lost; nothing was created"):
-        place.workspace.move(Move(targets=("mlp",), device="vgpu:0", copy=True))
+        place.do(Move(targets=("mlp",), device="vgpu:0", copy=True))
 
 
 def test_what_does_not_fit_is_refused_before_anything_changes(place: Place) -> None:
@@ -269,7 +271,7 @@ def test_what_does_not_fit_is_refused_before_anything_changes(place: Place) -> N
     place.workspace.add("big", tensor)
     before = place.allocated("vgpu:0")
     with pytest.raises(DoesNotFit, match="GiB are free") as refusal:
-        place.workspace.move(Move(targets=("big",), device="vgpu:0"))
+        place.do(Move(targets=("big",), device="vgpu:0"))
     assert refusal.value.needed_bytes >= 32 * 2**30 > refusal.value.free_bytes
     assert place.workspace.get("big") is tensor
     assert place.allocated("vgpu:0") == before
@@ -281,7 +283,7 @@ def test_cancelling_between_two_tensors_rolls_back(place: Place) -> None:
     seen: list[float] = []
     progress = ProgressMonitor(report=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
     with pytest.raises(MoveCancelled):
-        Mover(place.fleet).move([MoveTarget("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
+        Mover(place.fleet).move([Target("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
     assert fingerprint(model) == before
     assert seen == sorted(seen)
     assert 0 <= seen[0] <= seen[-1] < 1
@@ -294,7 +296,7 @@ def test_a_part_of_a_model_moves_alone_and_takes_shared_parameters_along(place: 
     place.do(Move(targets=("forty:layers.4",), device="vgpu:0"))
     assert str(model.again.weight.device) == "vgpu:0"
     assert model.layers[3].weight.device.type == "cpu"
-    place.workspace.undo()
+    place.workspace.history.undo()
     assert {t.device.type for t in tensors_of(model).values()} == {"cpu"}
 
 
@@ -305,7 +307,7 @@ def test_models_with_a_life_of_their_own_work_after_moving_there_and_back(place:
     for device in ("vgpu:0", "vgpu:1", "cpu"):
         place.do(Move(targets=(recipe,), device=device))
         assert place.workspace.get(recipe) is model
-        place.workspace.forward(Forward(target=recipe))
+        place.do(Forward(target=recipe))
         assert set(place.snapshot(recipe).bytes_by_device) == {device}
     if recipe == "lstm":
         assert isinstance(model, nn.Module)
@@ -317,7 +319,8 @@ def test_models_with_a_life_of_their_own_work_after_moving_there_and_back(place:
 def test_copies_are_second_objects_with_ties_of_their_own(place: Place) -> None:
     place.do(BuildModel(recipe="tied"))
     place.do(NewTensor(fill="rand", shape=(3,)))
-    report = place.workspace.move(Move(targets=("tied", "x"), device="vgpu:0", copy=True))
+    report = place.do(Move(targets=("tied", "x"), device="vgpu:0", copy=True)).report
+    assert report is not None
     assert report.created == ("tied2", "x2")
     first, second = place.workspace.get("tied"), place.workspace.get("tied2")
     assert isinstance(first, nn.Module)
@@ -330,7 +333,7 @@ def test_copies_are_second_objects_with_ties_of_their_own(place: Place) -> None:
         assert torch.equal(a, b.detach().cpu()), name
     assert place.allocated("vgpu:0") <= report.bytes + 512 * report.parameters + 512
 
-    assert place.workspace.undo()[1] == Undone(removed=("tied2", "x2"))
+    assert place.workspace.history.undo()[1] == Undone(removed=("tied2", "x2"))
     assert place.workspace.names == ("tied", "x")
     del second, b
     assert place.allocated("vgpu:0") == 0
@@ -338,7 +341,7 @@ def test_copies_are_second_objects_with_ties_of_their_own(place: Place) -> None:
 
 def test_copying_to_where_it_is_still_makes_a_second_object(place: Place) -> None:
     place.do(NewTensor(fill="rand", shape=(3,)))
-    place.workspace.move(Move(targets=("x",), device="cpu", copy=True))
+    place.do(Move(targets=("x",), device="cpu", copy=True))
     x, second = place.workspace.get("x"), place.workspace.get("x2")
     assert isinstance(x, Tensor)
     assert isinstance(second, Tensor)
@@ -430,7 +433,7 @@ def test_no_sequence_of_moves_copies_and_undos_changes_a_value_or_leaks(
                 outcome = place.do(Move(targets=(target,), device=device, dtype=dtype, copy=kind == "copy"))
                 moves += outcome.report is not None and not outcome.report.already_there
             elif moves:
-                place.workspace.undo()
+                place.workspace.history.undo()
                 moves -= 1
             for name, values in origin.items():
                 assert all(torch.equal(a, b) for a, b in zip(values_of(place, name), values, strict=True))
@@ -438,7 +441,7 @@ def test_no_sequence_of_moves_copies_and_undos_changes_a_value_or_leaks(
             assert isinstance(tied, nn.Module)
             assert tied.get_parameter("2.weight") is tied.get_parameter("4.weight")
         for _ in range(moves):
-            place.workspace.undo()
+            place.workspace.history.undo()
         assert place.workspace.names == ("tied", "lstm", "x")
         assert set(place.workspace.held_bytes_by_device()) == {"cpu"}
         assert {row.dtype for row in place.snapshot("tied").rows if row.kind == "parameter"} == {"float32"}

@@ -79,7 +79,7 @@ def test_what_has_no_values_is_refused_with_the_reason(place: Place) -> None:
         ("whole", "dequantize"),
         ("lazy-mlp", "is a model; choose one of its parameters"),
         ("nothing", "there is no object 'nothing'"),
-        ("lazy-mlp:0.wieght", "no parameter or buffer"),
+        ("lazy-mlp:0.wieght", "has no part"),
         ("shape:grad", "no gradient"),
     ):
         with pytest.raises(BadInput, match=reason):
@@ -163,7 +163,7 @@ def test_it_changes_nothing(place: Place) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     model = place.workspace.get("mlp")
     assert isinstance(model, nn.Module)
-    assert place.workspace.undo_state().title == "the new model mlp"
+    assert place.workspace.history.state().title == "the new model mlp"
 
 
 @pytest.mark.parametrize(

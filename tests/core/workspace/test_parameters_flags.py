@@ -84,7 +84,7 @@ def test_what_cannot_be_frozen_or_unfrozen(place: Place) -> None:
 def test_nothing_to_change_is_said_and_nothing_is_to_be_undone(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
     assert "nothing changed" in place.answer(SetRequiresGrad(targets=("mlp",), on=True)).words
-    assert place.workspace.undo_state().title == "the new model mlp"
+    assert place.workspace.history.state().title == "the new model mlp"
 
 
 def test_lazy_parameters_can_be_frozen_and_stay_so(place: Place) -> None:
@@ -104,8 +104,8 @@ def test_leftover_gradients_and_optimizers_are_named(place: Place) -> None:
     assert "made without 1 of them" in place.answer(SetRequiresGrad(targets=("mlp",), on=True)).words
     place.do(Backward(target="mlp"))
     words = place.answer(SetRequiresGrad(targets=("mlp:0",), on=False)).words
-    assert "2 gradients of an earlier backward are there still" in words
-    assert "passes them over" in words
+    assert "2 gradients of an earlier backward are still there" in words
+    assert "skips them" in words
 
 
 def test_cleared_gradients_free_their_memory_and_come_back(place: Place) -> None:
@@ -120,7 +120,7 @@ def test_cleared_gradients_free_their_memory_and_come_back(place: Place) -> None
     assert place.allocated("vgpu:0") == held
     assert place.held("vgpu:0") == 7946 * 4
     assert all(parameter.grad is None for parameter in model(place).parameters())
-    assert "4 gradients are None now, 31.04 KiB on vgpu:0 free again" in answer.words
+    assert "4 gradients are now None, freeing 31.04 KiB on vgpu:0" in answer.words
     place.do(Undo())
     back = [parameter.grad for parameter in model(place).parameters()]
     assert all(
@@ -154,7 +154,7 @@ def test_gradients_over_the_budget_are_cleared_for_good(place: Place) -> None:
     small.do(BuildModel(recipe="mlp"))
     small.do(Backward(target="mlp"))
     assert "cannot be undone" in small.answer(ClearGradients(target="mlp")).words
-    assert workspace.undo_state().title is None
+    assert workspace.history.state().title is None
 
 
 def test_modes(place: Place) -> None:

@@ -275,7 +275,7 @@ def test_over_the_budget_the_step_is_made_and_said_to_be_final(place: Place) -> 
     assert not answer.failed
     assert "cannot be undone" in answer.words
     assert not same(everything(small), before)
-    assert workspace.undo_state().title is None
+    assert workspace.history.state().title is None
 
 
 def test_a_model_that_was_initialised_again_still_trains(place: Place) -> None:

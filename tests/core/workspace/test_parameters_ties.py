@@ -146,4 +146,4 @@ def test_no_budget_for_undo_is_needed(place: Place) -> None:
     """Tying copies nothing: the lost Parameter is kept as it is."""
     net = two_layers(place)
     place.do(Tie(first="net:0.weight", second="net:1.weight"))
-    assert place.workspace.undo_state().kept_bytes == net[0].weight.nbytes
+    assert place.workspace.history.state().kept_bytes == net[0].weight.nbytes

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.records.messages import BuildModel, Command, Move, NewTensor, Undo
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.targets import Target
 
 
 @pytest.fixture
@@ -190,10 +190,10 @@ def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, mo
     model = nn.Linear(2, 2)
     model.bias.data = model.bias.data.clone()
     mover = Mover(place.fleet, wall=wall)
-    mover.move([MoveTarget("m", "", model)], "vgpu:1", None, lambda name, tensor: None)
+    mover.move([Target("m", "", model)], "vgpu:1", None, lambda name, tensor: None)
     assert events == ["cpu", "vgpu:1", "clock", "vgpu:1", "clock"]
     events.clear()
-    mover.duplicate([MoveTarget("m", "", model)], "cpu", None)
+    mover.duplicate([Target("m", "", model)], "cpu", None)
     assert events == ["cpu", "vgpu:1", "clock", "cpu", "clock"]
 
 

@@ -10,10 +10,12 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.models.run import RunFailed
+from devexplorer.core.records.laboratory import ClearGradients, Initialise, SetRequiresGrad
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
     Combine,
+    Command,
     EditElement,
     Forward,
     Move,
@@ -150,13 +152,13 @@ def test_a_forward_that_fails_leaves_no_trace_of_the_layers_before(place: Place)
     model = nn.Sequential(nn.BatchNorm1d(3), nn.LazyLinear(4), nn.Linear(5, 1))
     place.workspace.add("m", model)
     place.do(NewTensor(fill="rand", shape=(8, 3)))
-    before, undo = place.snapshot("m"), place.workspace.undo_state()
+    before, undo = place.snapshot("m"), place.workspace.history.state()
     for command in (Forward(target="m", input="x"), Backward(target="m", input="x")):
         with pytest.raises(RunFailed):
             place.do(command)
         assert place.snapshot("m") == before
         assert model.get_buffer("0.running_mean").count_nonzero() == 0
-        assert place.workspace.undo_state() == undo
+        assert place.workspace.history.state() == undo
 
 
 @pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
@@ -198,7 +200,7 @@ def test_an_object_that_is_gone_takes_only_its_own_tensors_out_of_undo(place: Pl
     for name, model in (("first", first), ("second", second)):
         place.workspace.add(name, model)
     place.do(Move(targets=("first", "second"), device="vgpu:1"))
-    place.workspace.history.gone(("first",), "it is gone for good")
+    place.workspace.history.deleted(("first",), "it is gone for good")
     place.workspace.drop(("first",))
     outcome = place.do(Undo())
     assert {str(p.device) for p in second.parameters()} == {"cpu"}
@@ -215,3 +217,37 @@ def test_a_part_is_moved_back_by_whatever_name_it_was_moved(place: Place) -> Non
     assert {str(p.device) for p in model.parameters()} == {"vgpu:0"}
     place.do(Undo())
     assert {str(p.device) for p in model.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Initialise(target="x", rule="zeros"),
+        SetRequiresGrad(targets=("x",), on=True),
+        ClearGradients(target="x"),
+    ],
+)
+def test_a_change_of_a_tensor_is_undone_in_the_tensor_that_undoing_a_move_has_made(
+    place: Place, command: Command
+) -> None:
+    gradient = isinstance(command, ClearGradients)
+    place.do(NewTensor(name="x", shape=(2,), requires_grad=gradient))
+    if gradient:
+        place.workspace.tensor_named("x").sum().backward()
+    place.do(command)
+    place.do(Move(targets=("x",), device="vgpu:1"))
+    place.do(Undo())
+    place.do(Undo())
+    x = place.workspace.tensor_named("x")
+    assert x.tolist() == [1, 1]
+    assert x.requires_grad == gradient
+    assert (x.grad is not None) == gradient
+
+
+def test_a_copy_remembers_what_the_original_was_opened_from(place: Place) -> None:
+    place.do(BuildModel(recipe="mlp"))
+    known = place.workspace.extras("mlp")
+    known.folder, known.inputs = "/somewhere", "2x20"
+    place.do(Move(targets=("mlp",), device="vgpu:1", copy=True))
+    copied = place.workspace.extras("mlp2")
+    assert (copied.recipe, copied.folder, copied.inputs) == ("mlp", "/somewhere", "2x20")

@@ -29,11 +29,11 @@ def state(place: Place) -> list[torch.Tensor]:
 
 def test_steps_that_can_be_undone_take_no_memory_of_the_device(place: Place) -> None:
     allocated, first = place.allocated("vgpu:0"), state(place)
-    kept = place.workspace.undo_state().kept_bytes
+    kept = place.workspace.history.state().kept_bytes
     for _ in range(5):
         place.do(TrainStep(target="net"))
     assert place.allocated("vgpu:0") == allocated
-    assert place.workspace.undo_state().kept_bytes > kept
+    assert place.workspace.history.state().kept_bytes > kept
     for _ in range(5):
         place.do(Undo())
     assert all(torch.equal(now, was) for now, was in zip(state(place), first, strict=True))
@@ -54,7 +54,7 @@ def test_originals_of_an_optimizers_state_leave_the_device_with_its_model_and_co
 
 
 def test_the_state_of_an_optimizer_that_was_replaced_counts(place: Place) -> None:
-    kept = place.workspace.undo_state().kept_bytes
+    kept = place.workspace.history.state().kept_bytes
     size = sum(tensor.nbytes for tensor in place.workspace.extras("net").tensors())
     place.do(MakeOptimizer(target="net", kind="sgd"))
-    assert place.workspace.undo_state().kept_bytes == kept + size
+    assert place.workspace.history.state().kept_bytes == kept + size

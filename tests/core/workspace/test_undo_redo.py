@@ -14,7 +14,8 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.commands import objects
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -28,7 +29,7 @@ from devexplorer.core.records.messages import (
     Remove,
     Undo,
 )
-from devexplorer.core.workspace.changes import CreateChange, Undone
+from devexplorer.core.workspace.changes import CreateChange, ObjectChange, Undone
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -137,7 +138,7 @@ def test_undo_and_redo_go_back_and_forth_between_the_same_states(steps: list[Com
             assert fingerprint(place) == now
 
         for step in steps:
-            state = place.workspace.undo_state()
+            state = place.workspace.history.state()
             try:
                 if isinstance(step, Undo) and before:
                     undo()
@@ -145,7 +146,7 @@ def test_undo_and_redo_go_back_and_forth_between_the_same_states(steps: list[Com
                 outcome = place.do(step)
             except DevExplorerError:
                 assert fingerprint(place) == now, step
-                assert place.workspace.undo_state() == state
+                assert place.workspace.history.state() == state
                 continue
             found = fingerprint(place)
             if isinstance(step, Redo):
@@ -155,18 +156,18 @@ def test_undo_and_redo_go_back_and_forth_between_the_same_states(steps: list[Com
             elif "cannot be undone" in outcome.answer.words:  # the result of a computation that was removed
                 break
             elif (
-                isinstance(step, EditElement) or place.workspace.undo_state() != state or found != now
+                isinstance(step, EditElement) or place.workspace.history.state() != state or found != now
             ):  # also to the value that it has
                 before.append(now)
                 after.clear()
                 now = found
-            assert (place.workspace.undo_state().title is None) == (not before)
-            assert (place.workspace.undo_state().redo_title is None) == (not after)
+            assert (place.workspace.history.state().title is None) == (not before)
+            assert (place.workspace.history.state().redo_title is None) == (not after)
         else:
             while before:
                 undo()
-            assert place.workspace.undo_state().title is None
-            assert place.workspace.undo_state().kept_bytes == 0
+            assert place.workspace.history.state().title is None
+            assert place.workspace.history.state().kept_bytes == 0
             assert place.allocated("vgpu:0") == place.allocated("vgpu:1") == 0
 
 
@@ -191,7 +192,7 @@ def test_a_removed_model_frees_its_devices_and_comes_back_to_them_bit_by_bit(pla
     )
     place.do(Remove(names=tuple(place.workspace.names)))
     assert [place.allocated(device) for device in DEVICES[1:]] == [0, 0]
-    kept = place.workspace.undo_state().kept_bytes
+    kept = place.workspace.history.state().kept_bytes
     assert kept > 0 or recipe == "lazy-mlp"
     place.do(Undo())
     assert place.workspace.get("m") is objects
@@ -199,7 +200,7 @@ def test_a_removed_model_frees_its_devices_and_comes_back_to_them_bit_by_bit(pla
     assert [place.allocated(device) for device in DEVICES[1:]] == allocated
     place.do(Redo())
     assert place.workspace.names == ()
-    assert place.workspace.undo_state().kept_bytes == kept
+    assert place.workspace.history.state().kept_bytes == kept
 
 
 def test_a_removed_tensor_brings_its_gradient_back(place: Place) -> None:
@@ -263,7 +264,7 @@ def test_the_result_of_a_computation_on_a_device_is_gone_for_good_and_says_why(p
     place.do(Combine(left="x", right="x", name="y"))
     answer = place.answer(Remove(names=("y",)))
     assert "This cannot be undone: y is the result of a computation" in answer.words
-    assert place.workspace.undo_state().title == "the new tensor x", "changes of others can be"
+    assert place.workspace.history.state().title == "the new tensor x", "changes of others can be"
 
 
 # the budget
@@ -278,10 +279,10 @@ def test_the_oldest_changes_leave_when_the_budget_is_full(place: Place) -> None:
     for number in range(4):
         place.do(NewTensor(name=f"t{'abcd'[number]}", fill="rand", shape=(100,)))
         place.do(Remove(names=(f"t{'abcd'[number]}",)))
-        assert place.workspace.undo_state().kept_bytes == 400 * min(number + 1, 2)
-    assert place.workspace.undo_state().budget_bytes == 1000
+        assert place.workspace.history.state().kept_bytes == 400 * min(number + 1, 2)
+    assert place.workspace.history.state().budget_bytes == 1000
     undone = []
-    while (title := place.workspace.undo_state().title) is not None:
+    while (title := place.workspace.history.state().title) is not None:
         undone.append(title)
         place.do(Undo())
     assert undone == ["the removal of td", "the new tensor td", "the removal of tc", "the new tensor tc"]
@@ -308,7 +309,7 @@ def test_a_change_over_the_budget_says_that_it_cannot_be_undone(
         place.do(Backward(target="m", input="x"))
     answer = place.answer(change(place))
     assert f"This cannot be undone: {words}." in answer.words
-    assert place.workspace.undo_state().title is None, "nor what was before it: there is no way past it"
+    assert place.workspace.history.state().title is None, "nor what was before it: there is no way past it"
     with pytest.raises(BadInput, match="nothing to undo"):
         place.do(Undo())
 
@@ -322,38 +323,32 @@ class RefusedError(Exception):
 
 def test_a_command_that_fails_half_way_is_taken_back(place: Place) -> None:
     started(place)
-    before, state = fingerprint(place), place.workspace.undo_state()
+    before, state = fingerprint(place), place.workspace.history.state()
     command = NewTensor(name="x", shape=(2,))
 
     def half() -> None:
-        place.workspace.tensor(command)
-        place.workspace.move(Move(targets=("m",), device="vgpu:0"))
-        image = place.workspace.before("m", values=True, gradients=True)
+        objects.new_tensor(place.workspace, command, NO_PROGRESS)
+        objects.move(place.workspace, Move(targets=("m",), device="vgpu:0"), NO_PROGRESS)
+        image = place.workspace.image("m", values=True, gradients=True)
         assert image is not None
         model = place.workspace.get("m")
         assert isinstance(model, nn.Module)
         model.eval()
         model.get_parameter("first.weight").requires_grad_(False).zero_().grad = None
-        place.workspace.changed("a change", image, command=command)
+        place.workspace.changed("a change", image)
         raise RefusedError
 
     with pytest.raises(RefusedError), place.workspace.history.transaction(command):
         half()
     assert fingerprint(place) == before
-    assert place.workspace.undo_state() == state
+    assert place.workspace.history.state() == state
 
 
-class Breaks:
+class Breaks(ObjectChange):
     """A change that cannot be taken back this time."""
-
-    names: tuple[str, ...] = ("m",)
-    kept_bytes = 0
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         raise BadInput("not this time")
-
-    def without(self, name: str) -> None:
-        return None
 
 
 def test_an_undo_that_fails_half_way_changes_nothing_and_can_be_tried_again(place: Place) -> None:
@@ -361,26 +356,26 @@ def test_an_undo_that_fails_half_way_changes_nothing_and_can_be_tried_again(plac
     place.do(NewTensor(name="x", fill="rand", shape=(3, 4)))
     command = Move(targets=("m", "x"), device="vgpu:1", dtype="half")
     with place.workspace.history.transaction(command):
-        place.workspace.changed("all of it", Breaks(), command=command)
-        place.workspace.changed("all of it", CreateChange(("x",)), command=command)
-        place.workspace.move(command)
-        image = place.workspace.before("m", values=True, gradients=True)
+        place.workspace.changed("all of it", Breaks("m", None))
+        place.workspace.changed("all of it", CreateChange("x"))
+        objects.move(place.workspace, command, NO_PROGRESS)
+        image = place.workspace.image("m", values=True, gradients=True)
         assert image is not None
         place.workspace.get("m").eval()  # type: ignore[union-attr]
-        place.workspace.changed("all of it", image, command=command)
-        place.workspace.remove(("m",), Remove(names=("m",)))
-        beside = place.workspace.before("other", values=True)
+        place.workspace.changed("all of it", image)
+        objects.remove(place.workspace, Remove(names=("m",)), NO_PROGRESS)
+        beside = place.workspace.image("other", values=True)
         assert beside is not None
         other = place.workspace.get("other")
         assert isinstance(other, nn.Linear)
         other.eval().bias.requires_grad_(False).zero_()
-        place.workspace.changed("all of it", beside, command=command)
-    before, state, allocated = fingerprint(place), place.workspace.undo_state(), place.allocated("vgpu:1")
+        place.workspace.changed("all of it", beside)
+    before, state, allocated = fingerprint(place), place.workspace.history.state(), place.allocated("vgpu:1")
     for _ in range(2):
         with pytest.raises(BadInput, match="not this time"):
             place.do(Undo())
         assert fingerprint(place) == before
-        assert place.workspace.undo_state() == state
+        assert place.workspace.history.state() == state
         assert place.allocated("vgpu:1") == allocated
 
 
@@ -392,10 +387,10 @@ def test_an_undo_that_does_not_fit_any_more_changes_nothing(place: Place) -> Non
     machine: Any = place.fleet.backend("vgpu:0")
     machine.free_bytes = lambda device: 0
     try:
-        state = place.workspace.undo_state()
+        state = place.workspace.history.state()
         with pytest.raises(DevExplorerError, match="needs"):
             place.do(Undo())
-        assert place.workspace.undo_state() == state
+        assert place.workspace.history.state() == state
         assert str(place.workspace.get("x").device) == "cpu"  # type: ignore[union-attr]
     finally:
         del machine.free_bytes
@@ -416,10 +411,10 @@ def test_a_redo_that_fails_changes_nothing_and_can_be_tried_again(place: Place) 
     place.do(NewTensor(name="x", shape=(2,)))
     place.do(Move(targets=("x",), device="vgpu:0"))
     place.do(Undo())
-    before, state, fails = fingerprint(place), workspace.undo_state(), True
+    before, state, fails = fingerprint(place), workspace.history.state(), True
     with pytest.raises(DevExplorerError, match="not this time"):
         place.do(Redo())
-    assert (fingerprint(place), workspace.undo_state()) == (before, state)
+    assert (fingerprint(place), workspace.history.state()) == (before, state)
     fails = False
     outcome = place.do(Redo(request=9))
     assert outcome.redid == Move(targets=("x",), device="vgpu:0", request=9)
@@ -432,6 +427,6 @@ def test_a_new_change_makes_an_end_of_what_could_be_redone(place: Place) -> None
     place.do(NewTensor(name="x", shape=(2,)))
     place.do(Undo())
     place.do(NewTensor(name="y", shape=(2,)))
-    assert place.workspace.undo_state().redo_title is None
+    assert place.workspace.history.state().redo_title is None
     with pytest.raises(BadInput, match="nothing to redo"):
         place.do(Redo())
