@@ -284,7 +284,7 @@ SPECS: tuple[CommandSpec, ...] = (
         "commands.split:insert_hops",
     ),
     # experiments
-    CommandSpec(Ask, "asking {c.target}", "There is no answer", "commands.experiments:ask_question"),
+    CommandSpec(Ask, "asking {c.target}", "There is no answer", "experiments.ask:ask"),
     _changing(Replicate, "replicating {c.target}", "Nothing was replicated", "experiments.replicate:replicate"),
     CommandSpec(TimeWork, "timing work on {c.device}", "Nothing was timed", "experiments.time_work:time_work"),
     CommandSpec(

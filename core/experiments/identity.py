@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from torch import Tensor, nn
 
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.base.python_names import expression
-from devexplorer.core.experiments.ask import Asked
+from devexplorer.core.experiments.asked import Asked
 from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
-from devexplorer.core.records.experiments import Ask
 from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.targets import Target
 
 
 def type_of_tensor(asked: Asked) -> Answer:
@@ -50,13 +50,13 @@ def type_names(tensor: Tensor) -> tuple[str, str]:
     return f"torch.{word}", f"torch.cuda.{word}"
 
 
-def type_of_module(workspace: Workspace, command: Ask, module: nn.Module) -> Answer:
+def type_of_module(target: Target, module: nn.Module) -> Answer:
     """`type(model)`: the class, which no move changes."""
-    kind, code = type(module), expression(command.target)
+    kind, code = type(module), target.code()
     tensors = [tensor for tensor in (*module.parameters(), *module.buffers()) if not is_uninitialised(tensor)]
     said = sorted({tensor.type() for tensor in tensors})
     words = (
-        f"The class of {command.target} is {kind.__name__}, on every device: a move exchanges the memory of its"
+        f"The class of {target.title} is {kind.__name__}, on every device: a move exchanges the memory of its"
         " parameters and leaves the object what it is."
     )
     if said:
@@ -67,11 +67,11 @@ def type_of_module(workspace: Workspace, command: Ask, module: nn.Module) -> Ans
     facts = [Fact("type", f"{kind.__module__}.{kind.__qualname__}"), *(Fact("tensors", name) for name in said)]
     printed = f"print(type({code}))\nprint({{tensor.type() for tensor in {code}.parameters()}})"
     return Answer(
-        title=f"{command.target} is a {kind.__name__}",
+        title=f"{target.title} is a {kind.__name__}",
         words=words,
         facts=tuple(facts),
         code=printed,
-        subject=_subject(command),
+        subject=target.name,
     )
 
 
@@ -123,29 +123,22 @@ def device_of_tensor(asked: Asked) -> Answer:
     )
 
 
-def device_of_module(workspace: Workspace, command: Ask, module: nn.Module) -> Answer:
-    """A model has no device of its own: its tensors have."""
-    counts: dict[str, int] = {}
-    for tensor in (*module.parameters(), *module.buffers()):
-        where = device_id(tensor.device)
-        counts[where] = counts.get(where, 0) + 1
+def device_of_module(target: Target, module: nn.Module) -> Answer:
+    """A model has no device: its tensors have."""
+    counts = Counter(device_id(tensor.device) for tensor in (*module.parameters(), *module.buffers()))
     words = "A module has no .device: every parameter and buffer has its own. "
     if not counts:
-        title = f"{command.target} is on no device"
+        title = f"{target.title} is on no device"
         words += "This one has neither, so it works wherever its input is."
     elif len(counts) == 1:
-        title = f"{command.target} is on {next(iter(counts))}"
+        title = f"{target.title} is on {next(iter(counts))}"
         words += (
             "All of them are on one device here, so asking the first parameter is enough; for a model in parts it would"
             " not be."
         )
     else:
-        title = f"{command.target} is on {len(counts)} devices"
+        title = f"{target.title} is on {len(counts)} devices"
         words += "They are on several here, so that asking the first parameter alone would mislead."
     facts = tuple(Fact(where, count_text(count, "tensor")) for where, count in sorted(counts.items()))
-    code = f"print({{str(parameter.device) for parameter in {expression(command.target)}.parameters()}})"
-    return Answer(title=title, words=words, facts=facts, code=code, subject=_subject(command))
-
-
-def _subject(command: Ask) -> str:
-    return command.target.partition(":")[0]
+    code = f"print({{str(parameter.device) for parameter in {target.code()}.parameters()}})"
+    return Answer(title=title, words=words, facts=facts, code=code, subject=target.name)

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, shape_text
-from devexplorer.core.experiments.ask import Asked
+from devexplorer.core.experiments.asked import Asked
+from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.records.messages import Answer
 from devexplorer.core.workspace.timing import Timing
 
 MOST_IN_A_LIST = 1_000_000
 """Elements that `tolist` makes into Python objects: at about 32 bytes each that is 32 MB."""
 IN_NUMPY = {
-    *(
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
-        torch.bool,
-    ),
-    *(torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128),
+    *(torch.float64, torch.float32, torch.float16, torch.complex64, torch.complex128, torch.bool),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8),
 }
 """dtypes that NumPy has too; bfloat16 and the 8-bit floats are not among them."""
 WAITS = (
@@ -40,15 +31,9 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlist = 3
 
 
-class _Timed(NamedTuple):
-    value: Any
-    time: str
-
-
 def numpy(asked: Asked) -> Answer:
     """`x.numpy()`: the same memory on the CPU, a TypeError on a GPU."""
     tensor = asked.tensor
-    dtype = ("dtype", _dtype(tensor))
     try:
         array = tensor.numpy()
     except (TypeError, RuntimeError) as error:
@@ -67,17 +52,15 @@ def numpy(asked: Asked) -> Answer:
         ("array", f"{shape_text(array.shape)} {array.dtype}"),
         ("memory", "shared with the tensor" if same else "the array's own"),
         ("device", asked.device),
-        dtype,
+        ("dtype", dtype_name(tensor.dtype)),
         ("values", _SHORT.repr(array.tolist()) if array.size <= MOST_IN_A_LIST else f"{array.size:,} of them"),
         code=f"print({asked.code}.numpy())",
     )
 
 
 def _no_array(asked: Asked, error: Exception) -> Answer:
-    tensor, detach = asked.tensor, ""
-    facts = [("requires_grad", str(tensor.requires_grad)), ("dtype", _dtype(tensor))]
-    if tensor.requires_grad:
-        detach = ".detach()"
+    tensor = asked.tensor
+    facts = [("requires_grad", str(tensor.requires_grad)), ("dtype", dtype_name(tensor.dtype))]
     if asked.device != "cpu":
         why = (
             f"NumPy works in the host's memory and {asked.target} is in the memory of"
@@ -85,14 +68,14 @@ def _no_array(asked: Asked, error: Exception) -> Answer:
             f" nothing behind your back: .cpu() makes the copy, which is a second tensor, and {asked.target} stays on"
             f" {asked.device}."
         )
-        if detach:
+        if tensor.requires_grad:
             why += f" {_detach(asked.target)}"
-    elif detach:
+    elif tensor.requires_grad:
         why = _detach(asked.target)
     elif tensor.dtype in IN_NUMPY:
         return asked.refused("numpy()", error, "NumPy has nothing like this tensor.", *facts)
     else:
-        why = f"NumPy has no {_dtype(tensor)}: convert it first, .float() is exact for it."
+        why = f"NumPy has no {dtype_name(tensor.dtype)}: convert it first, .float() is exact for it."
     way = way_to_numpy(tensor)
     return asked.refused("numpy()", error, why, *facts, offers={f"Ask for {way} instead": "cpu-numpy"})
 
@@ -100,7 +83,7 @@ def _no_array(asked: Asked, error: Exception) -> Answer:
 def _detach(target: str) -> str:
     return (
         f"{target} requires grad, and autograd could not follow what NumPy does with its values: .detach() gives the"
-        " same values without the graph, so that nobody counts on gradients that would be missing."
+        " same values without the graph, so that no gradient is expected from it."
     )
 
 
@@ -132,9 +115,7 @@ def cpu_numpy(asked: Asked) -> Answer:
     if tensor.requires_grad:
         words += f" {_detach(asked.target)}"
     if ".float()" in way:
-        words += (
-            f" NumPy has no {_dtype(tensor)}, so .float() converted it: every one of its values is exact in float32."
-        )
+        words += f" NumPy has no {dtype_name(tensor.dtype)}, so .float() converted it: each value is exact in float32."
     return asked.answer(
         f"{asked.target} as a NumPy array",
         words,
@@ -204,13 +185,9 @@ def tolist(asked: Asked) -> Answer:
     )
 
 
-def _timed(asked: Asked, call: Callable[[], Any]) -> _Timed:
+def _timed(asked: Asked, call: Callable[[], Any]) -> tuple[Any, str]:
     """What the call returns, and its time on the clock of the device, in words."""
     timing = Timing(asked.workspace.registry, [asked.device])
     value = call()
     seconds, _ = timing.stop()
-    return _Timed(value, f"{seconds_text(seconds)}{' (simulated)' if timing.simulated else ''}")
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return value, f"{seconds_text(seconds)}{' (simulated)' if timing.simulated else ''}"

@@ -1,4 +1,4 @@
-"""What one file of tensors holds, whatever its format, and how its values get to where they shall be. Runs on the jobs
+"""A file of tensors, whatever its format: what it holds, and how its values get into tensors. Runs on the jobs
 thread."""
 
 from __future__ import annotations
@@ -6,13 +6,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import ClassVar, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.files.manifest import SEPARATOR, Document, SavedObject
 
 CHUNK_BYTES = 16 << 20
 """Values are read, copied and written in pieces of this size; a multiple of every element size."""
@@ -49,29 +51,59 @@ class Entry(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Readable(Protocol):
-    """An open file. Everything that can be wrong with its structure was found when it was opened, before a value is
-    read."""
+class TensorFile:
+    """An open file of tensors. Everything that can be wrong with its structure is found when it is opened, before a
+    value is read."""
+
+    form: ClassVar[str]
+    document: Document | None = None
+    """What a workspace file says about its objects."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.where = Path(path).expanduser()
+        self.size = self.where.stat().st_size
+        self.entries: dict[str, Entry] = {}
+        self.notes: list[str] = []
+        """Sentences about what is special in it."""
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
         """The values in order, as flat tensors in the host's memory that are valid until the next one; `BadInput` when
         reading fails."""
-        ...
+        raise NotImplementedError
 
+    def close(self) -> None:
+        """Release the file."""
 
-def fill(file: Readable, entry: Entry, target: Tensor, tick: Tick) -> None:
-    """Write the values of an entry into a tensor of the same shape, on whatever device and in whatever dtype it is."""
-    with torch.no_grad():
-        target = target.detach()
-        straight = target.is_contiguous()
-        flat = target.view(-1) if straight else torch.empty(target.numel(), dtype=entry.dtype)
-        start = 0
-        for piece in file.pieces(entry):
-            tick(piece.nbytes)
-            flat[start : start + piece.numel()].copy_(piece)
-            start += piece.numel()
-        if not straight:
-            target.copy_(flat.view(entry.shape))
+    def refuse(self, why: str) -> NoReturn:
+        """Raise `BadInput`: the file cannot be opened."""
+        raise BadInput(f"'{self.path}' cannot be opened: {why}")
+
+    @property
+    def models(self) -> dict[str, SavedObject]:
+        """The models, and parts of models, of a workspace file."""
+        objects = () if self.document is None else self.document.objects
+        return {item.name: item for item in objects if item.kind != "tensor" and item.name}
+
+    def below(self, name: str) -> dict[str, Entry]:
+        """The tensors of an object of a workspace file, by their keys in the object."""
+        prefix = f"{name}{SEPARATOR}"
+        return {key.removeprefix(prefix): entry for key, entry in self.entries.items() if key.startswith(prefix)}
+
+    def fill(self, entry: Entry, target: Tensor, tick: Tick) -> None:
+        """Write the values of an entry into a tensor of the same shape, on whatever device and in whatever dtype it
+        is."""
+        with torch.no_grad():
+            target = target.detach()
+            straight = target.is_contiguous()
+            flat = target.view(-1) if straight else torch.empty(target.numel(), dtype=entry.dtype)
+            start = 0
+            for piece in self.pieces(entry):
+                tick(piece.nbytes)
+                flat[start : start + piece.numel()].copy_(piece)
+                start += piece.numel()
+            if not straight:
+                target.copy_(flat.view(entry.shape))
 
 
 def cut(flat: Tensor) -> Iterator[Tensor]:
@@ -82,7 +114,7 @@ def cut(flat: Tensor) -> Iterator[Tensor]:
 
 
 class Ticker:
-    """Passes progress on, and stops where somebody has cancelled; `state` says what is left as it was."""
+    """Passes progress on, and stops where the user has cancelled; `state` says what is left as it was."""
 
     def __init__(self, progress: ProgressMonitor, total_bytes: int, doing: str, state: str) -> None:
         self._progress, self._total, self._doing, self._state = progress, max(total_bytes, 1), doing, state
@@ -103,7 +135,7 @@ def checked_key(key: str) -> str:
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise BadInput("the name of a tensor in it is no text") from None
+        raise BadInput("the name of a tensor in it cannot be written as text") from None
     return key
 
 

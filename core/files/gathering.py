@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -14,9 +13,7 @@ from devexplorer.core.base.findings import Findings
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.workspace import Workspace
 
 
 @dataclass

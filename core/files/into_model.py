@@ -8,48 +8,49 @@ back when reading fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.formats import bytes_text, count_text, shape_text
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.files import checkpoint_messages
-from devexplorer.core.files.entries import Entry, Ticker, fill, shown
-from devexplorer.core.files.matching import compared, match
-from devexplorer.core.files.opening import AnyFile, opened
+from devexplorer.core.base.python_names import expression, quoted
+from devexplorer.core.files import code
+from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
+from devexplorer.core.files.matching import Match, best_match, compared
+from devexplorer.core.files.opening import opened
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, LoadCheckpoint
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.mementos import ObjectMemento
 from devexplorer.core.workspace.targets import Target
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.workspace import Workspace
 
 
 def compare(workspace: Workspace, command: CompareCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Say what the checkpoint would do."""
     target, model = _model(workspace, command.target)
     with opened(command.path) as file:
-        found = match(model, target.name, file, command.strip)
-        event = CheckpointCompared(comparison=compared(command.target, command.path, found))
-        return CommandResult(checkpoint_messages.compared(command, file, found), events=(event,))
+        match = best_match(model, target.name, file, command.strip)
+        event = CheckpointCompared(comparison=compared(command.target, command.path, match))
+        return CommandResult(_compared(command, file, match), events=(event,))
 
 
 def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Load what matches; all or nothing."""
     target, model = _model(workspace, command.target)
     with opened(command.path) as file:
-        found = match(model, target.name, file, command.strip)
-        if not found.pairs or not (found.strict or command.partial):
-            raise checkpoint_messages.refused(command, file, found)
+        match = best_match(model, target.name, file, command.strip)
+        if not match.pairs or not (match.strict or command.partial):
+            raise _refused(command, file, match)
         wanted = {
-            id(tensor): (tensor, entry) for _, tensor, entry in found.pairs
+            id(tensor): (tensor, entry) for _, tensor, entry in match.pairs
         }  # a tied one once, with the values that come last
-        for key, tensor, _ in found.pairs:
+        for key, tensor, _ in match.pairs:
             if tensor.is_meta:
                 raise BadInput(f"'{key}' of '{command.target}' has no values to be replaced: it is on the device meta")
         _check_fits(workspace, wanted)
@@ -57,7 +58,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         kept = _begin(workspace, command, target, file, wanted)
         tick = Ticker(
             progress if kept is not None else NO_PROGRESS,
-            found.nbytes,
+            match.nbytes,
             f"reading {shown(command.path)}",
             "the model is as it was",
         )
@@ -66,7 +67,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
                 if is_uninitialised(tensor):
                     # as load_state_dict does with lazy parameters
                     tensor.materialize(entry.shape)  # type: ignore[attr-defined]
-                fill(file, entry, tensor, tick)
+                file.fill(entry, tensor, tick)
         except BaseException as error:
             if kept is None:
                 workspace.publish(target.name)
@@ -81,9 +82,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         if kept is None or not kept.told:
             workspace.history.cannot_undo()
         workspace.publish(target.name)
-        answer = checkpoint_messages.loaded(
-            command, file, found, sorted({device_id(t.device) for t, _ in wanted.values()}), lazy
-        )
+        answer = _loaded(command, file, match, sorted({device_id(t.device) for t, _ in wanted.values()}), lazy)
     others = workspace.sharing([target.name])
     return CommandResult(answer, tuple(workspace.snapshot(name) for name in (target.name, *others)))
 
@@ -99,7 +98,7 @@ def _begin(
     workspace: Workspace,
     command: LoadCheckpoint,
     target: Target,
-    file: AnyFile,
+    file: TensorFile,
     wanted: dict[int, tuple[Tensor, Entry]],
 ) -> _Kept | None:
     """Keep the old values. None where there is no room for them: then the whole file is read once before, to know that
@@ -135,3 +134,163 @@ def _model(workspace: Workspace, title: str) -> tuple[Target, nn.Module]:
     if not isinstance(target.thing, nn.Module):
         raise BadInput(f"'{title}' is a tensor; a checkpoint goes into a model, and Load makes tensors of a file")
     return target, target.thing
+
+
+# --- messages
+
+
+def _compared(command: CompareCheckpoint, file: TensorFile, match: Match) -> Answer:
+    """What loading would do."""
+    load = LoadCheckpoint(target=command.target, path=command.path, strip=command.strip)
+    if match.strict and match.pairs:
+        title = f"The checkpoint fits {command.target}"
+        words = f"All {count_text(len(match.pairs), 'key')} of the model are in the file, with its shapes."
+        offers = [Offer("Load it", load)]
+    else:
+        title = f"The checkpoint does not fit {command.target} as it is"
+        words = f"{count_text(len(match.pairs), 'key')} would be loaded; {_what_is_wrong(match)}."
+        offers = _ways(load, match)
+    return Answer(
+        title=title,
+        words=" ".join([words, *_notes(file, match)]),
+        facts=_facts(command.path, file, match),
+        code=_compare_code(command, file, match),
+        offers=tuple(offers),
+        subject=command.target.partition(":")[0],
+    )
+
+
+def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Sequence[str], lazy: int) -> Answer:
+    """What was loaded, and where to."""
+    values = f"{bytes_text(match.nbytes)} of values for {count_text(len(match.pairs), 'key')} of {command.target}"
+    words = [f"{values} were read from the file, each to the device of its tensor: {' and '.join(devices)}."]
+    saved = sorted({entry.device for _, _, entry in match.pairs if entry.device is not None})
+    if saved:
+        words.append(
+            f"They were saved on {' and '.join(saved)}; here values are copied into the tensors"
+            " that exist, wherever those are."
+        )
+    if lazy:
+        words.append(f"{count_text(lazy, 'lazy parameter')} took the shape of the file.")
+    if not match.strict:
+        words.append(f"Left out: {_what_is_wrong(match)}; those keep their values.")
+    return Answer(
+        title=(
+            f"{command.target} has the values of the checkpoint"
+            if match.strict
+            else f"{command.target} has what fits of the checkpoint"
+        ),
+        words=" ".join([*words, *_notes(file, match)]),
+        facts=_facts(command.path, file, match),
+        code=code.checkpoint(
+            command, file.form, match.container.place, _prefix(match), _absent(file, match), bool(match.mismatched)
+        ),
+        subject=command.target.partition(":")[0],
+    )
+
+
+def _refused(command: LoadCheckpoint, file: TensorFile, match: Match) -> Refused:
+    """Why nothing was loaded, with the ways out."""
+    if not match.pairs:
+        line = f"no key of '{command.path}' is one of '{command.target}' with the same shape"
+        if match.container.entries and match.missing:
+            line += f": the file has {shown(next(iter(match.container.entries)))}, the model {shown(match.missing[0])}"
+    else:
+        line = f"'{command.path}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
+    return Refused(line, facts=_facts(command.path, file, match), offers=tuple(_ways(command, match)))
+
+
+def _ways(command: LoadCheckpoint, match: Match) -> list[Offer]:
+    offers = []
+    command = msgspec.structs.replace(command, request=0)
+    if match.suggested is not None:
+        offers.append(Offer(f"Strip {match.suggested}", msgspec.structs.replace(command, strip=match.suggested)))
+    if match.part is not None:
+        joint = "." if ":" in command.target else ":"
+        offers.append(
+            Offer(
+                f"Load into {match.part}",
+                msgspec.structs.replace(command, target=f"{command.target}{joint}{match.part}"),
+            )
+        )
+    if match.pairs:
+        offers.append(Offer("Load what fits", msgspec.structs.replace(command, partial=True)))
+    return offers
+
+
+def _what_is_wrong(match: Match) -> str:
+    parts = []
+    if match.missing:
+        parts.append(f"{_keys(len(match.missing), match.missing)} missing in the file")
+    if match.unexpected:
+        parts.append(
+            f"{_keys(len(match.unexpected), match.unexpected)} unexpected, because the model has none of that name"
+        )
+    if match.mismatched:
+        item = match.mismatched[0]
+        shapes = f"{shown(item.key)} is {shape_text(item.model)} in the model and {shape_text(item.file)} in the file"
+        is_are = "has" if len(match.mismatched) == 1 else "have"
+        parts.append(f"{count_text(len(match.mismatched), 'key')} {is_are} another shape or kind ({shapes})")
+    return ", ".join(parts) or "nothing is in the file"
+
+
+def _keys(count: int, keys: Sequence[str]) -> str:
+    return f"{count_text(count, 'key')} ({shown(keys[0])}{', …' if count > 1 else ''}) {'is' if count == 1 else 'are'}"
+
+
+def _notes(file: TensorFile, match: Match) -> list[str]:
+    words = []
+    if match.container.title:
+        words.append(
+            f"The file holds more than a state dict; the part '{shown(match.container.title)}' is the one that fits."
+        )
+    if match.strip:
+        words.append(f"'{shown(match.strip)}' was taken away from the beginning of the file's keys.")
+    elif match.suggested is not None:
+        why = " DataParallel puts that there." if match.suggested == "module." else ""
+        words.append(f"The file's keys begin with '{shown(match.suggested)}', those of the model do not.{why}")
+    if match.casts:
+        words.append(
+            f"{count_text(len(match.casts), 'tensor')} would change dtype, the model's is kept:"
+            f" {shown(match.casts[0])}."
+        )
+    if match.tied:
+        key, kept = next(iter(match.tied.items()))
+        words.append(f"{key} is not in the file and need not be: it is the very same tensor as {kept}.")
+    return [*words, *file.notes]
+
+
+def _facts(path: str, file: TensorFile, match: Match) -> tuple[Fact, ...]:
+    return (
+        Fact("file", f"{path}, {bytes_text(file.size)}"),
+        Fact("matching", f"{len(match.pairs):,}, {bytes_text(match.nbytes)}"),
+        Fact("missing", f"{len(match.missing):,}"),
+        Fact("unexpected", f"{len(match.unexpected):,}"),
+        Fact("of another shape", f"{len(match.mismatched):,}"),
+        Fact("cast", f"{len(match.casts):,}"),
+    )
+
+
+def _absent(file: TensorFile, match: Match) -> dict[str, str]:
+    """Keys of the model that Python does not find in the file -> the key of the same tensor that it does."""
+    absent = dict(match.tied)
+    if file.form != "pt":  # a safetensors file names the ties of what it holds once
+        keys = {entry.key: key for key, _, entry in match.pairs}
+        absent |= {key: keys[entry.same_as] for key, _, entry in match.pairs if entry.same_as in keys}
+    return absent
+
+
+def _prefix(match: Match) -> str:
+    """What Python takes away from the keys; of a workspace file also the name of the object."""
+    return match.container.prefix + match.strip
+
+
+def _compare_code(command: CompareCheckpoint, file: TensorFile, match: Match) -> str:
+    imports, whole = code.source(command.path, file.form, "cpu")
+    prefix = _prefix(match)
+    state = f"{whole}{code.index(match.container.place)}"
+    keys = f"{{key.removeprefix({quoted(prefix)}) for key in {state}}}" if prefix else f"set({state})"
+    return (
+        f"{imports}\n\n{code.STATE}, {code.OWN} = {keys}, set({expression(command.target)}.state_dict())\n"
+        f'print("missing:", sorted({code.OWN} - {code.STATE}))\nprint("unexpected:", sorted({code.STATE} - {code.OWN}))'
+    )

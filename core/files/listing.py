@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import code
-from devexplorer.core.files.entries import shown
+from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.load import MOST_TENSORS
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.files.opening import AnyFile, opened
+from devexplorer.core.files.opening import opened
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.records.laboratory import FileContents, FileEntry, FileListed, ListFile, Load
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.workspace import Workspace
 
 LISTED = 5000
 """Entries that are listed."""
@@ -31,10 +28,9 @@ def list_file(workspace: Workspace, command: ListFile, progress: ProgressMonitor
         return CommandResult(_answer(command, file, contents), events=(FileListed(contents=contents),))
 
 
-def contents_of(file: AnyFile) -> FileContents:
+def contents_of(file: TensorFile) -> FileContents:
     """The record: tensors, or for a workspace file its objects."""
-    objects = file.document.objects if file.document is not None else ()
-    models = {item.name: item.type for item in objects if item.kind != "tensor" and item.name}
+    models = file.models
     entries: list[FileEntry] = []
     totals: Counter[str] = Counter()
     for key, entry in file.entries.items():
@@ -44,7 +40,7 @@ def contents_of(file: AnyFile) -> FileContents:
             totals[head] += own
         else:
             entries.append(FileEntry(key, entry.shape, dtype_name(entry.dtype), own))
-    entries = [FileEntry(shown(name), (), shown(kind), totals[name]) for name, kind in models.items()] + entries
+    entries = [FileEntry(shown(name), (), shown(item.type), totals[name]) for name, item in models.items()] + entries
     saved_on = sorted({entry.device for entry in file.entries.values() if entry.device is not None})
     return FileContents(
         path=file.path,
@@ -56,7 +52,7 @@ def contents_of(file: AnyFile) -> FileContents:
     )
 
 
-def _answer(command: ListFile, file: AnyFile, contents: FileContents) -> Answer:
+def _answer(command: ListFile, file: TensorFile, contents: FileContents) -> Answer:
     dtypes = Counter(dtype_name(entry.dtype) for entry in file.entries.values())
     nbytes = sum(entry.nbytes for entry in file.entries.values() if entry.same_as is None)
     tied = [entry for entry in file.entries.values() if entry.same_as is not None]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from devexplorer.core.base.formats import bytes_text, count_text, shape_text
 from devexplorer.core.base.python_names import quoted, variable
 from devexplorer.core.files import code
-from devexplorer.core.files.entries import Entry, shown
+from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.files.opening import AnyFile
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.records.laboratory import Load, LoadCheckpoint
 from devexplorer.core.records.messages import Answer, Fact, Move, Offer
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def loaded(
     command: Load,
     device: str,
-    file: AnyFile,
+    file: TensorFile,
     chosen: Chosen,
     made: Loaded,
     snapshots: Sequence[ObjectSnapshot],
@@ -79,7 +78,7 @@ def only_offers(command: Load, chosen: Chosen) -> Answer:
         title="Nothing new was loaded",
         words=(
             f"The file has the values of {names}, which {'is' if len(chosen.waiting) == 1 else 'are'} in the workspace"
-            " with the same keys. A file never builds a model by running somebody's code, but its values can be loaded"
+            " with the same keys. A file never builds a model by running code, but its values can be loaded"
             " into the one that is there."
         ),
         offers=tuple(_checkpoint_offers(command, chosen)),
@@ -88,43 +87,35 @@ def only_offers(command: Load, chosen: Chosen) -> Answer:
     )
 
 
-def _device_words(file: AnyFile, device: str, made: Loaded) -> list[str]:
+def _device_words(file: TensorFile, device: str, made: Loaded) -> list[str]:
     saved = _saved_on(file, made)
-    if file.form == "pt":
-        if saved == [device]:
-            words = [
-                f"It was saved on {device} and is on {device} again; map_location={quoted(device)} would have put it"
-                " there from anywhere."
-            ]
-        else:
-            words = [
-                f"It was saved on {' and '.join(saved)}, and map_location={quoted(device)} put it on {device} instead."
-            ]
-            words.append(
-                "Without map_location torch.load uses the device recorded in the file, and fails where there is none of"
-                " that name."
-            )
-        return words
     if file.form == "npy":
-        return [
-            "A NumPy file records no device: it was read on the"
-            f" CPU{'' if device == 'cpu' else f' and moved to {device}'}."
-        ]
+        moved = "" if device == "cpu" else f" and moved to {device}"
+        return [f"A NumPy file records no device: it was read on the CPU{moved}."]
+    location = quoted(device)
     where = f"It was saved on {' and '.join(saved)}" if saved else "The file does not say where it was saved"
+    if file.form == "pt" and saved == [device]:
+        return [f"{where} and is on {device} again; map_location={location} would have put it there from anywhere."]
+    if file.form == "pt":
+        return [
+            f"{where}, and map_location={location} put it on {device} instead.",
+            "Without map_location torch.load uses the device recorded in the file, and fails where there is none of"
+            " that name.",
+        ]
     if saved == [device]:
         return [f"{where} and is on {device} again."]
     if device == "cpu" or device.startswith(KIND):
         return [f"{where}; it is on {device} now, as requested: a file stores values, not devices."]
     return [
-        f"{where}; load_file(…, device={quoted(device)}) put it on {device}, which is what map_location is for"
-        " torch.load."
+        f"{where}; load_file(…, device={location}) put it on {device}, which is what map_location is for torch.load."
     ]
 
 
-def _saved_on(file: AnyFile, made: Loaded) -> list[str]:
-    entries: list[Entry] = list(made.bound.values())
-    heads = {item.name for item in made.models.values()}
-    entries += [entry for key, entry in file.entries.items() if key.partition(SEPARATOR)[0] in heads] if heads else []
+def _saved_on(file: TensorFile, made: Loaded) -> list[str]:
+    entries = [
+        *made.bound.values(),
+        *(entry for item in made.models.values() for entry in file.below(item.name).values()),
+    ]
     return sorted({entry.device for entry in entries if entry.device is not None})
 
 
@@ -171,7 +162,7 @@ def _checkpoint_offers(command: Load, chosen: Chosen) -> list[Offer]:
     return [Offer(f"Load into {name}", LoadCheckpoint(target=name, path=command.path)) for name in chosen.waiting[:3]]
 
 
-def _code(command: Load, device: str, file: AnyFile, made: Loaded) -> str:
+def _code(command: Load, device: str, file: TensorFile, made: Loaded) -> str:
     tied = tied_names(made)
     bound = []
     for name, entry in made.bound.items():
@@ -183,11 +174,7 @@ def _code(command: Load, device: str, file: AnyFile, made: Loaded) -> str:
     made_lines = []
     for name, item in made.models.items():
         made_lines += _model_code(variable(name), item.name, item.recipe or "", item.seed, device)
-        dtypes = {
-            e.dtype
-            for k, e in file.entries.items()
-            if k.startswith(f"{item.name}{SEPARATOR}") and e.dtype.is_floating_point
-        }
+        dtypes = {entry.dtype for entry in file.below(item.name).values() if entry.dtype.is_floating_point}
         if len(dtypes) == 1 and (dtype := dtype_name(next(iter(dtypes)))) != "float32":
             made_lines.insert(-2, f"{variable(name)}.to(torch.{dtype})")
             lines = f"import torch\n{lines}" if "import torch\n" not in lines else lines

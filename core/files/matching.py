@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.files.entries import Entry
+from devexplorer.core.files.entries import Entry, TensorFile
 from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.files.opening import AnyFile
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.laboratory import Comparison, KeyMismatch
@@ -66,7 +65,7 @@ class Match(NamedTuple):
         return sum(entry.nbytes for entry in {id(tensor): entry for _, tensor, entry in self.pairs}.values())
 
 
-def match(model: nn.Module, name: str, file: AnyFile, strip: str) -> Match:
+def best_match(model: nn.Module, name: str, file: TensorFile, strip: str) -> Match:
     """Find the part of the file that fits a model best, with this prefix taken away from its keys."""
     state = state_of(model)
     found = containers(file)
@@ -79,7 +78,7 @@ def match(model: nn.Module, name: str, file: AnyFile, strip: str) -> Match:
     return _matched(state, container, strip)
 
 
-def containers(file: AnyFile) -> list[Container]:
+def containers(file: TensorFile) -> list[Container]:
     """The whole file, and each of its dicts and lists that holds tensors; of a workspace file each of its objects."""
     found: dict[tuple[tuple[str | int, ...], str], dict[str, Entry]] = {}
     document = file.document

@@ -4,17 +4,16 @@ jobs thread."""
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.files.entries import CHUNK_BYTES, Entry, cut
+from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, cut
 from devexplorer.core.files.pickle_tree import names_in
 from devexplorer.core.files.safe_file import SafeFile
 from devexplorer.core.files.torch_file import RIGHT, TorchFile, foreign_text
@@ -25,39 +24,31 @@ LOOKED_AT = 4 << 20
 """Bytes of a pickle in which names are looked for, to say why it is refused."""
 
 
-class ArrayFile:
+class ArrayFile(TensorFile):
     """A `.npy` file: one array."""
 
     form = "npy"
-    document = None
-    notes: Sequence[str] = ()
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._array: np.ndarray[Any, Any] | None = read_array(Path(path))
-        self.size = Path(path).expanduser().stat().st_size
+        super().__init__(path)
+        self._array = read_array(Path(path))
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
-        key = Path(path).stem
-        self.entries = {key: Entry(key, tuple(self._array.shape), dtype, ())}
+        self.entries[self.where.stem] = Entry(self.where.stem, tuple(self._array.shape), dtype, ())
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
         """The values in order."""
-        assert self._array is not None
         flat = self._array.reshape(-1)
         step = max(1, CHUNK_BYTES // max(flat.itemsize, 1))
         for start in range(0, flat.size, step):
             yield from cut(torch.from_numpy(np.array(flat[start : start + step])))
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._array = None
-
-
-AnyFile = SafeFile | TorchFile | ArrayFile
+        """Release the mapped file."""
+        self._array = np.empty(0)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[AnyFile]:
+def opened(path: str) -> Iterator[TensorFile]:
     """The file, checked; closed again at the end. `BadInput` for whatever cannot be opened."""
     try:
         file = _open(path)
@@ -69,7 +60,7 @@ def opened(path: str) -> Iterator[AnyFile]:
         file.close()
 
 
-def _open(path: str) -> AnyFile:
+def _open(path: str) -> TensorFile:
     if not path.strip():
         raise BadInput("choose a file")
     if "\0" in path:
@@ -104,9 +95,7 @@ def _other(path: str, where: Path, head: bytes) -> str:
         names = _all_names(file.read(LOOKED_AT))
     if names is None:
         return f"its format is not known, or it is damaged; {KINDS}"
-    foreign = [
-        name for name in names if not name.startswith(("torch._utils._rebuild", "torch.", "collections.OrderedDict"))
-    ]
+    foreign = [name for name in names if not name.startswith(("torch.", "collections.OrderedDict"))]
     modules = [name for name in names if name.startswith("torch.nn.modules")]
     if foreign or modules:
         return foreign_text([*foreign, *modules], bool(modules), path)

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.files.entries import CHUNK_BYTES, Entry, checked_key, device_said, shown, wrong_shape
-from devexplorer.core.files.manifest import KEY, Document, decoded
+from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, checked_key, device_said, shown, wrong_shape
+from devexplorer.core.files.manifest import KEY, decoded
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -33,27 +31,22 @@ HEADER_LIMIT = 100_000_000
 """Bytes of a header; the format's own limit."""
 
 
-class SafeFile:
+class SafeFile(TensorFile):
     """An open safetensors file."""
 
     form = "safetensors"
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = Path(path).expanduser().open("rb", buffering=0)
+        super().__init__(path)
+        self._file = self.where.open("rb", buffering=0)
+        self._offsets: dict[str, int] = {}
         try:
-            self.size = os.fstat(self._file.fileno()).st_size
             self._start, header = self._header()
-            metadata = _metadata(path, header.pop("__metadata__", {}))
-            self._offsets: dict[str, int] = {}
-            self.entries: dict[str, Entry] = {}
+            metadata = self._metadata(header.pop("__metadata__", {}))
             self._take(header)
-            self.document: Document | None = decoded(metadata.get(KEY))
-            self.notes = (
-                ["What it says about the objects in it cannot be read."]
-                if KEY in metadata and not self.document
-                else []
-            )
+            self.document = decoded(metadata.get(KEY))
+            if KEY in metadata and not self.document:
+                self.notes.append("What it says about the objects in it cannot be read.")
             self._tie(metadata)
         except BaseException:
             self._file.close()
@@ -61,7 +54,7 @@ class SafeFile:
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
@@ -90,22 +83,22 @@ class SafeFile:
     def _header(self) -> tuple[int, dict[str, Any]]:
         head = self._file.read(8)
         if len(head) < 8:
-            self._refuse("it is cut off")
+            self.refuse("it is cut off")
         (length,) = struct.unpack("<Q", head)
         if length > HEADER_LIMIT:
-            self._refuse("the length of its header makes no sense")
+            self.refuse("the length of its header makes no sense")
         if 8 + length > self.size:
-            self._refuse("it is cut off inside its header")
+            self.refuse("it is cut off inside its header")
         raw = bytearray(length)
         self._read(8, memoryview(raw))
         try:
             header = json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
         except BadInput as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
         except (ValueError, RecursionError):
-            self._refuse("its header is damaged")
+            header = None
         if not isinstance(header, dict):
-            self._refuse("its header is damaged")
+            self.refuse("its header is damaged")
         return 8 + length, header
 
     def _take(self, header: dict[str, Any]) -> None:
@@ -113,19 +106,19 @@ class SafeFile:
         for key, about in header.items():
             shape, dtype, begin, end = self._described(key, about)
             if (wrong := wrong_shape(shape)) is not None:
-                self._refuse(f"'{shown(key)}' has {wrong}")
+                self.refuse(f"'{shown(key)}' has {wrong}")
             if end - begin != math.prod(shape) * dtype.itemsize:
-                self._refuse(f"'{shown(key)}' has not as many bytes as its shape and dtype need")
+                self.refuse(f"'{shown(key)}' has not as many bytes as its shape and dtype need")
             places.append((begin, end, key))
             self._offsets[key] = self._start + begin
             self.entries[key] = Entry(checked_key(key), shape, dtype, (key,))
         offset = 0
         for begin, end, key in sorted(places):
             if begin != offset:
-                self._refuse(f"'{shown(key)}' overlaps another tensor, or there is a gap before it")
+                self.refuse(f"'{shown(key)}' overlaps another tensor, or there is a gap before it")
             offset = end
         if self._start + offset != self.size:
-            self._refuse(
+            self.refuse(
                 "it is cut off" if self._start + offset > self.size else "there is something after its last tensor"
             )
 
@@ -135,10 +128,10 @@ class SafeFile:
                 *shape, begin, end
             ):
                 if name not in DTYPES:
-                    self._refuse(f"'{shown(key)}' is {shown(name)}, for which there is no dtype here")
+                    self.refuse(f"'{shown(key)}' is {shown(name)}, for which there is no dtype here")
                 return tuple(shape), DTYPES[name], begin, end
             case _:
-                return self._refuse(f"its header says nothing sensible about '{shown(key)}'")
+                return self.refuse(f"its header says nothing sensible about '{shown(key)}'")
 
     def _tie(self, metadata: Mapping[str, str]) -> None:
         """Names of tensors that are in the file under another name, as `safetensors.torch.save_model` writes them
@@ -150,8 +143,10 @@ class SafeFile:
             for key, device in self.document.devices(self.entries).items():
                 self.entries[key] = self.entries[key]._replace(device=device_said(device))
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise BadInput(f"'{self.path}' cannot be opened: {why}")
+    def _metadata(self, metadata: Any) -> dict[str, str]:
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            self.refuse("its header is damaged")
+        return metadata
 
 
 def _whole(*numbers: Any) -> bool:
@@ -159,13 +154,7 @@ def _whole(*numbers: Any) -> bool:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    header = dict(pairs)
+    if len(header) != len(pairs):
         raise BadInput("its header names something twice")
-    return found
-
-
-def _metadata(path: str, found: Any) -> dict[str, str]:
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise BadInput(f"'{path}' cannot be opened: its header is damaged")
-    return found
+    return header

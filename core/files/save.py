@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from torch import Tensor, nn
@@ -21,9 +21,7 @@ from devexplorer.core.records.laboratory import Save
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.workspace.command_result import CommandResult, Refused
-
-if TYPE_CHECKING:
-    from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.workspace import Workspace
 
 FORMS = ("safetensors", "pt", "module")
 HEADER_BYTES = 200

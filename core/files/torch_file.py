@@ -8,18 +8,18 @@ storage in the file.
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.files.entries import Entry, checked_key, cut, device_said, shown, wrong_shape
+from devexplorer.core.files.entries import Entry, TensorFile, checked_key, cut, device_said, shown, wrong_shape
 from devexplorer.core.files.pickle_tree import Stored, Tree, leaves, read
 
 PICKLE_LIMIT = 32 << 20
@@ -29,24 +29,19 @@ ROOT_KEY = "tensor"
 RIGHT = "save its state_dict() instead: torch.save(model.state_dict(), …), or safetensors"
 
 
-class TorchFile:
+class TorchFile(TensorFile):
     """A file of torch.save that holds tensors in containers, and nothing that would have to be called."""
 
     form = "pt"
-    document = None
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        where = Path(path).expanduser()
-        self._where = where
-        if where.suffix == ".safetensors":
-            self._refuse("its name says safetensors and it is a file of torch.save; rename it to .pt")
-        self.size = where.stat().st_size
+        super().__init__(path)
+        if self.where.suffix == ".safetensors":
+            self.refuse("its name says safetensors and it is a file of torch.save; rename it to .pt")
         try:
-            with zipfile.ZipFile(where) as archive:
+            with zipfile.ZipFile(self.where) as archive:
                 tree = self._tree(archive)
-                self._storages = _Storages(path, archive, self._prefix, self.size)
-                self._take(tree)
+                self._take(tree, archive)
         except (BadInput, OSError):
             raise
         # a damaged archive or pickle can fail in any way: BadZipFile, struct.error, KeyError, ValueError, …
@@ -55,7 +50,7 @@ class TorchFile:
         self._loaded: Any = None
 
     def close(self) -> None:
-        """Let go of the file, and of what is mapped of it."""
+        """Release the file, and what is mapped of it."""
         self._loaded = None
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
@@ -65,17 +60,15 @@ class TorchFile:
     def _tensor(self, entry: Entry) -> Tensor:
         if self._loaded is None:
             try:
-                self._loaded = torch.load(self._where, map_location="cpu", weights_only=True, mmap=True)
+                self._loaded = torch.load(self.where, map_location="cpu", weights_only=True, mmap=True)
             except Exception as error:
                 raise BadInput(f"'{self.path}' cannot be loaded: {first_line(error)}") from None
-        found = self._loaded
+        tensor = self._loaded
         for part in entry.place:
-            found = found[part]
-        if not isinstance(found, Tensor) or tuple(found.shape) != entry.shape or found.dtype != entry.dtype:
-            raise BadInput(
-                f"'{self.path}' is not what it was when it was looked into: something has changed it meanwhile"
-            )
-        return Tensor.detach(found)  # without what the file may have hung on it
+            tensor = tensor[part]
+        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != entry.shape or tensor.dtype != entry.dtype:
+            raise BadInput(f"'{self.path}' was changed after it was opened")
+        return Tensor.detach(tensor)  # without attributes that the file may have given it
 
     # --- opening
 
@@ -83,27 +76,27 @@ class TorchFile:
         names = [info.filename for info in archive.infolist()]
         self._prefix = names[0].partition("/")[0] if names else ""
         if f"{self._prefix}/constants.pkl" in names:
-            self._refuse(
+            self.refuse(
                 "it is a TorchScript archive, which is a program; load it with torch.jit.load where you trust it"
             )
         if archive.comment or len({name.lower() for name in names}) != len(names):
-            self._refuse("torch.save did not write it: it has a comment, or two records of one name")
+            self.refuse("torch.save did not write it: it has a comment, or two records of one name")
         pickled = f"{self._prefix}/data.pkl"
         if pickled not in names:
-            self._refuse("it is a zip archive and no file of torch.save")
+            self.refuse("it is a zip archive and no file of torch.save")
         info = archive.getinfo(pickled)
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > min(PICKLE_LIMIT, self.size):
-            self._refuse(f"what it says about its tensors is compressed, or longer than {bytes_text(PICKLE_LIMIT, 0)}")
+            self.refuse(f"what it says about its tensors is compressed, or longer than {bytes_text(PICKLE_LIMIT, 0)}")
         try:
             tree = read(archive.read(info))
         except BadInput as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
         if tree.foreign:
-            self._refuse(foreign_text(tree.foreign, tree.is_module, self.path))
+            self.refuse(foreign_text(tree.foreign, tree.is_module, self.path))
         return tree
 
-    def _take(self, tree: Tree) -> None:
-        self.entries: dict[str, Entry] = {}
+    def _take(self, tree: Tree, archive: zipfile.ZipFile) -> None:
+        sizes: dict[str, int] = {}
         others: list[str] = []
         first: dict[tuple[Any, ...], str] = {}
         for place, leaf in leaves(tree.root):
@@ -112,8 +105,11 @@ class TorchFile:
                 others.append(shown(key))
                 continue
             if checked_key(key) in self.entries:
-                self._refuse(f"two tensors in it would be called '{shown(key)}'")
-            self._check(key, leaf)
+                self.refuse(f"two tensors in it would be called '{shown(key)}'")
+            stored = leaf.storage.key
+            if stored not in sizes:
+                sizes[stored] = self._storage_bytes(archive, stored)
+            self._check(key, leaf, sizes[stored])
             same = first.setdefault((leaf.storage.key, leaf.offset, leaf.shape, leaf.stride, leaf.dtype), key)
             device = device_said(leaf.storage.location)
             self.entries[key] = Entry(
@@ -125,7 +121,6 @@ class TorchFile:
                 None if same == key or not leaf.shape else same,
                 leaf.requires_grad,
             )
-        self.notes = []
         if others:
             some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             what = (
@@ -135,7 +130,7 @@ class TorchFile:
             )
             self.notes.append(f"{what} ({some}) and ignored.")
 
-    def _check(self, key: str, leaf: Stored) -> None:
+    def _check(self, key: str, leaf: Stored, size: int) -> None:
         wrong = wrong_shape(leaf.shape)
         if (
             wrong is not None
@@ -143,8 +138,7 @@ class TorchFile:
             or leaf.offset < 0
             or any(step < 0 for step in leaf.stride)
         ):
-            self._refuse(f"'{shown(key)}' has {wrong or 'strides that make no sense'}")
-        size = self._storages.bytes(leaf.storage.key)
+            self.refuse(f"'{shown(key)}' has {wrong or 'strides that make no sense'}")
         own = leaf.storage.dtype or torch.uint8
         last = (
             0
@@ -152,50 +146,26 @@ class TorchFile:
             else leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
         )
         if max(leaf.storage.elements * own.itemsize, last * leaf.dtype.itemsize) > size:
-            self._refuse(f"'{shown(key)}' reaches beyond what is in the file")
-        elements = 1
-        for length in leaf.shape:
-            elements *= length
-        if elements * leaf.dtype.itemsize > size:
-            self._refuse(f"'{shown(key)}' is expanded: it has more elements than values; save its clone() instead")
+            self.refuse(f"'{shown(key)}' reaches beyond what is in the file")
+        if math.prod(leaf.shape) * leaf.dtype.itemsize > size:
+            self.refuse(f"'{shown(key)}' is expanded: it has more elements than values; save its clone() instead")
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise BadInput(f"'{self.path}' cannot be opened: {why}")
-
-
-class _Storages:
-    """The records of an archive that hold storages."""
-
-    def __init__(self, path: str, archive: zipfile.ZipFile, prefix: str, size: int) -> None:
-        self._path, self._size, self._file = path, size, archive.fp
-        head = f"{prefix}/data/"
-        self._records = {
-            info.filename[len(head) :]: info for info in archive.infolist() if info.filename.startswith(head)
-        }
-        self._checked: dict[str, int] = {}
-
-    def bytes(self, key: str) -> int:
+    def _storage_bytes(self, archive: zipfile.ZipFile, key: str) -> int:
         """Size of a storage that lies in the file, uncompressed."""
-        if key not in self._checked:
-            self._checked[key] = self._check(key)
-        return self._checked[key]
-
-    def _check(self, key: str) -> int:
-        info = self._records.get(key)
-        if info is None:
-            raise BadInput(f"'{self._path}' cannot be opened: a storage that it needs is not in it")
+        try:
+            info = archive.getinfo(f"{self._prefix}/data/{key}")
+        except KeyError:
+            self.refuse("a storage that it needs is not in it")
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
-            raise BadInput(
-                f"'{self._path}' cannot be opened: its values are compressed or encrypted, which torch.save does not do"
-            )
-        assert self._file is not None
-        self._file.seek(info.header_offset)
-        head = self._file.read(30)
+            self.refuse("its values are compressed or encrypted, which torch.save does not do")
+        assert archive.fp is not None
+        archive.fp.seek(info.header_offset)
+        head = archive.fp.read(30)
         if head[:4] != b"PK\x03\x04" or len(head) < 30:
-            raise BadInput(f"'{self._path}' cannot be opened: it is damaged")
+            self.refuse("it is damaged")
         name, extra = struct.unpack("<HH", head[26:30])
-        if info.header_offset + 30 + name + extra + info.file_size > self._size:
-            raise BadInput(f"'{self._path}' cannot be opened: a storage in it reaches beyond its end")
+        if info.header_offset + 30 + name + extra + info.file_size > self.size:
+            self.refuse("a storage in it reaches beyond its end")
         return info.file_size
 
 
@@ -231,5 +201,5 @@ def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
     line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
     return (
         f"{what}, and loading it would run code: it asks for {some}; none of it was run; {RIGHT}; "
-        f"only where you trust the file and have its classes, in a script of your own: {line}"
+        f"only where you trust the file and have its classes, in your own script: {line}"
     )

@@ -46,19 +46,16 @@ def measure_cast_error(parts: Iterable[Part]) -> CastError | None:
     """The error of the casts among these parts, once the move is over; None when none of them can lose anything."""
     try:
         with torch.no_grad():
-            found = list(_errors(_casts(parts)))
-    except (
-        RuntimeError,
-        TypeError,
-        MemoryError,
-    ):  # no memory, or an operation or a dtype that the device lacks; the move itself succeeded
+            errors = list(_errors(_casts(parts)))
+    # no memory, or an operation or a dtype that the device lacks; the move itself succeeded
+    except (RuntimeError, TypeError, MemoryError):
         return None
-    if not found:
+    if not errors:
         return None
-    worst, _ = max(found, key=lambda item: (item[1].overflowed + item[1].nans, item[1].relative))
-    changed, overflowed, underflowed, nans, largest, relative = zip(*(lost for _, lost in found), strict=True)
+    worst, _ = max(errors, key=lambda item: (item[1].overflowed + item[1].nans, item[1].relative))
+    changed, overflowed, underflowed, nans, largest, relative = zip(*(error for _, error in errors), strict=True)
     return CastError(
-        elements=sum(cast.old.numel() for cast, _ in found),
+        elements=sum(cast.old.numel() for cast, _ in errors),
         changed=sum(changed),
         largest_change=max(largest),
         largest_relative_change=max(relative),
@@ -74,17 +71,12 @@ def _casts(parts: Iterable[Part]) -> Iterator[_Cast]:
     for part in parts:
         if isinstance(part, LazyPart) or part.new is None or part.wanted.kept is not None:
             continue
-        old, new = _old_and_new(part)
+        # The contents before and after, whether the part was committed (to move something) or not (to copy it).
+        old, new = part.tensor, part.new
+        if isinstance(part, ParameterPart) and part.old is not None:
+            old, new = part.old, part.tensor
         if loses(old.dtype, new.dtype):
             yield _Cast("" if isinstance(part, NamePart) else part.path, old, new)
-
-
-def _old_and_new(part: Part) -> tuple[Tensor, Tensor]:
-    """The contents before and after, whether the part was committed (to move something) or not (to copy it)."""
-    assert part.new is not None
-    if isinstance(part, ParameterPart) and part.old is not None:
-        return part.old, part.tensor
-    return part.tensor, part.new
 
 
 def _errors(casts: Iterable[_Cast]) -> Iterator[tuple[_Cast, _Error]]:
@@ -126,9 +118,9 @@ def error_between(old: Tensor, new: Tensor) -> _Error:
     counts: list[Tensor] = []
     changes: list[Tensor] = []
     for a, b in pieces_together((old, new), _limit(old, new)):
-        found = _by_element(a, b.to(a.device))
-        counts.append(torch.stack([count.sum() for count in found.counts]))
-        changes.append(torch.stack([change.amax() for change in found.changes]))
+        flags, differences = _by_element(a, b.to(a.device))
+        counts.append(torch.stack([flag.sum() for flag in flags]))
+        changes.append(torch.stack([difference.amax() for difference in differences]))
     if not counts:
         return _Error(0, 0, 0, 0, 0.0, 0.0)
     return _Error(*torch.stack(counts).sum(0).tolist(), *torch.stack(changes).amax(0).tolist())
@@ -140,24 +132,17 @@ def errors_between(olds: Sequence[Tensor], news: Sequence[Tensor]) -> list[_Erro
     if len(olds) == 1:
         return [error_between(olds[0], news[0])]
     old = torch.cat([tensor.flatten() for tensor in olds])
-    found = _by_element(old, torch.cat([tensor.flatten() for tensor in news]).to(old.device))
+    flags, changes = _by_element(old, torch.cat([tensor.flatten() for tensor in news]).to(old.device))
     owner = torch.repeat_interleave(torch.tensor([tensor.numel() for tensor in olds])).to(old.device)
     count, none = len(olds), torch.zeros(len(olds), dtype=torch.int64, device=old.device)
-    sums = [none.index_add(0, owner, item.to(torch.int64)).tolist() for item in found.counts]
-    most = [change.new_zeros(count).scatter_reduce(0, owner, change, "amax").tolist() for change in found.changes]
-    return [_Error(*of_one) for of_one in zip(*sums, *most, strict=True)]
+    sums = [none.index_add(0, owner, flag.to(torch.int64)).tolist() for flag in flags]
+    most = [change.new_zeros(count).scatter_reduce(0, owner, change, "amax").tolist() for change in changes]
+    return [_Error(*figures) for figures in zip(*sums, *most, strict=True)]
 
 
-class _Elements(NamedTuple):
-    """What became of each element, in the order of `_Error`."""
-
-    counts: tuple[Tensor, Tensor, Tensor, Tensor]
-    """Whether it changed, overflowed, underflowed, became NaN."""
-    changes: tuple[Tensor, Tensor]
-    """By how much it changed, and by which share of itself."""
-
-
-def _by_element(old: Tensor, new: Tensor) -> _Elements:
+def _by_element(old: Tensor, new: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """What became of each element, in the order of `_Error`: whether it changed, overflowed, underflowed, became NaN;
+    and by how much it changed, and by which share of itself."""
     kind = new.dtype
     work = torch.float32 if old.dtype.is_floating_point and old.element_size() <= 4 else torch.float64
     if old.is_complex():
@@ -178,4 +163,4 @@ def _by_element(old: Tensor, new: Tensor) -> _Elements:
     change = torch.where(both, (y - x).abs(), 0)
     relative = torch.where(both & (x != 0), change / x.abs(), 0)
     changed = (change != 0) | overflowed | nans
-    return _Elements((changed, overflowed, both & (x != 0) & (y == 0), nans), (change, relative))
+    return ((changed, overflowed, both & (x != 0) & (y == 0), nans), (change, relative))

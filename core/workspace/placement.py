@@ -8,6 +8,7 @@ it when its walk is over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,9 +40,8 @@ def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None)
     modules = named_modules(thing) if isinstance(thing, nn.Module) else []
     walk = _Walk(RegisteredIds(modules), extras.optimizer)
     foreign: str | None = None
-    with (
-        torch._C.DisableTorchFunctionSubclass()
-    ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
+    # Only attributes are read; without this each costs a virtual GPU's tensor 0.1 µs more.
+    with torch._C.DisableTorchFunctionSubclass():
         if isinstance(thing, nn.Module):
             foreign = dispatched(modules) if extras.hops is None else None
             walk.module("", name, thing, 0, True)
@@ -86,46 +86,21 @@ class _Place:
         self.bytes = self.tensors = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Branch:
     """A module whose totals are still growing."""
 
-    __slots__ = (
-        "around",
-        "bytes",
-        "depth",
-        "devices",
-        "dtypes",
-        "elements",
-        "identity",
-        "name",
-        "path",
-        "registered",
-        "tied_to",
-        "type",
-    )
-
-    def __init__(
-        self,
-        path: str,
-        name: str,
-        module: nn.Module,
-        depth: int,
-        registered: bool,
-        tied_to: str | None,
-        around: _Branch | None,
-    ) -> None:
-        self.path, self.name, self.depth, self.registered, self.tied_to, self.around = (
-            path,
-            name,
-            depth,
-            registered,
-            tied_to,
-            around,
-        )
-        self.type, self.identity = type(module).__name__, id(module)
-        self.devices: set[str] = set()
-        self.dtypes: set[str] = set()
-        self.bytes = self.elements = 0
+    path: str
+    name: str
+    module: nn.Module
+    depth: int
+    registered: bool
+    tied_to: str | None
+    around: _Branch | None
+    devices: set[str] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    bytes: int = 0
+    elements: int = 0
 
     def chain(self) -> Iterator[_Branch]:
         """This module and those around it, outwards."""
@@ -315,13 +290,13 @@ class _Walk:
 
     def _new_shape(self, size: torch.Size) -> tuple[tuple[int, ...], int]:
         if any(type(length) is not int for length in size):
-            raise TypeError("a shape with lengths that are no numbers")
-        found = self._shapes[size] = tuple(size), size.numel()
-        return found
+            raise TypeError("a length of the shape is not a number")
+        shape = self._shapes[size] = tuple(size), size.numel()
+        return shape
 
     def _new_dtype(self, dtype: torch.dtype) -> tuple[str, int]:
-        found = self._dtypes[dtype] = str(dtype).removeprefix("torch."), dtype.itemsize
-        return found
+        known = self._dtypes[dtype] = str(dtype).removeprefix("torch."), dtype.itemsize
+        return known
 
     def finished_rows(self) -> tuple[Row, ...]:
         """Every row, modules with their totals."""
@@ -339,7 +314,7 @@ def _module_row(branch: _Branch) -> Row:
         path=branch.path,
         name=branch.name,
         kind="module",
-        type=branch.type,
+        type=type(branch.module).__name__,
         depth=branch.depth,
         dtype=next(iter(dtypes)) if len(dtypes) == 1 else None,
         devices=tuple(sorted(branch.devices)),
@@ -347,5 +322,5 @@ def _module_row(branch: _Branch) -> Row:
         elements=branch.elements,
         tied_to=branch.tied_to,
         registered=branch.registered,
-        identity=branch.identity,
+        identity=id(branch.module),
     )

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,14 +29,6 @@ TEXT_LIMIT = 200_000
 """Characters of a literal."""
 DIMENSIONS_LIMIT = 64
 """PyTorch's own limit."""
-
-
-class Made(NamedTuple):
-    """A new tensor, where it is, and why it is not where it was asked for."""
-
-    tensor: Tensor
-    device: str
-    fell_back: str | None = None
 
 
 def try_gpu(registry: DeviceRegistry, index: int = 0) -> tuple[str, str | None]:
@@ -65,9 +57,11 @@ def choose_device(registry: DeviceRegistry, text: str, fall_back: bool) -> tuple
     return registry.choose(text), None
 
 
-def make(command: NewTensor, registry: DeviceRegistry) -> Made:
-    """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is
-    known to fit."""
+def make(command: NewTensor, registry: DeviceRegistry) -> tuple[Tensor, str, str | None]:
+    """The tensor, its device, and why that is not the one that was asked for.
+
+    Everything that is wrong with the command is reported at once; nothing is allocated before it is known to fit.
+    """
     findings = Findings()
     device, fell_back = findings.checked(lambda: choose_device(registry, command.device, command.fall_back), ("", None))
     dtype = findings.checked(lambda: None if command.dtype is None else torch_dtype(command.dtype))
@@ -80,12 +74,10 @@ def make(command: NewTensor, registry: DeviceRegistry) -> Made:
             tensor = _from_file(Path(command.text), dtype, device, registry)
         else:
             tensor = _filled(command, dtype, device, registry)
-    except (
-        RuntimeError,
-        NotImplementedError,
-    ) as error:  # a dtype that PyTorch cannot fill so, or memory that is gone after all
+    # a dtype that PyTorch cannot fill so, or memory that is gone after all
+    except (RuntimeError, NotImplementedError) as error:
         raise BadInput(f"PyTorch refused: {first_line(error)}") from error
-    return Made(tensor.requires_grad_() if command.requires_grad else tensor, device, fell_back)
+    return tensor.requires_grad_() if command.requires_grad else tensor, device, fell_back
 
 
 def _wrong(command: NewTensor, dtype: torch.dtype | None) -> list[str]:
@@ -97,10 +89,11 @@ def _wrong(command: NewTensor, dtype: torch.dtype | None) -> list[str]:
         findings += _wrong_shape(command.shape)
     if command.fill == "arange" and len(command.shape) > 1:
         findings.append("arange has one dimension; give one size")
-    if command.fill in ("rand", "randn") and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-        findings.append(f"{command.fill} gives fractions, which {dtype_name(dtype)} cannot hold; take float32")
-    if command.requires_grad and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-        findings.append(f"only floating-point tensors can require a gradient, not {dtype_name(dtype)}")
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        if command.fill in ("rand", "randn"):
+            findings.append(f"{command.fill} gives fractions, which {dtype_name(dtype)} cannot hold; take float32")
+        if command.requires_grad:
+            findings.append(f"only floating-point tensors can require a gradient, not {dtype_name(dtype)}")
     return findings
 
 
@@ -111,7 +104,7 @@ def _wrong_shape(shape: Sequence[int]) -> list[str]:
     return findings
 
 
-def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, registry: DeviceRegistry) -> None:
+def _check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, registry: DeviceRegistry) -> None:
     """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
     check_sizes([math.prod(shape) * dtype.itemsize], device, registry, "this tensor")
 
@@ -122,15 +115,13 @@ def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, registry
         count = shape[0] if shape else 1
         if dtype is None:
             dtype = torch.float32 if command.requires_grad else torch.int64
-        check_fits((count,), dtype, device, registry)
+        _check_fits((count,), dtype, device, registry)
         return torch.arange(count, dtype=dtype, device=device)
     dtype = dtype or torch.float32
-    check_fits(shape, dtype, device, registry)
+    _check_fits(shape, dtype, device, registry)
     if command.fill in ("ones", "zeros"):
         return (torch.ones if command.fill == "ones" else torch.zeros)(shape, dtype=dtype, device=device)
-    own = (
-        device if device.startswith("cuda") else "cpu"
-    )  # virtual GPUs have no generator: the CPU's numbers, moved there
+    own = device if device.startswith("cuda") else "cpu"  # virtual GPUs have no generator: the CPU's numbers, moved
     draw = torch.rand if command.fill == "rand" else torch.randn
     generator = torch.Generator(device=own).manual_seed(command.seed)
     return draw(shape, dtype=dtype, device=own, generator=generator).to(device)
@@ -153,7 +144,7 @@ def _from_text(text: str, dtype: torch.dtype | None, device: str, registry: Devi
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = "the lists differ in length" if isinstance(error, ValueError) else first_line(error)
         raise BadInput(f"these numbers do not make a tensor: {reason}") from None
-    check_fits(tensor.shape, tensor.dtype, device, registry)
+    _check_fits(tensor.shape, tensor.dtype, device, registry)
     return tensor.to(device)
 
 
@@ -166,7 +157,7 @@ def _numbers_only(values: Any, depth: int = 0) -> bool:
 def _from_file(path: Path, dtype: torch.dtype | None, device: str, registry: DeviceRegistry) -> Tensor:
     array = read_array(path)
     kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
-    check_fits(array.shape, dtype or kind, device, registry)
+    _check_fits(array.shape, dtype or kind, device, registry)
     return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.commands.experiments import QUESTIONS
 from devexplorer.core.experiments import python_values
+from devexplorer.core.experiments.ask import OF_MODELS, OF_TENSORS
 from devexplorer.core.records.experiments import Ask
 from devexplorer.core.records.messages import Answer, BuildModel, Move, NewTensor
 
@@ -46,7 +46,7 @@ def test_the_code_of_every_question_runs_and_prints(place: Place) -> None:
     place.do(NewTensor(name="h", shape=(2,), dtype="bfloat16", device=place.first))
     place.do(BuildModel(recipe="nested", device=place.first))
     for target in ("my x", "g", "h", "nested:0.block 1.0.weight"):
-        for question in QUESTIONS.of_tensors:
+        for question in OF_TENSORS:
             answer = asked(place, target, question)
             assert printed(place, answer.code).strip()
             assert answer.subject == target.partition(":")[0]
@@ -54,7 +54,7 @@ def test_the_code_of_every_question_runs_and_prints(place: Place) -> None:
                 raised = answer.title.rpartition(" ")[2]
                 assert f"except {raised}" in answer.code
     for target in ("nested", "nested:0.block 1"):
-        for question in QUESTIONS.of_models:
+        for question in OF_MODELS:
             assert printed(place, asked(place, target, question).code).strip()
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_asked_is_refused_with_what_can(place: Place) -> None:
 def test_a_question_changes_nothing(place: Place) -> None:
     place.do(BuildModel(recipe="custom-layers", device=place.first))
     before, undo = place.snapshot("custom-layers"), place.workspace.history.state()
-    for question in QUESTIONS.of_tensors:
+    for question in OF_TENSORS:
         asked(place, "custom-layers:2.weight", question)
     assert place.snapshot("custom-layers") == before
     assert place.workspace.history.state() == undo

@@ -15,7 +15,7 @@ from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments import products, time_work
-from devexplorer.core.experiments.crossover_messages import crossed
+from devexplorer.core.experiments.crossover import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
 from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
 from devexplorer.core.records.messages import Answer

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.files import entries, into_model
+from devexplorer.core.files import entries
 from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.safe_file import SafeFile
 from devexplorer.core.records.laboratory import (
@@ -365,7 +365,7 @@ def test_where_old_values_cannot_be_kept_the_file_is_read_through_once_before(
             with pytest.raises(BadInput, match=r"the disk is gone$"):
                 place.do(LoadCheckpoint(target="mlp", path=str(path)))
         assert same(values(place, "mlp"), before)
-        monkeypatch.setattr(into_model, "fill", lambda *given: (_ for _ in ()).throw(RuntimeError("no memory")))
+        monkeypatch.setattr(entries.TensorFile, "fill", lambda *given: (_ for _ in ()).throw(RuntimeError("no memory")))
         with pytest.raises(BadInput, match="no memory; 'mlp' has some of the new values"):
             place.do(LoadCheckpoint(target="mlp", path=str(path)))
 

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from devexplorer.core.base import python_names as names
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.files import pickle_tree
-from devexplorer.core.files.naming import name_for
+from devexplorer.core.files.load import name_for
 from devexplorer.core.records.laboratory import CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint
 from devexplorer.core.records.messages import BuildModel, Command, Remove
 
@@ -130,10 +130,10 @@ LIES: dict[str, tuple[bytes, str]] = {
     "no json": (safetensors(b"{broken"), "its header is damaged"),
     "json nested without end": (safetensors(b'{"a":' * 200_000), "its header is damaged"),
     "a number of a million digits": (safetensors(b'{"a":' + b"9" * 1_000_000 + b"}"), "its header is damaged"),
-    "text that is no text": (safetensors(b'{"\xff":1}'), "its header is damaged"),
+    "text that cannot be written as text": (safetensors(b'{"\xff":1}'), "its header is damaged"),
     "a name that cannot be sent": (
         safetensors(b'{"\\ud800":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
-        "is no text",
+        "cannot be written as text",
     ),
     "two of one name": (
         safetensors(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":0}', b"1"),
