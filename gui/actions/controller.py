@@ -16,8 +16,6 @@ from devexplorer.core.records.messages import (
     Command,
     Forward,
     Move,
-    NewTensor,
-    Offer,
     OpenSnapshot,
     RecordAllocator,
     Redo,
@@ -134,10 +132,6 @@ class Controller:
         """Build a sample model."""
         self._send(BuildModel(recipe=recipe, device=device))
 
-    def create(self, tensor: NewTensor) -> None:
-        """Create a tensor."""
-        self._send(tensor)
-
     def move(
         self, device: str, targets: Sequence[str] | None = None, *, dtype: str | None = None, copy: bool = False
     ) -> None:
@@ -230,10 +224,6 @@ class Controller:
         """Cancel a job; a benchmark is stopped, and what it measured is kept."""
         is_run = any(run.run == job for run in self.state.active_runs)
         self._send(StopBenchmark(run=job) if is_run else Cancel(job=job))
-
-    def take(self, offer: Offer) -> None:
-        """Do what an offer's button says."""
-        self._send(offer.command)
 
     # --- reading the selection
     # -----------------------------------------------------------------------------------------

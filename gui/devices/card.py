@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
@@ -19,14 +19,8 @@ class DeviceCard(DeviceItem):
 
     _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
 
-    def sizeHint(self) -> QSize:
-        return QSize(220, CARD_PX + self.more_px())
-
-    def more_px(self) -> int:
-        return WARNING_PX * (bool(self.texts.warning) + bool(self.texts.alarm))
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(160, self.sizeHint().height())
+    def height_px(self) -> int:
+        return CARD_PX + WARNING_PX * (bool(self.texts.warning) + bool(self.texts.alarm))
 
     def _place_bar(self) -> None:
         top = self._TOP + self._LINE + self._NUMBER_LINE
@@ -57,10 +51,7 @@ class DeviceCard(DeviceItem):
             self._paint_readings(painter, bottom)
         if texts.warning:
             bottom = bottom.translated(0, self._LINE + 2)
-            x = self._sign(painter, left, bottom.center().y() + 1, "warning", theme.warning)
-            self._words(
-                painter, QRect(x, bottom.top(), right - x, bottom.height()), texts.warning, Role.LABEL, theme.warning
-            )
+            self._sign_and_words(painter, bottom, "warning", texts.warning, Role.LABEL, theme.warning)
         if texts.alarm:
             self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
 
@@ -166,14 +157,8 @@ class DeviceRow(DeviceItem):
 
     _SIDE = 11
 
-    def sizeHint(self) -> QSize:
-        return QSize(220, ROW_PX + self.more_px())
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(160, self.sizeHint().height())
-
-    def more_px(self) -> int:
-        return WARNING_PX if self.texts.alarm else 0
+    def height_px(self) -> int:
+        return ROW_PX + (WARNING_PX if self.texts.alarm else 0)
 
     def _show_bar(self) -> None:
         self.bar.setVisible(not self.texts.reason and self.verdict is None)  # the words need the room
@@ -209,8 +194,7 @@ class DeviceRow(DeviceItem):
         self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
-            x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)
-            self._words(painter, QRect(x, 0, rest.right() - x, rest.height()), texts.reason, Role.LABEL, theme.soft)
+            self._sign_and_words(painter, rest, "error", texts.reason, Role.LABEL, theme.error, theme.soft)
             return
         if self.verdict is not None:
             self._paint_verdict(painter, rest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QDragEnterEvent,
@@ -116,6 +116,16 @@ class DeviceItem(QWidget):
         if moved:
             self._place_bar()
         self.update()
+
+    def height_px(self) -> int:
+        """More where something is wrong with the device."""
+        raise NotImplementedError
+
+    def sizeHint(self) -> QSize:
+        return QSize(220, self.height_px())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(160, self.height_px())
 
     def _place_bar(self) -> None:
         raise NotImplementedError
@@ -227,20 +237,16 @@ class DeviceItem(QWidget):
         painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour, SIGN_PX, self.devicePixelRatioF()))
         return x + SIGN_PX + 5
 
-    def more_px(self) -> int:
-        """By how much it is higher for what is wrong with the device."""
-        raise NotImplementedError
+    def _sign_and_words(
+        self, painter: QPainter, where: QRect, name: str, text: str, role: Role, colour: str, words: str = ""
+    ) -> None:
+        """An icon of state and one line behind it; `words`: another colour for the line."""
+        x = self._sign(painter, where.left(), where.center().y() + 1, name, colour)
+        self._words(painter, where.adjusted(x - where.left(), 0, 0, 0), text, role, words or colour)
 
     def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
         if self.texts.alarm:
-            x = self._sign(painter, where.left(), where.center().y() + 1, "error", self._theme.error)
-            self._words(
-                painter,
-                QRect(x, where.top(), where.right() - x, where.height()),
-                self.texts.alarm,
-                Role.LABEL,
-                self._theme.error,
-            )
+            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, self._theme.error)
 
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self.verdict is not None
@@ -249,9 +255,7 @@ class DeviceItem(QWidget):
         else:
             nothing = self.verdict.nothing_to_do
             sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)
-            x = self._sign(painter, where.left(), where.center().y() + 1, sign, colour)
-            where = QRect(x, where.top(), where.right() - x, where.height())
-            self._words(painter, where, self.verdict.words, Role.TEXT, colour)
+            self._sign_and_words(painter, where, sign, self.verdict.words, Role.TEXT, colour)
 
 
 def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.records.planner import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import MEMORY, sizes
 from devexplorer.gui.widgets.layouts import RIGHT
+from devexplorer.gui.widgets.picture import draw_text
 from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.table import PAD_PX
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Theme
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72
@@ -48,21 +49,10 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
         painter.fillRect(QRectF(x, where.top(), width - gap, where.height()), part_colour(part.key, theme))
         x += width
     if x > limit and not fit.fits:
-        _hatch(painter, QRectF(limit, where.top(), x - limit, where.height()), theme)
+        excess = QRectF(limit, where.top(), x - limit, where.height())
+        painter.fillRect(excess, QBrush(QColor(theme.error), Qt.BrushStyle.BDiagPattern))
     painter.setPen(QPen(QColor(theme.text if fit.fits else theme.error), 2))
     painter.drawLine(int(limit), int(where.top()) - 2, int(limit), int(where.bottom()) + 2)
-
-
-def _hatch(painter: QPainter, where: QRectF, theme: Theme) -> None:
-    painter.save()
-    painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
-    painter.setPen(QPen(QColor(theme.error), 1.5))
-    x = where.left() - where.height()
-    while x < where.right():
-        slant = QRectF(x, where.top(), where.height(), where.height())
-        painter.drawLine(slant.bottomLeft(), slant.topRight())
-        x += 5.0
-    painter.restore()
 
 
 class BarDelegate(QStyledItemDelegate):
@@ -83,9 +73,7 @@ class BarDelegate(QStyledItemDelegate):
         if fit is not None and index.column() == MEMORY and fit.bytes.total:
             bar = QRectF(where.left(), where.center().y() - BAR_PX / 2, where.width() - WORDS_PX, BAR_PX)
             paint_bar(painter, bar, fit, self.theme)
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(self.theme.dim))
-        painter.drawText(where, RIGHT, str(index.data()))
+        draw_text(painter, where, str(index.data()), self.theme.dim, align=RIGHT)
         painter.restore()
 
 

@@ -40,7 +40,7 @@ def _new_tensor(context: WindowContext) -> None:
     from devexplorer.gui.objects.new_tensor import NewTensorDialog
 
     dialog = NewTensorDialog(context.state, context.window)
-    dialog.created.connect(context.controller.create)
+    dialog.created.connect(context.controller.send)
     context.open_dialog(dialog)
 
 

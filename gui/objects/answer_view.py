@@ -4,14 +4,45 @@ low. Main thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QPushButton, QSizePolicy
+from PySide6.QtWidgets import QSizePolicy, QVBoxLayout
 
 from devexplorer.core.records.messages import Answer, Offer
-from devexplorer.gui.widgets.layouts import ScrollArea, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
+from devexplorer.gui.widgets.text_block import ElidedButton
 from devexplorer.gui.widgets.theme import Role
 
 WIDTH_PX = 340
+
+
+class OfferButtons(QVBoxLayout):
+    """A button for each way out that an answer offers."""
+
+    command_requested = Signal(object)
+
+    def __init__(self, *, primary: bool = False) -> None:
+        """`primary`: the first one is to stand out."""
+        super().__init__()
+        self.setSpacing(6)
+        self._primary = primary
+        self._offers: tuple[Offer, ...] = ()
+        self.buttons: list[ElidedButton] = []
+
+    def show_offers(self, offers: tuple[Offer, ...]) -> None:
+        """Show these."""
+        if offers == self._offers:
+            return
+        self._offers = offers
+        for button in self.buttons:
+            self.removeWidget(button)
+            button.hide()
+            button.deleteLater()
+        self.buttons = [ElidedButton(offer.label) for offer in offers]
+        for button, offer in zip(self.buttons, offers, strict=True):
+            button.clicked.connect(lambda _checked, offer=offer: self.command_requested.emit(offer.command))
+            self.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+        if self._primary and offers:
+            self.buttons[0].setProperty("look", "primary")
 
 
 class AnswerView(ScrollArea):
@@ -24,10 +55,11 @@ class AnswerView(ScrollArea):
         super().__init__(name=name)
         self.title = label(role=Role.STRONG, wrap=True, selectable=True)
         self.words = label(words="soft", wrap=True, selectable=True)
-        self.buttons: list[QPushButton] = []
+        self.offers = OfferButtons()
+        self.offers.command_requested.connect(self.command_requested)
         self._answer: Answer | None = None
-        self._column = vbox(self.title, self.words, None, spacing=6, margins=(EDGE_PX, 4, 8, 4))
-        self.set_content(self._column)
+        column = vbox(self.title, self.words, self.offers, None, spacing=6, margins=(EDGE_PX, 4, 8, 4))
+        self.set_content(column)
         self.setMinimumWidth(WIDTH_PX)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
 
@@ -44,17 +76,7 @@ class AnswerView(ScrollArea):
             self.title.setText(f"✕ {answer.title}" if answer.failed else answer.title)
             set_look(self.title, "error" if answer.failed else "")
             self.words.setText(answer.words)
-            self._offer(answer.offers)
+            self.offers.show_offers(answer.offers)
             self.verticalScrollBar().setValue(0)
-        for button in self.buttons:
+        for button in self.offers.buttons:
             button.setEnabled(ready)
-
-    def _offer(self, offers: tuple[Offer, ...]) -> None:
-        for button in self.buttons:
-            button.hide()
-            button.deleteLater()
-        self.buttons = []
-        for offer in offers:
-            button = push_button(offer.label, lambda _checked, offer=offer: self.command_requested.emit(offer.command))
-            self._column.insertWidget(self._column.count() - 1, button, 0, Qt.AlignmentFlag.AlignLeft)
-            self.buttons.append(button)

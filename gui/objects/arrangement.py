@@ -239,10 +239,6 @@ class Arrangement:
         entry = self.entries.get(node >> BITS)
         return None if entry is None or node & ROW >= len(entry.known.outline.rows) else (entry, node & ROW)
 
-    def exists(self, node: int) -> bool:
-        """Whether there is such a node."""
-        return node >> BITS in self.entries or node in self.groups
-
     def children(self, node: int) -> list[int]:
         """The nodes below a node, in order."""
         listed = self._listed.get(node)

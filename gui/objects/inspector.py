@@ -6,11 +6,12 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
 
-from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.core.records.messages import Answer
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.state import State, is_about
+from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.objects.totals import Preparing
 from devexplorer.gui.widgets.code_view import CodeView
@@ -18,7 +19,7 @@ from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel, set_look, show_text
-from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
+from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 _SIGN_PX = 16
@@ -32,8 +33,8 @@ class InspectorPanel(Panel):
     Shown is the newest of two: the last thing that happened, or the latest answer about what was selected since.
     """
 
-    offer_chosen = Signal(object)
-    """The `Offer` whose button was clicked."""
+    command_requested = Signal(object)
+    """The command of an offer whose button was clicked."""
     build_requested = Signal(str)
     """The empty state's button: name of a recipe."""
 
@@ -58,16 +59,13 @@ class InspectorPanel(Panel):
         self.sign = QLabel()
         self.sign.setAccessibleName("failed")
         self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
-        self._offers = QVBoxLayout()
-        self._offers.setSpacing(6)
-        self.offers: list[QPushButton] = []
-        """The buttons of the answer's ways out."""
+        self.offers = OfferButtons(primary=True)
+        self.offers.command_requested.connect(self.command_requested)
         self._preparing = Preparing(self)
         self._preparing.ready.connect(self.refresh)
         self._summed: dict[str, ObjectSnapshot] = {}
         self._summed_for: tuple[str, ...] = ()
         """The snapshots and the selection that the placement is of."""
-        self._shown_offers: tuple[Offer, ...] = ()
         self.scroll_area = self._build()
         self.set_content(self.scroll_area)
         self.empty = EmptyState(_EMPTY, "Build mlp")
@@ -81,7 +79,7 @@ class InspectorPanel(Panel):
         column = vbox(
             top,
             self.words,
-            self._offers,
+            self.offers,
             self.facts,
             self.code,
             self.heading,
@@ -138,24 +136,7 @@ class InspectorPanel(Panel):
         self.code.set_code(answer.code if answer else "")
         self.code.setVisible(bool(answer and answer.code))
         self.code.recolour()
-        self._show_offers(answer.offers if answer else ())
-
-    def _show_offers(self, offers: tuple[Offer, ...]) -> None:
-        if offers == self._shown_offers:
-            return
-        self._shown_offers = offers
-        for button in self.offers:
-            self._offers.removeWidget(button)
-            button.hide()
-            button.deleteLater()
-        self.offers = []
-        for at, offer in enumerate(offers):
-            button = ElidedButton(offer.label)
-            if at == 0:
-                button.setProperty("look", "primary")
-            button.clicked.connect(lambda _checked=False, offer=offer: self.offer_chosen.emit(offer))
-            self._offers.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
-            self.offers.append(button)
+        self.offers.show_offers(answer.offers if answer else ())
 
     def _show_selection(self) -> None:
         chosen = {

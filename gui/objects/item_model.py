@@ -16,7 +16,6 @@ from PySide6.QtCore import (
     QAbstractItemModel,
     QItemSelection,
     QItemSelectionRange,
-    QMimeData,
     QModelIndex,
     QObject,
     QPersistentModelIndex,
@@ -27,7 +26,6 @@ from PySide6.QtCore import (
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.row_table import Outlines
-from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
@@ -342,16 +340,6 @@ class ObjectsModel(QAbstractItemModel):
                 count = len(self._shown.children(node))
                 return (Badge(f"{count:,} object{'s' * (count != 1)}", False),)
         return None
-
-    def mimeTypes(self) -> list[str]:
-        return list(encode(()).formats())
-
-    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
-        nodes = dict.fromkeys(index.internalId() for index in indexes if index.isValid())
-        return encode(self._shown.targets([node for node in nodes if self._shown.exists(node)]))
-
-    def supportedDragActions(self) -> Qt.DropAction:
-        return Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
 
 
 def _changes(before: Known, now: Known) -> Sequence[int] | None:

@@ -35,7 +35,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.gui.actions.dragging import decode
+from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.item_model import Index, ObjectsModel
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -202,7 +202,7 @@ class ObjectsTree(QTreeView):
             if far and not self._has_dragged:
                 self._has_dragged = True
                 self.setState(QAbstractItemView.State.DraggingState)
-                self.startDrag(self.model().supportedDragActions())
+                self.startDrag(Qt.DropAction.MoveAction | Qt.DropAction.CopyAction)
                 self.setState(QAbstractItemView.State.NoState)
             return
         self._hover(self.indexAt(event.position().toPoint()))
@@ -219,13 +219,13 @@ class ObjectsTree(QTreeView):
             self.viewport().update()
 
     def startDrag(self, supported: Qt.DropAction) -> None:
-        indexes = self.selectionModel().selectedRows()
-        data = self.model().mimeData(indexes)
-        targets = decode(data) if data is not None else ()
+        model = self.model()
+        assert isinstance(model, ObjectsModel)
+        targets = model.targets(self.selectionModel().selection())
         if not targets:
             return
         drag = QDrag(self)
-        drag.setMimeData(data)
+        drag.setMimeData(encode(targets))
         drag.setPixmap(self.drag_picture(targets))
         drag.setHotSpot(QPoint(-12, -8))
         self.drag_started.emit(targets)

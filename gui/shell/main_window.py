@@ -202,7 +202,7 @@ class MainWindow(QMainWindow):
         self.objects.finding_opened.connect(self.show_finding)
         self.objects.drag_started.connect(self.devices.show_verdicts)
         self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
-        self.inspector.offer_chosen.connect(c.take)
+        self.inspector.command_requested.connect(c.send)
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
         self.status.cancel_requested.connect(c.cancel)

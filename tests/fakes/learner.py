@@ -101,7 +101,7 @@ class Learner(Hands):
 
     def offer(self, words: str = "") -> None:
         """Click the first offer in the inspector, or the one that begins so."""
-        self.take(self.window.inspector.offers, words)
+        self.take(self.window.inspector.offers.buttons, words)
 
     def experiment(self, title: str) -> None:
         """The tab, the experiment, its button: three clicks."""

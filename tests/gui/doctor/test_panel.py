@@ -300,7 +300,7 @@ def test_a_check_that_came_to_nothing_says_why(
     assert panel.failure.words.text() == "It was not ready after 120 s."
     assert not panel.finding.isVisible()
     assert not panel.verdict.isVisible()
-    qtbot.mouseClick(panel.failure.buttons[0], LEFT)
+    qtbot.mouseClick(panel.failure.offers.buttons[0], LEFT)
     assert sent == [offer.command]
     begun(state, panel, Check(target="mlp", device="vgpu:0"), request=8)
     state.apply(msgspec.structs.replace(Answer(title="mlp: 3 problems", words="…"), request=8))

@@ -163,14 +163,14 @@ def test_the_answer_is_shown_with_its_facts_and_its_offers(
     assert page.answer.words.text() == "<b>why</b>"
     assert page.answer.words.textFormat() is Qt.TextFormat.PlainText
     assert page.facts.facts == answer.facts
-    (button,) = page.answer.buttons
+    (button,) = page.answer.offers.buttons
     click(qtbot, button)
     assert sent == [offer.command]
 
     carried_out(state, offer.command, Answer(title="x as a NumPy array", words="A copy."), request=8)
     panel.refresh()
     assert page.answer.title.text() == "x as a NumPy array"
-    assert page.answer.buttons == []
+    assert page.answer.offers.buttons == []
 
 
 def test_answers_of_other_commands_are_not_shown_here(panel: ExperimentsPanel, state: State) -> None:
@@ -425,7 +425,7 @@ def test_without_an_engine_and_in_a_recording_nothing_can_be_asked_for(panel: Ex
     for page in panel.pages.values():
         assert not page.run_button.isEnabled()
         assert page.run_button.toolTip() == "The engine is not ready yet."
-    assert not panel.replicate.answer.buttons[0].isEnabled()
+    assert not panel.replicate.answer.offers.buttons[0].isEnabled()
     state.engine, state.recording = ENGINE, "Recording of yesterday"
     panel.refresh()
     for page in panel.pages.values():
@@ -433,7 +433,7 @@ def test_without_an_engine_and_in_a_recording_nothing_can_be_asked_for(panel: Ex
     state.recording = None
     panel.refresh()
     assert panel.replicate.run_button.isEnabled()
-    assert panel.replicate.answer.buttons[0].isEnabled()
+    assert panel.replicate.answer.offers.buttons[0].isEnabled()
 
 
 def test_every_field_has_a_name(panel: ExperimentsPanel) -> None:

@@ -79,13 +79,13 @@ def test_each_offer_is_a_button_that_says_which_was_taken(qtbot: QtBot):
     offers = (Offer("Add two & go", AddVirtual(spec="2x Tesla T4")), Offer("Undo", Undo()))
     state.apply(Answer(title="t", words="w", offers=offers))
     panel.refresh()
-    assert [button.text() for button in panel.offers] == ["Add two && go", "Undo"]
-    with qtbot.waitSignal(panel.offer_chosen) as chosen:
-        qtbot.mouseClick(panel.offers[1], LEFT)
-    assert chosen.args == [offers[1]]
+    assert [button.text() for button in panel.offers.buttons] == ["Add two && go", "Undo"]
+    with qtbot.waitSignal(panel.command_requested) as chosen:
+        qtbot.mouseClick(panel.offers.buttons[1], LEFT)
+    assert chosen.args == [offers[1].command]
     state.apply(Answer(title="t", words="w"))
     panel.refresh()
-    assert panel.offers == []
+    assert panel.offers.buttons == []
 
 
 def test_the_code_is_copied_with_one_click(qtbot: QtBot):
@@ -313,7 +313,7 @@ def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
     for code in (panel.code, panel.values):
         assert code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
         assert code.rect().contains(code.copy_button.geometry())
-    [offer] = panel.offers
+    [offer] = panel.offers.buttons
     assert offer.text().endswith("…")
     assert LONG in offer.toolTip()
 

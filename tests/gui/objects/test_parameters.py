@@ -120,7 +120,7 @@ def test_values_are_looked_at_drawn_anew_and_edited(hands: Hands) -> None:
 
 
 def test_a_large_tensor_is_sampled_until_everything_is_asked_for(hands: Hands) -> None:
-    hands.window.controller.create(NewTensor(name="x", shape=(4100, 4100), fill="zeros", dtype="float32", device="cpu"))
+    hands.window.controller.send(NewTensor(name="x", shape=(4100, 4100), fill="zeros", dtype="float32", device="cpu"))
     hands.until(lambda: "x" in hands.state.objects)
     hands.point("x")
     hands.press(Qt.Key.Key_V)
