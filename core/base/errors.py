@@ -4,7 +4,7 @@ DevExplorerError          every message is for a person: what is wrong, what wou
 ├── BadInput              what the user gave cannot be used (command line: exit code 2)
 │   └── DoesNotFit        refused before anything was allocated
 ├── Unavailable           this machine, driver or torch lacks something; says what
-├── Cancelled             the user ended it; everything is as it was before
+├── Cancelled             the user ended it; nothing has changed
 ├── MoveFailed            a move failed half-way and was rolled back
 └── LinkError             a frame on the link is malformed or too large
 """
@@ -43,11 +43,11 @@ class Unavailable(DevExplorerError):
 
 
 class Cancelled(DevExplorerError):
-    """The user ended it; everything is as it was before."""
+    """The user ended it; nothing has changed."""
 
 
 class MoveFailed(DevExplorerError):
-    """A move failed half-way; everything is as it was before."""
+    """A move failed half-way; nothing has changed."""
 
 
 class LinkError(DevExplorerError):

@@ -198,7 +198,7 @@ class SweepRun(Runner[SweepSpec]):
         if not made.verify():
             return self._finish(
                 SweepCell(
-                    spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing", verified=False
+                    spec.m, spec.n, spec.k, reason="its values are wrong, so its speed is meaningless", verified=False
                 )
             )
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)

@@ -49,7 +49,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "container": "yes: with process numbers of its own" if in_pid_namespace() else "no",
+        "container": "yes: with its own process IDs" if in_pid_namespace() else "no",
         "packages": {name: _version(name) for name in PACKAGES},
         "torch": torch_side.facts,
         "driver_version": next((info.driver_version for info in found.devices if info.driver_version), None),

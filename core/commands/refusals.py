@@ -53,8 +53,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     title = refused_title(command)
     if out_of_host_memory(error):
         words = (
-            "This machine has no memory left for it, and everything is as it was. Remove objects, or close other"
-            " programs."
+            "This machine has no memory left for it, and nothing has changed. Remove objects, or close other programs."
         )
     if isinstance(error, DoesNotFit):
         facts = (
@@ -159,8 +158,8 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
         offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
         if has_crossings(error.frame.module):
             words += (
-                " Hops bring a part what it is given, not what it keeps or makes elsewhere itself: move the model"
-                " together."
+                " Hops bring inputs to each part, not tensors that the part holds or creates elsewhere: move the model"
+                " to one device."
             )
         else:
             words += (

@@ -170,7 +170,7 @@ def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMon
         if not command.on:
             raise BadInput(f"'{name}' has no hops that could be removed")
         return CommandResult(
-            messages.no_change(name, "Nothing was changed: each part fetches what it is given to its own device.", "")
+            messages.no_change(name, "Nothing was changed: each part already moves its inputs to its own device.", "")
         )
     hops = DeviceCrossings(model, workspace.registry) if command.on else None
     title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"

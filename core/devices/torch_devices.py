@@ -336,7 +336,7 @@ class TorchBackend:
         """`torch.cuda.memory._snapshot()` of one device."""
         kind, index = self._split(device)
         if kind == "cpu":
-            raise Unavailable("the CPU has no caching allocator to look at: torch gives memory there back at once")
+            raise Unavailable("the CPU has no caching allocator: torch frees memory there immediately")
         if kind != "cuda":
             raise Unavailable(f"torch can list the blocks of its allocator for CUDA devices, not for {device}")
         if not self._has_cuda_context(index):

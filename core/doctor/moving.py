@@ -129,5 +129,5 @@ def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: Findi
         )
     else:
         message = f"{call} raises {failure.description}."
-        fix = "Let the move do nothing but place tensors, and let what it overrides call `super()`."
+        fix = "The override should only place tensors and call `super()`."
     collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)

@@ -236,7 +236,7 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
         source = parse(target)
         if source.own_code and not own_code:
             raise BadInput(
-                f"'{target}' is code of your own: open it first, which asks before it runs, then measure it by its name"
+                f"'{target}' is your own code: open it first (it asks before it runs), then measure it by its name"
             )
         return Recipe(source, "").make().model
     known = samples.recipes()

@@ -60,7 +60,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
             progress if kept is not None else NO_PROGRESS,
             match.nbytes,
             f"reading {shown(command.path)}",
-            "the model is as it was",
+            "the model is unchanged",
         )
         try:
             for tensor, entry in wanted.values():

@@ -101,7 +101,7 @@ def _other(path: str, where: Path, head: bytes) -> str:
         return foreign_text([*foreign, *modules], bool(modules), path)
     return (
         "it is a pickle, or a file of torch.save from before PyTorch 1.6, which has no table of contents that could be"
-        f" looked into; none of it was run; {RIGHT}, with a newer PyTorch"
+        f" looked into; nothing in it was executed; {RIGHT}, with a newer PyTorch"
     )
 
 

@@ -72,9 +72,9 @@ def written(path: str, target: Path, needed_bytes: int) -> Iterator[Path]:
 
 def _reason(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "there is no permission to write there; choose another folder"
+        return "no permission to write there; choose another folder"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "the disk is full; what was there before is as it was"
+        return "the disk is full; the previous file is unchanged"
     return (error.strerror or str(error)).lower()
 
 

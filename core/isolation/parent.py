@@ -57,7 +57,7 @@ def run_in_subprocess(
     is imported.
     """
     if os.name != "posix":
-        raise Unavailable(f"{title} runs in a process group of its own, which this system does not have")
+        raise Unavailable(f"{title} needs its own process group, which this system does not support")
     envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
     process, readable = _start(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
     last: Reply | None = None
@@ -136,7 +136,7 @@ def _replies(
             data = bytearray(rest)
             yield from filter(None, map(_reply, lines))
         if len(data) > RESULT_LIMIT:
-            raise BadInput(f"{title} gave a result of more than {RESULT_LIMIT >> 20} MiB, which is none of ours")
+            raise BadInput(f"{title} gave a result of more than {RESULT_LIMIT >> 20} MiB, which is not a valid result")
         if over and not piece:
             return
         if ready and not piece:  # the descriptor is closed; the process ends next

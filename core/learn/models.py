@@ -85,7 +85,7 @@ EXERCISES = (
         "A model moves in place",
         MODELS,
         "model.to(device) changes the model itself and returns it: every parameter and buffer moves, the class stays"
-        " what it was.",
+        " the same.",
         (
             _build("mlp"),
             _TO_A_GPU,
@@ -177,7 +177,7 @@ EXERCISES = (
     ),
     Exercise(
         "custom-layers",
-        "Layers of your own",
+        "Your own layers",
         MODELS,
         "A layer without parameters works wherever its input is; one with parameters has a place. y_k = Σ W_ijk x_i x_j"
         " is a layer too.",

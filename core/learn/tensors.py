@@ -208,7 +208,7 @@ EXERCISES = (
                 moved(lambda r, c: r.tensors and not r.already_there and not c.copy),
             ),
             Step(
-                "Copy it to another device: both are there now",
+                "Copy it to another device: now both exist",
                 "Select it, Copy to: another device",
                 moved(lambda r, c: c.copy and r.tensors and r.destination not in r.source),
             ),

@@ -106,7 +106,7 @@ class Recipe:
         file = source.file(self.folder)
         module = _variable(file)
         lines = (
-            f"{path}  # what is beside the file can be imported",
+            f"{path}  # modules next to the file can be imported",
             f"{module} = sys.modules.get({quoted(module)})",
             f"if getattr({module}, '__file__', None) != {quoted(str(file))}:  # a second time its classes would be"
             " others",

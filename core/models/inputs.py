@@ -43,7 +43,7 @@ class UnknownInputs(BadInput):
         self.example = ",".join("2x16" for need in wanted if need.required) or "2x16"
         reason = "" if failure is None else f" ({first_line(failure)})"
         super().__init__(
-            f"nobody knows what '{title}' takes: its forward wants {self.arguments}, and no guess worked{reason};"
+            f"the inputs of '{title}' are unknown: its forward takes {self.arguments}, and no guess worked{reason};"
             " choose tensors for it, or give the shapes when opening it (on the command line with --input), as in"
             f" {self.example}, with a dtype where it is not floating: 2x16:int64"
         )

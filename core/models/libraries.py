@@ -218,9 +218,7 @@ def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -
     for name in (*LANGUAGE, "base", *HEADS):
         if type(config) in tables[name]:
             return HEADS[name], ""
-    raise BadInput(
-        f"transformers makes no model from a configuration of {kind}; choose a type that has a model of its own"
-    )
+    raise BadInput(f"transformers makes no model from a configuration of {kind}; choose another model type")
 
 
 def _near(word: str, known: Collection[str]) -> str:

@@ -82,8 +82,8 @@ def make(source: Source, factory: Any, folder: str) -> Any:
         for module in model.modules()
     ):
         raise BadInput(
-            f"{call} gave a TorchScript model, whose parts cannot be looked at or moved one by one; give the model it"
-            " was made from"
+            f"{call} returned a TorchScript model, whose parts cannot be inspected or moved separately; use the"
+            " original module"
         )
     return model
 

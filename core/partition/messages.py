@@ -11,8 +11,8 @@ from devexplorer.core.records.laboratory import Hop, InsertHops, Join, MoveOptim
 from devexplorer.core.records.messages import Answer, Command, Fact, Offer
 
 FOLLOW = (
-    "Each part now fetches what it is given to its own device, and the model's output comes back to where its input"
-    " was. Gradients go the same way back."
+    "Each part now moves its inputs to its own device, and the model's output returns to the device of its"
+    " input. Gradients take the same way back."
 )
 FEW_HOPS = 6
 """Hops that are told one by one."""

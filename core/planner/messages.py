@@ -70,7 +70,7 @@ def assumptions(
         )
     if recurrent:
         sentences.append(
-            "Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead."
+            "Recurrent layers are counted step by step, as without cuDNN, which has its own workspace instead."
         )
     if second is not None:
         sentences.append(

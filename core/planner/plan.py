@@ -47,7 +47,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
         findings.append(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
     if spec.checkpointing and not spec.train:
         findings.append(
-            "checkpointing saves what backward needs, and a forward alone keeps none of it; plan for training"
+            "checkpointing reduces what backward needs, and a forward pass alone keeps nothing; plan for training"
         )
     for check in (
         lambda: parse_inputs(spec.inputs) if spec.inputs.strip() else None,

@@ -202,7 +202,7 @@ def decode_header(payload: bytes) -> Header:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"the header is no record: {error}") from error
     if not is_sane(header):
-        raise Damaged("the header holds a number or a text that nobody can have written")
+        raise Damaged("the header holds an impossible number or text")
     return header
 
 

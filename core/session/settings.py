@@ -86,7 +86,7 @@ class SettingsFile:
                 self.path.replace(aside)
         except OSError as error:
             return f"The settings in {self.path} {what}; {instead}. They could not be put aside ({error.strerror})."
-        return f"The settings {what}; {instead}. The file as it was is {aside}."
+        return f"The settings {what}; {instead}. The original file is {aside}."
 
     def save(self, settings: Settings) -> str | None:
         """Write all or nothing; returns one sentence when that was not possible."""

@@ -95,7 +95,7 @@ class Writer:
         if self._whole:
             return self._whole
         if self.info.parent is not None:
-            return f"a MIG instance has none of its own: see {self.info.parent}"
+            return f"a MIG instance has none: see {self.info.parent}"
         record = self.sample if field in DeviceSample.__struct_fields__ else self.details
         return NO_READING if record is None else NOT_TOLD
 

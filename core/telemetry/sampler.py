@@ -143,7 +143,7 @@ class Sampler:
             taken.add(reader.card.index)
             if reader.stuck:
                 inside = self._nvml.inside(reader.card)
-                words = "the driver does not answer for this card at present" + (f" ({inside})" if inside else "")
+                words = "the driver currently does not answer for this card" + (f" ({inside})" if inside else "")
                 result.append(Problem(words, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
             result.append(

@@ -19,7 +19,7 @@ from devexplorer.gui.widgets.theme import Theme
 RUN_COLUMNS = (
     Column("device"),
     Column("dtype"),
-    Column("shape", tip="M×N×K; in front of it how many at once, behind it what is read transposed"),
+    Column("shape", tip="M×N×K; before it the batch, after it the transposed operands"),
     Column(
         "mode",
         tip=(
@@ -58,7 +58,7 @@ MODEL_COLUMNS = (
     Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
 )
 
-UNKNOWN_PEAK = "nobody counts the memory of this device"
+UNKNOWN_PEAK = "the memory of this device is not tracked"
 UNCOUNTED = "torch.utils.flop_counter cannot count this model"
 
 

@@ -28,7 +28,7 @@ BUTTON_PX = 26
 NO_MODEL = "Select a model, or something in one."
 AT_WORK = "The doctor is at work."
 ONLY_CPU = "On the CPU alone nothing can be on the wrong device: virtual GPUs show what a move would break."
-ABOUT = "Builds the model anew, moves it and watches a forward, in a process of its own. Nothing here changes."
+ABOUT = "Rebuilds the model in a separate process, moves it and observes a forward pass. Nothing here changes."
 
 
 class DoctorForm(QWidget):

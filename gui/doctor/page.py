@@ -31,7 +31,7 @@ from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
-WORKING = "The doctor is at work: the model is made again in a process of its own, moved, and watched."
+WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
 _SIGN_PX = 16

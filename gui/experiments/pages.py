@@ -175,7 +175,7 @@ class TimeWorkPage(_TimesPage):
         size = findings.checked(lambda: parse_count(self.size_edit.text(), "size"))
         iterations = findings.checked(lambda: parse_count(self.iterations_edit.text(), "products"))
         if self.device.value is None:
-            findings.add("there is no device yet")
+            findings.add("no device yet")
         findings.demand_none()
         assert size is not None
         assert iterations is not None
@@ -226,7 +226,7 @@ class CrossoverPage(_TimesPage):
     def command(self) -> Crossover:
         """See `ExperimentPage`."""
         if self.device.value is None:
-            raise BadInput("there is no device beside the CPU here; add virtual GPUs to try it")
+            raise BadInput("the CPU is the only device here; add virtual GPUs to try it")
         sizes, size = [], SMALLEST
         while size <= self.largest.value:
             sizes.append(size)

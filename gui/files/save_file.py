@@ -107,7 +107,7 @@ class SaveFileDialog(FormDialog):
             self.say(f"There is no folder {path.parent}.", wrong=True)
         elif there and not self.overwrite.isChecked():
             self.say(
-                f"{path.name} exists; tick the box to replace it. It stays whole until the new one is complete.",
+                f"{path.name} exists; tick the box to replace it. The file is replaced only after a complete write.",
                 wrong=True,
             )
         elif self.form_choice.currentData() == "module":

@@ -26,7 +26,7 @@ class TrustDialog(FormDialog):
         self.add_row("folder", label(code.folder, role=Role.CODE, wrap=True))
         self.remember = QCheckBox("do not ask again for this folder")
         self.add_row("", self.remember)
-        self.say("It never runs in the window, which stays as it is whatever the code does.")
+        self.say("It never runs in the window's process, so it cannot affect the window.")
         self.accept_button.clicked.connect(self._accept)
         self.cancel_button.setDefault(True)  # an Enter too many runs nothing
 

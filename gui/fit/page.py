@@ -45,7 +45,7 @@ PRECISIONS = (
 SOURCES = ("gpt2", "bert", "llama", "vit")
 """Models of transformers that the menu offers; any other can be typed."""
 CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
-AT_WORK = "The planner is at work: the model is run once without values, in a process of its own."
+AT_WORK = "Planning: the model is traced without data in a separate process."
 _CAPTION_PX, _FAILURE_PX = 22, 56
 _SHARES = [788, 468]
 _STRETCH = (1, 3)
@@ -155,8 +155,7 @@ class FitPanel(ExperimentPage):
             source = found.checked(lambda: parse(text))
             if source is not None and source.own_code:
                 found.add(
-                    "code of your own runs only after you were asked: open the model first, then choose it here by its"
-                    " name"
+                    "your own code runs only after you allow it: open the model first, then choose it here by its name"
                 )
         batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         cards = self.cards_edit.text().strip()

@@ -23,10 +23,7 @@ COLUMNS = (
     Column("card"),
     Column(
         "memory",
-        tip=(
-            "What it would take at its peak, against the card's capacity (the line); what is beyond the line does"
-            " not fit"
-        ),
+        tip=("Peak memory against the card's capacity (the line); anything beyond the line does not fit"),
     ),
     Column(
         "takes GiB", True, "At the moment when most is allocated, with the CUDA context and the workspace of libraries"

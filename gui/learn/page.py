@@ -22,7 +22,7 @@ _BY_ID = {exercise.id: exercise for exercise in EXERCISES}
 LIST_PX = 520
 TEXT_PX = 900
 """Longer lines are hard to read."""
-PAUSED = "This is a recording: the exercise goes on when the window is live again."
+PAUSED = "This is a recording: the exercise continues when the window is live again."
 NEEDS = "This needs a second device, and there is only the CPU here. Virtual GPUs are simulated."
 WRONG = "✕ Not quite. Look again."
 

@@ -48,7 +48,7 @@ class EditElementDialog(FormDialog):
             if len(index) != len(self._shape) or any(
                 not 0 <= i < size for i, size in zip(index, self._shape, strict=False)
             ):
-                wrong.append(f"The index must lie inside {shape_text(self._shape)}; the first element is at 0.")
+                wrong.append(f"The index must be inside {shape_text(self._shape)}; the first element is at 0.")
         try:
             value = float(self.value.text())
         except ValueError:

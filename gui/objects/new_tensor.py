@@ -57,7 +57,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
         try:
             size = int(word)
         except ValueError:
-            raise BadInput(f"'{word}' in the shape is no whole number; write it like 2x3") from None
+            raise BadInput(f"'{word}' in the shape is not a whole number; write it like 2x3") from None
         if size < 1:
             raise BadInput(f"{size} in the shape is no size; every size is at least 1")
         sizes.append(size)

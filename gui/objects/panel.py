@@ -57,7 +57,7 @@ class ObjectsPanel(Panel):
         self._diagnoses: dict[str, Diagnosis] = {}
         """What the tree has shown of the doctor's."""
         self.by_device = _toggle(
-            "by device", "Group by device: below each device what is there, of a mixed model only its parts"
+            "by device", "Group by device: each device lists its objects, and its parts of mixed models"
         )
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)

@@ -66,7 +66,7 @@ class ValuesPanel(QWidget):
         self.edit = push_button("Edit an element…", self.edit_requested)
         self._tips = {
             self.exact: "Look at every element instead of a sample: takes longer",
-            self.look: "Compute the statistics anew, on the tensor's device (V)",
+            self.look: "Recompute the statistics on the tensor's device (V)",
             self.edit: "Set one element (E)",
             self.initialise: "Draw new values by a rule (I)",
         }

@@ -328,7 +328,7 @@ class TimelinePlot(Panel):
             self._refresh_now()
 
     def _refresh_now(self) -> None:
-        if self._epoch_s is not None:  # else the heartbeat has not begun, and nobody knows what time it is
+        if self._epoch_s is not None:  # before the heartbeat begins the time is unknown
             self.refresh(self._axis.clock_unix_s)
 
     def _apply_axis(self) -> None:

@@ -12,7 +12,7 @@ from devexplorer.gui.widgets.theme import Role
 WORDS = (
     ("device", "A place where tensors live: cpu, cuda:1, mps, xpu:0, vgpu:0."),
     ("CUDA ordinal", "What torch counts: the 1 in cuda:1. CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change it."),
-    ("NVML index", "What nvidia-smi counts. It need not be the CUDA ordinal: both stand on the card."),
+    ("NVML index", "What nvidia-smi counts. It need not be the CUDA ordinal: the card shows both."),
     ("UUID", "What identifies a card, whatever its numbers are."),
     (
         "virtual GPU",
@@ -41,7 +41,7 @@ WORDS = (
             " engine ends."
         ),
     ),
-    ("other processes", "What everybody else on this machine uses on the card."),
+    ("other processes", "Memory that other processes use on the card."),
     ("sample", "One reading of one device."),
     ("timeline", "The history of samples that the plots show. A gap is a time for which nothing is known."),
     ("benchmark run", "Matrix products, copies or steps of a model, measured over and over on a device's own clock."),

@@ -178,7 +178,7 @@ class ReplayBar(QFrame):
         playing = self._view is not None and self._view.playing
         self.play.setIcon(icon("pause" if playing else "play", self._theme.text, self._theme.disabled))
         self.play.setAccessibleName("Pause" if playing else "Play")
-        self.play.setToolTip("Stay at this moment" if playing else "Go on from this moment")
+        self.play.setToolTip("Stay at this moment" if playing else "Continue from this moment")
 
     def _play_clicked(self) -> None:
         self.play_requested.emit(self._view is None or not self._view.playing)

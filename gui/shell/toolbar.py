@@ -85,7 +85,7 @@ class Toolbar(QFrame):
         theme_button.setAccessibleName("Light or dark theme")
         for dtype in CASTS:
             self.cast_button.menu().addAction(dtype, partial(self.cast_chosen.emit, dtype))
-        self.more_button = self._menu_button("»", "", "More actions, for which there is no room")
+        self.more_button = self._menu_button("»", "", "More actions")
         self.more_button.setText("»")
         self.more_button.setProperty("look", "quiet")
         self.more_button.setAccessibleName("More actions")

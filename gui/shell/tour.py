@@ -270,8 +270,7 @@ class Tour(QObject):
         ) as gone:  # the object, the device or the run that a step looks for
             title = self._current.title if self._current is not None else "the tour"
             self._end(
-                f"The tour ended at “{title}”:"
-                f" {gone if isinstance(gone, GoneError) else 'what it works with was taken away'}."
+                f"The tour ended at “{title}”: {gone if isinstance(gone, GoneError) else 'its object was removed'}."
             )
 
     def _go_on(self) -> None:

@@ -336,7 +336,7 @@ def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:
     if dispatched:
         return "accelerate dispatched this model: join it first"
     if draft is None:
-        return "There is no plan yet"
+        return "No plan yet"
     return (
         "The model is split like this already"
         if placed

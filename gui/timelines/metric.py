@@ -29,7 +29,7 @@ class ScaleButton(QToolButton):
         self.setCheckable(True)
         self.setText("scale: fit")
         self.setAccessibleName("Scale to capacity")
-        self.setToolTip("0 to what is in use (fit), or 0 to the largest capacity")
+        self.setToolTip("0 to the memory in use (fit), or 0 to the largest capacity")
         self._plot = plot
         self.toggled.connect(self._on_toggled)
         plot.add_to_header(self)  # before it is shown, or it would be a window of its own for a moment

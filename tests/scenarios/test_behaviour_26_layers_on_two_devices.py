@@ -28,7 +28,7 @@ def test_layers_are_moved_one_by_one_and_hops_make_the_forward_work(place: Place
     offer = next(offer for offer in answer.offers if offer.label == "Insert hops")
     assert offer.command == InsertHops(target="nested")
 
-    assert "Each part now fetches what it is given to its own device" in place.do(offer.command).answer.words
+    assert "Each part now moves its inputs to its own device" in place.do(offer.command).answer.words
     outcome = place.do(Forward(target="nested", input="x", output="on two"))
     assert "Activations hopped 2 times" in outcome.answer.words
     (event,) = outcome.events

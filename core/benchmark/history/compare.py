@@ -101,7 +101,7 @@ def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
     if len(runs) > MOST_RUNS:
         raise BadInput(f"{len(runs)} runs are too many to compare at once; choose at most {MOST_RUNS}")
     if len({run.id for run in runs}) < len(runs):
-        raise BadInput("one run is there twice; choose each run once")
+        raise BadInput("a run was chosen twice; choose each run once")
     kinds = list(dict.fromkeys(kind_name(run.result) for run in runs))
     if len(kinds) > 1:
         raise BadInput(f"{' and '.join(kinds)} measure different things; choose runs of one kind")
@@ -224,7 +224,7 @@ def _remarks(
     if mixed:
         names = ", ".join(f"#{run.id}" for run in runs if run.result.simulated)
         remarks.append(
-            f"Simulated and measured runs stand side by side: {names} come from the model of a virtual GPU, not from a"
+            f"This compares simulated with measured runs: {names} come from the model of a virtual GPU, not from a"
             " card."
         )
     if stopped := [f"#{run.id}" for run in runs if run.result.stopped]:

@@ -106,7 +106,7 @@ def checked_tags(tags: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """Tags without surrounding spaces and duplicates, in their order. Raises `BadInput`."""
     found = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags))
     if "" in found:
-        raise BadInput("an empty tag says nothing; write a word or two")
+        raise BadInput("a tag cannot be empty; enter a word or two")
     if longest := next((tag for tag in found if len(tag) > LONGEST_TAG or not tag.isprintable()), None):
         raise BadInput(f"the tag '{longest[:20]}…' is no tag; write at most {LONGEST_TAG} letters")
     if len(found) > MOST_TAGS:

@@ -188,7 +188,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
         models = dict.fromkeys(result.spec.target for result in results)
         if len(models) == 1:
             return ""
-        return f"{' and '.join(models)} are different models, whose samples per second say nothing about each other"
+        return f"{' and '.join(models)} are different models, so their samples per second cannot be compared"
 
 
 def step_text(spec: ModelSpec) -> str:

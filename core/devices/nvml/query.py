@@ -306,9 +306,9 @@ class QueryRunner:
     def set_unsupported(self, state: CardState, query: Query, message: str) -> None:
         """Record that the card does not have the field; in MIG mode that says nothing about the card."""
         if state.card is not None and state.card.mig_instance is not None:
-            self.set_missing(state, query, "a MIG instance has none of its own: see its card", problem=False)
+            self.set_missing(state, query, "a MIG instance has none: see its card", problem=False)
         elif state.card is not None and state.card.mig:
-            self.set_missing(state, query, "not told in MIG mode", problem=False)
+            self.set_missing(state, query, "not reported in MIG mode", problem=False)
         else:
             known = message.startswith("not available") or message in state.hanging.values()
             self.set_missing(state, query, message if known else f"not available: {message}", problem=query.expected)

@@ -79,7 +79,7 @@ def fans(nvml: Any, handle: Any) -> tuple[float, ...]:
     """Each fan's speed in per cent of its greatest, which it can exceed a little (`fan.speed`)."""
     count = int(in_range(nvml.nvmlDeviceGetNumFans(handle), 0, 64, "fans"))
     if count == 0:
-        raise ValueError("the card has no fan of its own")
+        raise ValueError("the card has no fan")
     return tuple(float(plausible("fan_percent", nvml.nvmlDeviceGetFanSpeed_v2(handle, fan))) for fan in range(count))
 
 

@@ -19,8 +19,8 @@ WHY = {
     "graph_pool_handle": "A virtual GPU cannot capture a graph of CUDA's kernels.",
     "MemPool": "A virtual GPU has one pool of memory.",
     "use_mem_pool": "A virtual GPU has one pool of memory.",
-    "CUDAPluggableAllocator": "A virtual GPU has an allocator of its own.",
-    "change_current_allocator": "A virtual GPU has an allocator of its own.",
+    "CUDAPluggableAllocator": "A virtual GPU has its own allocator.",
+    "change_current_allocator": "A virtual GPU has its own allocator.",
     "cudart": "There is no CUDA runtime behind a virtual GPU.",
 }
 """Reasons where there is more to say than `OTHERWISE`."""

@@ -34,7 +34,7 @@ def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
             "",
             f"{kind} holds {count_text(len(strange), 'tensor')} that the model does not have any more, so a step"
             " changes nothing of it.",
-            "Give the model a new optimizer, now that it is where it shall be trained.",
+            "Create a new optimizer now that the model is on its training device.",
         )
     for parameter in held:
         for key, value in extras.optimizer.state.get(parameter, {}).items():

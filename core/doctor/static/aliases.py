@@ -78,8 +78,8 @@ def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> No
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
     elif tie.buffers:
         severity = "note" if constant else None
-        message = f"{names} are buffers over one memory; a move gives each a memory of its own" + (
-            ", which costs their bytes once more: forward writes into none of them."
+        message = f"{names} are buffers that share memory; a move gives each its own memory" + (
+            ", which costs their bytes again: forward writes to none of them."
             if constant
             else ", and they are two from there on."
         )

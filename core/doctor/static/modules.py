@@ -93,7 +93,7 @@ def _module_fix(ref: AttributeRef, holder: str, frozen: bool) -> str:
             " the model is moved."
         )
     nested = any(item.path.count("[") > 1 for item in ref.attribute.things if isinstance(item.thing, nn.Module))
-    within = ", and nn.ModuleList or nn.ModuleDict for what lies within" if nested else ""
+    within = ", and nn.ModuleList or nn.ModuleDict for nested containers" if nested else ""
     if holder == "dict":
         return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…)."
     if holder in CONTAINERS:

@@ -29,7 +29,7 @@ _TOLD = ("attribute", "hidden")
 _FIXES = {
     "item": "Keep the value a tensor of the device and compute on with it; ask for it after the forward, once.",
     "__bool__": "Decide without asking for the value: torch.where(condition, a, b), or a flag that Python knows.",
-    "cpu": "Leave the tensor where it is and compute on there; copy over what is needed after the forward.",
+    "cpu": "Keep the tensor on its device and continue computing there; copy what you need after the forward pass.",
     "numpy": "Compute it with torch, on the device.",
     "nonzero": (
         "Where only the values count, take torch.where(condition, a, b) or a product with the mask: the shape stays the"

@@ -52,7 +52,7 @@ class Modules:
         if threading.get_ident() != self._thread:
             run.collector.not_checked(
                 "what other threads run",
-                "The model runs modules on threads of its own; the calling one alone was watched.",
+                "The model runs modules on its own threads; only the calling thread was observed.",
             )
             return
         path = run.sources.paths.get(id(module))

@@ -97,7 +97,7 @@ def _fill(fills: list[Fill], options: dict[str, float], seed: int, progress: Pro
     except DevExplorerError:
         raise
     except Exception as error:
-        raise MoveFailed(f"PyTorch refused: {first_line(error)}; everything is as it was before") from error
+        raise MoveFailed(f"PyTorch refused: {first_line(error)}; nothing has changed") from error
 
 
 def _words(

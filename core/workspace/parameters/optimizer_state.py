@@ -159,9 +159,7 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], progress: Pr
     except DevExplorerError:
         raise
     except Exception as error:
-        raise MoveFailed(
-            f"the optimizer's state did not move: {first_line(error)}; everything is as it was before"
-        ) from error
+        raise MoveFailed(f"the optimizer's state did not move: {first_line(error)}; nothing has changed") from error
     slots = [
         Slot(s.parameter, s.key, s.value.device, s.value.dtype, s.value if loses(s.value.dtype, s.dtype) else None)
         for s in found

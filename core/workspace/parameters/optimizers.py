@@ -108,7 +108,7 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
         f" It keeps {count_text(kind.state_per_value, 'value')} beside each parameter value, where the parameter"
         f" is: {bytes_text(kind.state_per_value * size)} are allocated at the first step."
         if kind.state_per_value
-        else " It keeps no state beside them."
+        else " It keeps no state."
     )
     if had:
         words += f" It replaces {had}, whose state was discarded."

@@ -213,9 +213,9 @@ def test_a_mig_instance_says_that_the_rest_is_its_card_s() -> None:
         found.missing["serial"]
         == found.missing["power_w"]
         == found.missing["nvlinks"]
-        == "a MIG instance has none of its own: see its card"
+        == "a MIG instance has none: see its card"
     )
-    assert details(nvml, card).missing["utilization_percent"] == "not told in MIG mode"
+    assert details(nvml, card).missing["utilization_percent"] == "not reported in MIG mode"
     assert nvml.problems == ()
 
 

@@ -207,10 +207,7 @@ def test_a_card_without_fans_has_no_fan_speed() -> None:
     fake = FakeNvml(FakeCard(uuid=A, fans=[]))
     nvml, (card,) = opened(fake)
     assert nvml.read_slow(card).fan_percent is None
-    assert (
-        nvml.read_details(card, device="cuda:0", time_unix_s=1.0).missing["fan_percent"]
-        == "the card has no fan of its own"
-    )
+    assert nvml.read_details(card, device="cuda:0", time_unix_s=1.0).missing["fan_percent"] == "the card has no fan"
     assert nvml.problems == ()
 
 

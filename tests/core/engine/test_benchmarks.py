@@ -404,7 +404,7 @@ def test_a_model_that_cannot_be_copied_is_refused_with_the_reason() -> None:
 def test_code_of_the_users_runs_only_where_somebody_was_asked() -> None:
     workspace = Workspace(DeviceRegistry([TorchBackend()]))
     source = "torch.nn:Linear?in_features=3&out_features=2"
-    with pytest.raises(BadInput, match="is code of your own: open it first, which asks before it runs"):
+    with pytest.raises(BadInput, match=r"is your own code: open it first \(it asks before it runs\)"):
         model_copy(workspace, source)
     made = model_copy(workspace, source, own_code=True)
     assert isinstance(made, torch.nn.Linear)

@@ -226,7 +226,7 @@ def test_a_machine_without_memory_is_a_refusal_in_a_line(
     assert isinstance(answer, Answer)
     assert answer.failed
     assert answer.words == (
-        "This machine has no memory left for it, and everything is as it was. Remove objects, or close other programs."
+        "This machine has no memory left for it, and nothing has changed. Remove objects, or close other programs."
     )
     assert not of(Log, events), "no mistake of ours"
 

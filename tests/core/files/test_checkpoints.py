@@ -303,7 +303,7 @@ def test_a_cancelled_load_leaves_the_model_as_it_was(
     before = values(place, "mlp")
     asked = iter([False] * 4)
     path = written(tmp_path, other_mlp())
-    with pytest.raises(Stopped, match="the model is as it was"):
+    with pytest.raises(Stopped, match="the model is unchanged"):
         dispatch(
             place.workspace,
             LoadCheckpoint(target="mlp", path=str(path)),

@@ -145,8 +145,8 @@ LIES: dict[str, tuple[bytes, str]] = {
     ),
     "a shape beyond its bytes": (safetensors({"a": entry([2**40], 0, 4)}, b"1234"), "not as many bytes as its shape"),
     "a negative shape": (safetensors({"a": entry([-1, -1], 0, 4)}, b"1234"), "a negative size"),
-    "a shape of words": (safetensors({"a": entry(["x"], 0, 4)}, b"1234"), "nothing sensible about 'a'"),
-    "a shape of truths": (safetensors({"a": entry([True], 0, 4)}, b"1234"), "nothing sensible about 'a'"),
+    "a shape of words": (safetensors({"a": entry(["x"], 0, 4)}, b"1234"), "its header is invalid for 'a'"),
+    "a shape of truths": (safetensors({"a": entry([True], 0, 4)}, b"1234"), "its header is invalid for 'a'"),
     "a hundred dimensions": (safetensors({"a": entry([1] * 100, 0, 4)}, b"1234"), "100 dimensions"),
     "an unknown dtype": (safetensors({"a": entry([1], 0, 4, "F99")}, b"1234"), "F99, for which there is no dtype"),
     "offsets beyond the file": (safetensors({"a": entry([2**30], 0, 2**32)}, b"1234"), "it is cut off"),
@@ -230,13 +230,13 @@ def test_the_archive_made_here_is_one_that_torch_opens(place: Place, tmp_path: P
 
 
 ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a shape beyond its storage": (lambda p: archive(p, records(shape=(2**40,))), "reaches beyond what is in the file"),
-    "an offset beyond its storage": (lambda p: archive(p, records(offset=1)), "reaches beyond what is in the file"),
+    "a shape beyond its storage": (lambda p: archive(p, records(shape=(2**40,))), "reaches beyond the end of the file"),
+    "an offset beyond its storage": (lambda p: archive(p, records(offset=1)), "reaches beyond the end of the file"),
     "a negative offset": (lambda p: archive(p, records(offset=-1)), "strides that make no sense"),
     "negative strides": (lambda p: archive(p, records(stride=(-1,))), "strides that make no sense"),
     "elements that are not there": (
         lambda p: archive(p, records(elements=2**50)),
-        "reaches beyond what is in the file",
+        "reaches beyond the end of the file",
     ),
     "terabytes out of one value": (
         lambda p: archive(p, records(shape=(2**40,), stride=(0,))),
@@ -253,7 +253,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a bomb for a pickle": (
         lambda p: archive(p, {**records(), "data.pkl": pickled() + bytes(2**24)}, compressed=("data.pkl",)),
-        "is compressed, or longer than",
+        "is compressed or longer than",
     ),
     "a comment": (lambda p: archive(p, records(), comment=b"PK"), "torch.save did not write it"),
     "two records of one name but for case": (
@@ -394,7 +394,7 @@ def test_a_description_that_cannot_be_read_leaves_the_tensors(place: Place, tmp_
     ):
         save_file({"a": torch.ones(3)}, path, metadata={"devexplorer": text})
         outcome = place.do(Load(path=str(path)))
-        assert "What it says about the objects in it cannot be read" in outcome.answer.words
+        assert "Its description of the objects cannot be read" in outcome.answer.words
         place.workspace.drop(tuple(snapshot.name for snapshot in outcome.changed))
 
 

@@ -172,7 +172,7 @@ def test_the_refusal_names_what_the_file_asks_for_and_what_would_be_right(place:
     torch.save({"a": payloads(marker)["system"]}, path)
     words = place.answer(ListFile(path=str(path))).words
     assert "it asks for posix.system" in words
-    assert "none of it was run" in words
+    assert "nothing in it was executed" in words
     assert "do not load it anywhere else either" in words
     assert "weights_only=False" not in words
     path.write_bytes(pickle.dumps(payloads(marker)["eval"], protocol=4))

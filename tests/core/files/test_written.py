@@ -45,7 +45,7 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
     path = tmp_path / "mlp.bin"
     path.write_bytes(b"the old one")
     with full_disk(room):
-        fails(place, path, form, "the disk is full; what was there before is as it was")
+        fails(place, path, form, "the disk is full; the previous file is unchanged")
     assert path.read_bytes() == b"the old one"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -278,5 +278,5 @@ def test_its_standard_input_is_empty(run: Apart) -> None:
 
 def test_where_there_are_no_process_groups_it_says_so(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent.os, "name", "nt")
-    with pytest.raises(Unavailable, match="a process group of its own"):
+    with pytest.raises(Unavailable, match="its own process group"):
         run_in_subprocess("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)

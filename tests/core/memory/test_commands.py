@@ -79,7 +79,7 @@ def test_a_cache_in_which_nothing_is_free_is_said_so(local: LocalEngine) -> None
 def test_the_cpu_has_no_cache_and_no_snapshot(local: LocalEngine) -> None:
     for command, words in (
         (ReleaseCache(device="cpu"), "no cache to release"),
-        (OpenSnapshot(device="cpu"), "no caching allocator to look at"),
+        (OpenSnapshot(device="cpu"), "no caching allocator: torch frees"),
         (ReleaseCache(device="vgpu:7"), "no device"),
     ):
         said = answer(local, command)

@@ -152,7 +152,7 @@ def test_a_mig_instance_points_to_its_card_and_an_unusable_card_says_why() -> No
         instance, DeviceSample(device="cuda:1", time_unix_s=1.0), DeviceDetails(device="cuda:1", time_unix_s=1.0)
     )
     assert row(groups, "Identity", "instance of").value == "nvml:0"
-    assert row(groups, "Power and heat", "power").why == "a MIG instance has none of its own: see nvml:0"
+    assert row(groups, "Power and heat", "power").why == "a MIG instance has none: see nvml:0"
     assert row(facts(OLD), "Identity", "usable") == Row("usable", "no", "", "It is too old for this torch.", True)
 
 

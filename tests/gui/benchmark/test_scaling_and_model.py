@@ -272,7 +272,7 @@ def test_what_nobody_counts_is_a_dash_with_a_reason(panel: BenchmarkPanel, state
     finish(state, 1, result)
     cells = refreshed(panel).models.model.rows[0].cells
     assert (cells[7].text, cells[7].tip) == ("—", "torch.utils.flop_counter cannot count this model")
-    assert (cells[8].text, cells[8].tip) == ("—", "nobody counts the memory of this device")
+    assert (cells[8].text, cells[8].tip) == ("—", "the memory of this device is not tracked")
     assert cells[STATE].text == "▲ ended early: out of memory on cpu"
 
 

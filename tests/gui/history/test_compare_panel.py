@@ -171,7 +171,7 @@ def test_runs_under_the_same_conditions_say_so(qtbot: QtBot) -> None:
 def test_simulated_beside_measured_runs_are_warned_about(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(700.0, info=T4), 2, T4))
     assert panel.warning.isVisible()
-    assert panel.warning.text().startswith("▲ Simulated and measured runs stand side by side")
+    assert panel.warning.text().startswith("▲ This compares simulated with measured runs")
     panel.show_comparison(compare(two(), mixed=True))
     assert not panel.warning.isVisible()
 

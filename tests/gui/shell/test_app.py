@@ -212,7 +212,7 @@ def test_a_tour_whose_model_is_taken_away_ends_and_says_so(start: Start, monkeyp
     driver.until(lambda: "mlp" not in driver.state.objects)
     tour._current = steps["moved the model"]
     tour._poll()
-    assert ended == ["The tour ended at “moved the model”: what it works with was taken away."]
+    assert ended == ["The tour ended at “moved the model”: its object was removed."]
 
 
 def test_a_tour_that_cannot_click_ends_and_says_what(start: Start) -> None:
