@@ -171,7 +171,7 @@ def tolist(asked: Asked) -> Answer:
         kind = f"a list of {count_text(tensor.numel(), 'Python number')}"
     words = f"It answers with {kind}; the tensor stays what and where it is. "
     if asked.device == "cpu":
-        words += "Each element becomes an object of its own, which is slow for large tensors: numpy() copies nothing."
+        words += "Each element becomes a separate object, which is slow for large tensors: numpy() copies nothing."
     else:
         words += f"All {bytes_text(tensor.nbytes)} are copied from {asked.device} first, in one go. {WAITS}"
     return asked.answer(

@@ -46,7 +46,7 @@ class SafeFile(TensorFile):
             self._take(header)
             self.document = decoded(metadata.get(KEY))
             if KEY in metadata and not self.document:
-                self.notes.append("What it says about the objects in it cannot be read.")
+                self.notes.append("Its description of the objects cannot be read.")
             self._tie(metadata)
         except BaseException:
             self._file.close()
@@ -131,7 +131,7 @@ class SafeFile(TensorFile):
                     self.refuse(f"'{shown(key)}' is {shown(name)}, for which there is no dtype here")
                 return tuple(shape), DTYPES[name], begin, end
             case _:
-                return self.refuse(f"its header says nothing sensible about '{shown(key)}'")
+                return self.refuse(f"its header is invalid for '{shown(key)}'")
 
     def _tie(self, metadata: Mapping[str, str]) -> None:
         """Names of tensors that are in the file under another name, as `safetensors.torch.save_model` writes them

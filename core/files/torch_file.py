@@ -86,7 +86,7 @@ class TorchFile(TensorFile):
             self.refuse("it is a zip archive and no file of torch.save")
         info = archive.getinfo(pickled)
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > min(PICKLE_LIMIT, self.size):
-            self.refuse(f"what it says about its tensors is compressed, or longer than {bytes_text(PICKLE_LIMIT, 0)}")
+            self.refuse(f"its tensor index is compressed or longer than {bytes_text(PICKLE_LIMIT, 0)}")
         try:
             tree = read(archive.read(info))
         except BadInput as error:
@@ -146,7 +146,7 @@ class TorchFile(TensorFile):
             else leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
         )
         if max(leaf.storage.elements * own.itemsize, last * leaf.dtype.itemsize) > size:
-            self.refuse(f"'{shown(key)}' reaches beyond what is in the file")
+            self.refuse(f"'{shown(key)}' reaches beyond the end of the file")
         if math.prod(leaf.shape) * leaf.dtype.itemsize > size:
             self.refuse(f"'{shown(key)}' is expanded: it has more elements than values; save its clone() instead")
 
@@ -196,10 +196,10 @@ def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
     if dangerous:
         what = "a model with something else in it" if is_module else "something else than tensors"
         why = f"it holds {what}, and loading it would run code: it asks for {some}"
-        return f"{why}; none of it was run; do not load it anywhere else either"
+        return f"{why}; nothing in it was executed; do not load it anywhere else either"
     what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
     line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
     return (
-        f"{what}, and loading it would run code: it asks for {some}; none of it was run; {RIGHT}; "
+        f"{what}, and loading it would run code: it asks for {some}; nothing in it was executed; {RIGHT}; "
         f"only where you trust the file and have its classes, in your own script: {line}"
     )

@@ -35,7 +35,7 @@ from devexplorer.core.workspace.timing import Timing
 
 
 class MoveCancelled(MoveFailed, Cancelled):
-    """The move was cancelled; everything is as it was before."""
+    """The move was cancelled; nothing has changed."""
 
 
 class Result(NamedTuple):
@@ -138,9 +138,9 @@ class Mover:
             renew_flat_weights(plan.recurrent)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: it goes on once everything is put back
-            state = "everything is as it was before"
+            state = "nothing has changed"
             if stuck:
-                state = f"{', '.join(stuck)} could not be put back; everything else is as it was before"
+                state = f"{', '.join(stuck)} could not be put back; nothing else has changed"
             raise _failure(error, f"the move to {destination} failed", state) from error
         return Result(report, tuple(plan.origins()), partial(_put_back, plan))
 

@@ -129,7 +129,7 @@ def test_a_model_that_is_frozen_whole_is_refused_with_that_reason(place: Place) 
     model = nn.Linear(4, 2).requires_grad_(False)
     answer = backward(place, model)
     assert answer.failed
-    assert "so there is no backward: weight and bias are frozen; unfreeze what shall be trained" in answer.words
+    assert "so there is no backward: weight and bias are frozen; unfreeze what should be trained" in answer.words
 
 
 def test_a_model_without_parameters_is_refused_with_that_reason(place: Place) -> None:

@@ -115,7 +115,7 @@ def test_a_failure_at_any_tensor_restores_every_tensor_bit_for_bit(
             mover = Mover(place.fleet, copy=failing(count, plain_copy))
         else:
             mover = Mover(place.fleet, commit=failing(count, lambda part: part.commit(), after=phase == "committed"))
-        with pytest.raises(MoveFailed, match="as it was before") as failure:
+        with pytest.raises(MoveFailed, match="nothing has changed") as failure:
             mover.move([aim], destination, dtype, lambda name, tensor: None)
         assert isinstance(failure.value.__cause__, FaultError)
         assert [place.allocated("vgpu:0"), place.allocated("vgpu:1")] == allocated  # though the error is still held
@@ -242,7 +242,7 @@ def test_one_part_that_cannot_be_put_back_does_not_keep_the_others(
 
     monkeypatch.setattr(ParameterPart, "rollback", refuse)
     target = Target("forty", "", model)
-    with pytest.raises(MoveFailed, match=r"forced; layers\.7\.weight could not be put back; everything else is as"):
+    with pytest.raises(MoveFailed, match=r"forced; layers\.7\.weight could not be put back; nothing else has changed"):
         Mover(place.fleet, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
     moved = [name for name, tensor in tensors_of(model).items() if tensor.device.type != "cpu"]
     assert moved == ["layers.7.weight"]
@@ -259,7 +259,7 @@ def test_a_device_that_is_lost_at_either_end_of_a_move_changes_nothing(
         raise RuntimeError("the device is lost")
 
     monkeypatch.setattr(Timing, function, lost)
-    with pytest.raises(MoveFailed, match="the device is lost; everything is as it was before"):
+    with pytest.raises(MoveFailed, match="the device is lost; nothing has changed"):
         place.do(Move(targets=("mlp",), device="vgpu:0"))
     assert place.snapshot("mlp") == before
     with pytest.raises(MoveFailed, match="the device is lost; nothing was created"):
