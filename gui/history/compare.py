@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QResizeEvent
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QDialog, QFrame, QStackedLayout, QWidget
 
 from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
-from devexplorer.gui.history.intervals import AXIS_PX, ENTRY_PX, Intervals
+from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
 from devexplorer.gui.widgets.layouts import ScrollArea, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
@@ -69,14 +69,16 @@ class ConditionsModel(RowsModel):
         return super().data(index, role)
 
 
-class ComparePanel(QWidget):
-    """Shows the comparison of the last `show_comparison`."""
+class CompareDialog(QDialog):
+    """Shows the comparison of the last `show_comparison`; stays beside the main window."""
 
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setWindowTitle("Compare runs")
+        self.resize(*SIZE_PX)
         self._state, self._theme = state, theme
-        self._comparison: Comparison | None = None
-        self._by_hand = False
+        self.comparison: Comparison | None = None
+        """What is on show."""
         self.title = label("", Role.STRONG)
         self.facts = label("", words="dim", wrap=True)
         self.warning = label("", words="warning", wrap=True)
@@ -86,6 +88,7 @@ class ComparePanel(QWidget):
         self.model = ConditionsModel(theme, self)
         self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
         self.table.horizontalHeader().setStretchLastSection(False)
+        self.table.setSizeAdjustPolicy(RowsTable.SizeAdjustPolicy.AdjustToContents)
         self.alike = label(ALL_ALIKE, words="dim", wrap=True)
         self.remarks = label("", words="dim", wrap=True)
         self.waiting = label("", words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
@@ -98,8 +101,8 @@ class ComparePanel(QWidget):
             words.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
         # The table is as high as its rows; what is left stays empty.
         below = vbox((self.table, 1000), self.alike, None, self.remarks, spacing=4, margins=(0, 4, 0, 0))
-        self.split = splitter(self.area, holder(below), orientation=Qt.Orientation.Vertical)
-        self.split.splitterMoved.connect(self._dragged)
+        self._below = holder(below)
+        self.split = splitter(self.area, self._below, stretches=[1, 0], orientation=Qt.Orientation.Vertical)
         self._shown = QFrame()
         self._shown.setObjectName("panel")
         self._column = vbox(
@@ -111,24 +114,17 @@ class ComparePanel(QWidget):
             margins=(0, EDGE_PX, 0, EDGE_PX),
             parent=self._shown,
         )
-        self._stack = QStackedLayout(self)
+        self._stack = QStackedLayout()
+        vbox(self._stack, margins=GAP_PX, parent=self)
         self._stack.addWidget(self.waiting)
         self._stack.addWidget(self._shown)
-
-    def _dragged(self) -> None:
-        self._by_hand = True
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """What is on show."""
-        return self._comparison
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = self.model.theme = theme
         self.intervals.set_theme(theme)
-        if self._comparison is not None:
-            self.model.show_runs(self._comparison)
+        if self.comparison is not None:
+            self.model.show_runs(self.comparison)
 
     def wait_for(self, count: int) -> None:
         """Say that so many runs are being compared."""
@@ -139,13 +135,13 @@ class ComparePanel(QWidget):
         self._say(f"✕ {words}")
 
     def _say(self, words: str) -> None:
-        self._comparison = None
+        self.comparison = None
         self.waiting.setText(words)
         self._stack.setCurrentWidget(self.waiting)
 
     def show_comparison(self, comparison: Comparison) -> None:
-        """Show this one."""
-        self._comparison = comparison
+        """Show this one; the window grows where that shows more of it."""
+        self.comparison = comparison
         runs, first = comparison.runs, comparison.runs[0]
         self.title.setText(f"{count_text(len(runs), comparison.kind + ' run')} side by side")
         self.facts.setText(
@@ -166,38 +162,11 @@ class ComparePanel(QWidget):
         self.remarks.setVisible(bool(rest))
         self._stack.setCurrentWidget(self._shown)
         self._column.activate()
-        self._share_out()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._share_out()
-
-    def _share_out(self) -> None:
-        """Until the border is dragged: what is below gets what it needs, half of the height at most, the intervals the
-        rest."""
-        if self._comparison is None or self._by_hand:
-            return
-        differing = self._comparison.differing
-        needed = (1 + len(differing)) * ROW_PX + SCROLL_PX + 8 if differing else ROW_PX + 16
-        needed += self.remarks.heightForWidth(self.width()) + 12 if self.remarks.text() else 0
-        height = self.split.height() - self.split.handleWidth()
-        above = min(self.intervals.height(), max(height - needed, height // 2))
-        self.split.setSizes([above, height - above])
-
-    @property
-    def wanted_height(self) -> int:
-        """Pixels that show all of it, or most of it where it is long."""
-        comparison = self._comparison
-        if comparison is None:
-            return 0
-        around = (
-            3 * ROW_PX + (ROW_PX if comparison.mixed else 0) + (2 * ROW_PX if self.remarks.text() else 0) + 4 * EDGE_PX
-        )
-        return (
-            min(self.intervals.height(), AXIS_PX + 6 * ENTRY_PX)
-            + min(1 + len(comparison.differing), 10) * ROW_PX
-            + around
-        )
+        heights = [self.intervals.height(), self._below.sizeHint().height()]
+        around = self.height() - self.split.height()
+        self.resize(self.width(), max(self.height(), min(around + sum(heights), MOST_PX)))
+        self.area.setMaximumHeight(heights[0])
+        self.split.setSizes(heights)
 
 
 def _where(comparison: Comparison) -> str:
@@ -205,21 +174,3 @@ def _where(comparison: Comparison) -> str:
     name = first.conditions.device_name
     text = device_text(first)
     return text if not name or name in text else f"{text}, {name}"
-
-
-class CompareDialog(QDialog):
-    """The panel in its own window, which stays beside the main one."""
-
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Compare runs")
-        self.panel = ComparePanel(state, theme)
-        vbox(self.panel, margins=GAP_PX, parent=self)
-        self.resize(*SIZE_PX)
-        self.wait_for, self.show_failure = self.panel.wait_for, self.panel.show_failure
-        self.set_theme = self.panel.set_theme
-
-    def show_comparison(self, comparison: Comparison) -> None:
-        """Show this one; the window grows where that shows more of it."""
-        self.panel.show_comparison(comparison)
-        self.resize(self.width(), max(self.height(), min(self.panel.wanted_height + 2 * GAP_PX, MOST_PX)))

@@ -214,19 +214,23 @@ class HistoryModel(RowsModel):
         """Show these; rows that are new at the top leave selection and scroll position alone."""
         old, new = [run.id for run in self.runs], [run.id for run in runs]
         added = len(new) - len(old)
-        rows: Any = _Rows(tuple(runs), self._state, theme, self._clock())
         if added > 0 and old and new[added:] == old:
             self.beginInsertRows(QModelIndex(), 0, added - 1)
-            self.runs, self._rows = tuple(runs), rows
+            self._take(runs, theme)
             self.endInsertRows()
         elif new != old:
             self.beginResetModel()
-            self.runs, self._rows = tuple(runs), rows
+            self._take(runs, theme)
             self.endResetModel()
         else:
-            self.runs, self._rows = tuple(runs), rows
+            self._take(runs, theme)
         if new:
             self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(COLUMNS) - 1))
+
+    def _take(self, runs: Sequence[StoredRun], theme: Theme) -> None:
+        self.runs = tuple(runs)
+        rows: Any = _Rows(self.runs, self._state, theme, self._clock())
+        self._rows = rows
 
     def row(self, at: int) -> TableRow:
         """One row, as it is shown."""

@@ -109,27 +109,20 @@ class Cursor:
                 *titles,
                 "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
             ]
-        rows = [
-            f'<td style="color:{reading.colour}; white-space:nowrap">'
-            f"{escape(reading.name)}{' simulated' if reading.simulated and with_word else ''}</td>"
-            + "".join(
-                f'<td align="right" style="white-space:nowrap">&nbsp;&nbsp;{escape(value)}</td>'
-                for value in reading.values
-            )
-            for reading in readings
-        ]
-        head = "<td></td>" + "".join(f'<td align="right" {dim}>&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
-        heads_row = [head] if len(heads) > 1 else []
-        if len(rows) > COLUMN_ROWS:
-            half = (len(rows) + 1) // 2
-            right = [*heads_row, *rows[half:], *[""] * (2 * half - len(rows))]
-            rows = [
-                f"{left}<td>&nbsp;&nbsp;&nbsp;</td>{other}"
-                for left, other in zip([*heads_row, *rows[:half]], right, strict=True)
-            ]
-        else:
-            rows = [*heads_row, *rows]
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return (
-            "".join(f"<div {dim}>{escape(title)}</div>" for title in titles) + f'<table cellspacing="0">{body}</table>'
-        )
+        split = (len(readings) + 1) // 2 if len(readings) > COLUMN_ROWS else len(readings)
+        columns = [self._table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
+        head = "".join(f"<div {dim}>{escape(title)}</div>" for title in titles)
+        return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(columns)}</tr></table>"
+
+    def _table(self, heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
+        number = 'align="right" style="white-space:nowrap'
+        rows = []
+        if len(heads) > 1:
+            cells = (f'<td {number}; color:{self._theme.dim}">&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
+            rows.append("<td></td>" + "".join(cells))
+        for reading in readings:
+            word = " simulated" if reading.simulated and with_word else ""
+            cells = (f'<td {number}">&nbsp;&nbsp;{escape(value)}</td>' for value in reading.values)
+            name = f'<td style="color:{reading.colour}; white-space:nowrap">{escape(reading.name)}{word}</td>'
+            rows.append(name + "".join(cells))
+        return f"<td><table cellspacing='0'>{''.join(f'<tr>{row}</tr>' for row in rows)}</table></td>"

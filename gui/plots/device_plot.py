@@ -28,7 +28,7 @@ BAND_ALPHA = 0.22
 
 
 @dataclass
-class _DeviceCurve:
+class DeviceCurve:
     """What is drawn of one device."""
 
     item: Any
@@ -53,7 +53,7 @@ class DevicePlot(TimelinePlot):
 
     def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
         super().__init__(metric, state, axis, parent)
-        self._curves: dict[str, _DeviceCurve] = {}
+        self.curves: dict[str, DeviceCurve] = {}
         self.set_theme(DARK)
 
     # What subclasses say
@@ -69,20 +69,11 @@ class DevicePlot(TimelinePlot):
     def _entry(self, device: Device) -> Entry:
         return Entry(device.info.id, device.colour, device.info.simulated)
 
-    # What tests and pictures ask
-
-    def curve_data(self, device: str) -> tuple[Floats, Floats]:
-        """Times (unix seconds) and values of what is drawn of `device`; empty when it has no curve or a hidden one."""
-        curve = self._curves.get(device)
-        if curve is None or not curve.item.isVisible():
-            return np.empty(0), np.empty(0)
-        return curve.times, curve.values
-
     # TimelinePlot's questions
 
     def set_theme(self, theme: Theme) -> None:
         super().set_theme(theme)
-        for name, curve in self._curves.items():
+        for name, curve in self.curves.items():
             if name in self._state.devices:
                 self._colour(curve, self._state.devices[name])
 
@@ -100,7 +91,7 @@ class DevicePlot(TimelinePlot):
 
     def _highest_shown(self) -> float:
         tops = []
-        for curve in self._curves.values():
+        for curve in self.curves.values():
             if curve.item.isVisible():
                 first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
                 last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
@@ -114,35 +105,35 @@ class DevicePlot(TimelinePlot):
         pen.setCosmetic(True)
         return pen
 
-    def _colour(self, curve: _DeviceCurve, device: Device) -> None:
+    def _colour(self, curve: DeviceCurve, device: Device) -> None:
         curve.item.setPen(self._pen(device))
         shade = QColor(device_colour(device.colour, self._theme))
         shade.setAlphaF(BAND_ALPHA)
         curve.band.set_brushes([QBrush(shade)])
 
     def _forget_drawn(self) -> None:
-        for curve in self._curves.values():
+        for curve in self.curves.values():
             curve.pixel_s = 0.0
 
     def _draw(self) -> bool:
         shown = {device.info.id: device for device in self._shown_devices()}
         changed = False
-        for name in self._curves.keys() - shown.keys():
-            curve = self._curves[name]
+        for name in self.curves.keys() - shown.keys():
+            curve = self.curves[name]
             changed |= curve.item.isVisible()
             curve.item.hide()
             curve.band.hide()
             if name not in self._state.devices:
                 for item in (curve.item, curve.band):
                     self.canvas.scene().removeItem(item)
-                del self._curves[name]
+                del self.curves[name]
         for name, device in shown.items():
-            if name not in self._curves:
+            if name not in self.curves:
                 item = pg.PlotCurveItem(antialias=True, connect="finite")
                 item.setParentItem(self._group)
-                self._curves[name] = _DeviceCurve(item, AreaItem(self._group))
-                self._colour(self._curves[name], device)
-            curve = self._curves[name]
+                self.curves[name] = DeviceCurve(item, AreaItem(self._group))
+                self._colour(self.curves[name], device)
+            curve = self.curves[name]
             if not curve.item.isVisible():
                 curve.item.show()
                 curve.band.show()
@@ -150,7 +141,7 @@ class DevicePlot(TimelinePlot):
             changed |= self._draw_curve(curve, self._history(device))
         return changed
 
-    def _draw_curve(self, curve: _DeviceCurve, history: History) -> bool:
+    def _draw_curve(self, curve: DeviceCurve, history: History) -> bool:
         """Hand the visible part of the history to its curve if that part changed; returns whether it did."""
         axis, pixel_s = self._axis, self._pixel_s
         version = history.version

@@ -19,11 +19,6 @@ class SelectionItem(pg.LinearRegionItem):  # type: ignore[misc]  # pyqtgraph pub
         self.set_theme(DARK)
         self.hide()
 
-    @property
-    def edges(self) -> tuple[float, float] | None:
-        """Both edges in seconds from now; None: nothing is selected."""
-        return self.getRegion() if self.isVisible() else None
-
     def set_theme(self, theme: Theme) -> None:
         """Set the colours."""
         fill, edge = QColor(theme.accent), QColor(theme.accent)

@@ -45,19 +45,11 @@ class SplitPanel(QWidget):
         self.models = Choice("model to split")
         self.models.currentIndexChanged.connect(self._on_model)
         self.where = ElidedLabel(words="dim")
-        self.plan = push_button(
-            "Plan", self._ask, tip="Ask how the model could be split within these budgets; nothing moves"
-        )
-        self.spread = push_button(
-            "Spread evenly",
-            self._ask_evenly,
-            tip="Plan with equal budgets for all accelerators, as small as they can be",
-        )
+        self.plan = push_button("Plan", self._ask)
+        self.spread = push_button("Spread evenly", self._ask_evenly)
         self.apply = push_button("Apply", self._apply, look="primary")
         self.hops = push_button("Insert hops", self._toggle_hops)
-        self.join = push_button(
-            "Join on", self._join, tip="Move everything to one device, without hops and without hooks of accelerate"
-        )
+        self.join = push_button("Join on", self._join)
         self.join_device = Choice("device to join on")
         self.shares = Shares(self._look, theme)
         self.shares.dropped.connect(self._put)
@@ -69,9 +61,7 @@ class SplitPanel(QWidget):
             tip="Forget these budgets: what is free on each device, less a tenth",
         )
         self.virtual = push_button(
-            "Add two virtual GPUs",
-            lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC)),
-            tip="Simulated devices, so that there is something to split over",
+            "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC))
         )
         self.model = SplitBlocksModel(self)
         self.model.put_requested.connect(self._put)
@@ -248,23 +238,32 @@ class SplitPanel(QWidget):
     def _enable(self, snapshot: ObjectSnapshot, ready: bool, live: bool) -> None:
         draft = self._shown
         reason = "" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet."
-        for button in (self.plan, self.spread, self.apply, self.hops, self.join, self.virtual):
-            button.setProperty("words", button.property("words") or button.toolTip())
-            button.setToolTip(reason or str(button.property("words")))
-            button.setEnabled(ready)
-        self.virtual.setVisible(not self._accelerators())
-        self.spread.setVisible(len(self._accelerators()) > 1)
-        self.spread.setEnabled(ready and draft is not None and len(draft.blocks) > 1)
-        dispatched = snapshot.dispatched is not None
+        accelerators, dispatched = self._accelerators(), snapshot.dispatched is not None
         placed = draft is not None and matches(draft, draft.now(snapshot)) and snapshot.hops
-        self.apply.setEnabled(ready and draft is not None and not placed and not dispatched)
-        if ready:
-            self.apply.setToolTip(_apply_words(draft, placed=placed, dispatched=dispatched))
+        self.virtual.setVisible(not accelerators)
+        self.spread.setVisible(len(accelerators) > 1)
         self.hops.setText("Remove hops" if snapshot.hops else "Insert hops")
-        self.hops.setEnabled(ready and not dispatched)
-        if ready:
-            off, on = "Let each part fetch its inputs to its own device", "Activations stay where they are"
-            self.hops.setToolTip(on if snapshot.hops else off)
+        hops = (
+            "Activations stay where they are" if snapshot.hops else "Let each part fetch its inputs to its own device"
+        )
+        for button, possible, meaning in (
+            (self.plan, True, "Ask how the model could be split within these budgets; nothing moves"),
+            (
+                self.spread,
+                draft is not None and len(draft.blocks) > 1,
+                "Plan with equal budgets for all accelerators, as small as they can be",
+            ),
+            (
+                self.apply,
+                draft is not None and not placed and not dispatched,
+                _apply_words(draft, placed=bool(placed), dispatched=dispatched),
+            ),
+            (self.hops, not dispatched, hops),
+            (self.join, True, "Move everything to one device, without hops and without hooks of accelerate"),
+            (self.virtual, True, "Simulated devices, so that there is something to split over"),
+        ):
+            button.setEnabled(ready and possible)
+            button.setToolTip(reason or meaning)
 
     # --- what is asked for
 

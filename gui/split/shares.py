@@ -19,6 +19,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
@@ -228,20 +229,11 @@ class Shares(QWidget):
             share.set_budget(None if budgets is None else budgets.get(device, 0))
 
     def budgets(self) -> dict[str, int]:
-        """What stands in the fields, empty ones left out; `BadInput` with everything that is no number."""
-        found: dict[str, int] = {}
-        wrong: list[str] = []
-        for device, share in self.rows.items():
-            try:
-                budget = share.budget()
-            except BadInput as error:
-                wrong += error.findings
-                continue
-            if budget is not None:
-                found[device] = budget
-        if wrong:
-            raise BadInput(*wrong)
-        return found
+        """The values of the fields, empty ones left out; `BadInput` with everything that is no number."""
+        findings = Findings()
+        budgets = {device: findings.checked(share.budget) for device, share in self.rows.items()}
+        findings.demand_none()
+        return {device: budget for device, budget in budgets.items() if budget is not None}
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -11,7 +12,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QListWidget,
     QListWidgetItem,
-    QPushButton,
     QWidget,
 )
 
@@ -19,7 +19,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
 from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text
 from devexplorer.gui.plots.timeline_plot import duration_text
-from devexplorer.gui.widgets.layouts import hbox, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 
 ROW_PX = 24
@@ -65,10 +65,8 @@ class ExportDialog(QDialog):
             if known:
                 _add(self.metrics, metric.id, metric.label, metric.id in in_plots)
         self.note = label(words="dim", wrap=True)
-        self.save_button = QPushButton("Save as…")
-        self.save_button.setProperty("look", "primary")
+        self.save_button = push_button("Save as…", self._save, look="primary")
         self.save_button.setDefault(True)
-        self.save_button.clicked.connect(self._save)
         self._lay_out()
         self.span.currentIndexChanged.connect(self.refresh)
         for checks in (self.devices, self.metrics):
@@ -112,16 +110,14 @@ class ExportDialog(QDialog):
         for checks, stretch in ((self.devices, 2), (self.metrics, 3)):
             head = hbox(label(checks.accessibleName(), words="dim"), None)
             for words, state in (("all", Qt.CheckState.Checked), ("none", Qt.CheckState.Unchecked)):
-                button = QPushButton(words)
-                button.setProperty("look", "quiet")
+                button = push_button(
+                    words, partial(_check_all, checks, state), look="quiet", name=f"{checks.accessibleName()}: {words}"
+                )
                 button.setAutoDefault(False)
-                button.setAccessibleName(f"{checks.accessibleName()}: {words}")
-                button.clicked.connect(lambda _checked=False, which=checks, to=state: _check_all(which, to))
                 head.addWidget(button)
             lists.append((vbox(head, (checks, 1), spacing=4), stretch))
-        cancel = QPushButton("Cancel")
+        cancel = push_button("Cancel", self.reject)
         cancel.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
         vbox(
             self.span,
             (hbox(*lists, spacing=EDGE_PX), 1),
@@ -148,7 +144,7 @@ def _add(checks: QListWidget, key: str, words: str, checked: bool) -> None:
     checks.addItem(item)
 
 
-def _check_all(checks: QListWidget, to: Qt.CheckState) -> None:
+def _check_all(checks: QListWidget, to: Qt.CheckState, _clicked: bool = False) -> None:
     for row in range(checks.count()):
         checks.item(row).setCheckState(to)
 

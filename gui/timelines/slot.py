@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QMenu, QStackedLayout, QWidget
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.history import ALLOCATOR_METRICS, BY_ID, PART_METRICS, THROUGHPUT
 from devexplorer.core.telemetry.metrics import METRICS, Metric
-from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
@@ -181,8 +180,3 @@ class PlotSlot(QWidget):
         action.setChecked(choice == self._choice)
         action.triggered.connect(lambda _checked=False: self.set_choice(choice))
         menu.addAction(action)
-
-    def curve_data(self, device: str) -> tuple[object, object]:
-        """See `DevicePlot.curve_data`; only where the plot has a curve per device."""
-        assert isinstance(self.plot, DevicePlot)
-        return self.plot.curve_data(device)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from devexplorer.gui.plots.curves import Floats
+from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 
 
@@ -28,3 +32,18 @@ def x_ticks(plot: TimelinePlot) -> list[str]:
 def cursor_text(plot: TimelinePlot) -> str:
     """The readout as HTML; empty while there is none."""
     return "" if plot.cursor_box.box.isHidden() else plot.cursor_box.box.text()
+
+
+def curve_data(plot: TimelinePlot, device: str) -> tuple[Floats, Floats]:
+    """Times (unix seconds) and values of a device's curve; empty when it has none or a hidden one."""
+    assert isinstance(plot, DevicePlot)
+    curve = plot.curves.get(device)
+    if curve is None or not curve.item.isVisible():
+        return np.empty(0), np.empty(0)
+    return curve.times, curve.values
+
+
+def selected_edges(plot: TimelinePlot) -> tuple[float, float] | None:
+    """Both edges of the selected band in seconds from now; None: nothing is selected."""
+    band = plot._selected
+    return band.getRegion() if band.isVisible() else None

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.history.compare import compare
 from devexplorer.core.records.benchmark import StoredRun
-from devexplorer.gui.history.compare import CompareDialog, ComparePanel
+from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.intervals import Axis, Intervals
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme
@@ -21,8 +21,11 @@ from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme
 
 def panel_with(
     qtbot: QtBot, *runs: StoredRun, width: int = 1024, height: int = 620, theme: Theme = DARK
-) -> ComparePanel:
-    panel = hosted(qtbot, lambda host: ComparePanel(state_with(HERE_CPU, H200, T4), theme, host), width, height)
+) -> CompareDialog:
+    panel = CompareDialog(state_with(HERE_CPU, H200, T4), theme)
+    qtbot.addWidget(panel)
+    panel.resize(width, height)
+    panel.show()
     panel.show_comparison(compare(runs, mixed=True))
     QApplication.processEvents()
     return panel

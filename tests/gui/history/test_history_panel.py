@@ -437,7 +437,7 @@ def test_two_runs_are_compared_the_older_first(qtbot: QtBot) -> None:
     dialog = panel.comparing
     assert dialog is not None
     assert dialog.isVisible()
-    comparison = dialog.panel.comparison
+    comparison = dialog.comparison
     assert comparison is not None
     assert [run.id for run in comparison.runs] == [1, 2]
     dialog.close()
@@ -575,9 +575,9 @@ def test_the_whole_way_with_a_real_history(qtbot: QtBot, keeper: StoreThread, tm
     qtbot.mouseClick(panel.compare_button, LEFT)
     dialog = panel.comparing
     assert dialog is not None
-    until(lambda: dialog.panel.comparison is not None)
-    assert dialog.panel.comparison is not None
-    assert dialog.panel.comparison.rows[0].cells[1].words == "3.1 % faster, more than the noise of either run"
+    until(lambda: dialog.comparison is not None)
+    assert dialog.comparison is not None
+    assert dialog.comparison.rows[0].cells[1].words == "3.1 % faster, more than the noise of either run"
     dialog.close()
     panel.export_menu.actions()[1].trigger()
     chooser = file_dialog(panel)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.shown_plots import curve_data
 from fakes.window import Driver, open_window
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -124,10 +125,10 @@ def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) ->
     run = next(iter(driver.state.runs.values()))
     assert driver.window.toolbar.benchmark.text() == "Stop benchmark"
     driver.until(
-        lambda: len(driver.window.throughput.curve_data("vgpu:0")[0]) >= 3,
+        lambda: len(curve_data(driver.window.throughput.plot, "vgpu:0")[0]) >= 3,
         "drawn: a curve waits for half a pixel of news",
     )
-    assert driver.window.throughput.curve_data("vgpu:0")[1].max() > 0
+    assert curve_data(driver.window.throughput.plot, "vgpu:0")[1].max() > 0
     driver.click(driver.window.toolbar.benchmark)
     driver.until(lambda: run.ended, "stopped")
     assert run.result is not None
@@ -147,7 +148,7 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     engine.gauge.read()
 
     def drawn() -> bool:
-        values = driver.window.memory.curve_data("vgpu:1")[1]
+        values = curve_data(driver.window.memory.plot, "vgpu:1")[1]
         return len(values) > 1 and bool(values[-1] > values[0])
 
     driver.until(drawn, "drawn: a curve waits for half a pixel of news")

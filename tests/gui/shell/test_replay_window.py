@@ -14,6 +14,7 @@ import pytest
 from fakes import recordings
 from fakes.nvml import FakeNvml
 from fakes.recordings import START_UNIX_S
+from fakes.shown_plots import curve_data
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -176,7 +177,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
             card_texts(driver.state.devices["cuda:1"]).used
             in driver.window.devices.items["cuda:1"].accessibleDescription()
         )
-        times, values = driver.window.memory.plot.curve_data("cuda:1")[:2]
+        times, values = curve_data(driver.window.memory.plot, "cuda:1")[:2]
         shown = times <= START_UNIX_S + at_ms / 1000
         assert driver.window.axis.now_unix_s == pytest.approx(START_UNIX_S + at_ms / 1000)
         assert values[shown][-1] == used
@@ -213,7 +214,7 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
         driver.ready()
         assert len(driver.window.memory.plot.marker_labels) == markers
         assert driver.window.bottom_dock.page("log").text.toPlainText().count("a card was lost") == lines
-    assert driver.window.throughput.plot.curve_data("cuda:0")[1][-1] == 2.0
+    assert curve_data(driver.window.throughput.plot, "cuda:0")[1][-1] == 2.0
     assert not driver.window.throughput.plot.is_empty
 
 

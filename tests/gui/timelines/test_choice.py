@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from fakes.host import hosted
-from fakes.shown_plots import cursor_text, guide_labels, y_ticks
+from fakes.shown_plots import cursor_text, curve_data, guide_labels, selected_edges, y_ticks
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtTest import QTest
@@ -132,7 +132,7 @@ def test_a_chosen_metric_has_its_scale_unit_and_the_devices_that_tell_it(show: S
     assert isinstance(plot, MetricPlot)
     assert (plot.title, plot.subtitle, y_ticks(plot)[-1]) == ("Utilization", "%", "100")
     assert [entry.device for entry in plot.legend_entries] == ["cuda:0"]
-    assert plot.curve_data("cuda:0")[1][-1] == 30.0
+    assert curve_data(plot, "cuda:0")[1][-1] == 30.0
     assert plot.scale_button.isHidden()
 
     slot.set_choice("sm_clock_mhz")
@@ -279,7 +279,7 @@ def test_a_day_is_drawn_from_bins_with_their_lowest_and_highest(show: Show, axis
     QApplication.processEvents()
     plot = slot.plot
     assert isinstance(plot, MetricPlot)
-    times, values = plot.curve_data("cuda:0")
+    times, values = curve_data(plot, "cuda:0")
     assert len(times) < 1500
     assert times[-1] <= NOW
     assert np.isnan(values[(times > NOW - 11_800) & (times < NOW - 9200)]).all()
@@ -295,7 +295,7 @@ def test_a_day_is_drawn_from_bins_with_their_lowest_and_highest(show: Show, axis
 
     axis.set_span(30.0)
     QApplication.processEvents()
-    assert len(plot.curve_data("cuda:0")[0]) <= 40
+    assert len(curve_data(plot, "cuda:0")[0]) <= 40
     assert band.boundingRect().isEmpty()
 
 
@@ -338,14 +338,14 @@ def test_a_drag_with_shift_selects_in_all_plots_and_escape_clears(qtbot: QtBot, 
         assert word in cursor_text(one.plot)
     assert "4.00" in cursor_text(other.plot)
     for slot in (one, other):
-        edges = slot.plot._selected.edges
+        edges = selected_edges(slot.plot)
         assert edges is not None
         assert axis.left_s < edges[0] < edges[1] < 0
 
     qtbot.keyClick(one.plot.canvas, Qt.Key.Key_Escape)
     assert axis.selection is None
     assert (cursor_text(one.plot), cursor_text(other.plot)) == ("", "")
-    assert other.plot._selected.edges is None
+    assert selected_edges(other.plot) is None
 
 
 def test_a_selection_stays_with_its_readings_while_time_passes(show: Show, axis: TimeAxis) -> None:
@@ -354,9 +354,9 @@ def test_a_selection_stays_with_its_readings_while_time_passes(show: Show, axis:
     slot = show(state, "temperature_c")
     axis.select(NOW - 20, NOW - 10)
     slot.refresh(NOW)
-    before = slot.plot._selected.edges
+    before = selected_edges(slot.plot)
     slot.refresh(NOW + 5)
-    after = slot.plot._selected.edges
+    after = selected_edges(slot.plot)
     assert before is not None
     assert after is not None
     assert after[0] < before[0]
@@ -455,8 +455,8 @@ def test_a_plot_that_is_long_open_counts_time_from_a_nearer_moment(show: Show) -
     slot.refresh(NOW + 90_005)
     plot = slot.plot
     assert isinstance(plot, MetricPlot)
-    assert plot.curve_data("cuda:0")[0][-1] == NOW + 90_004
-    [curve] = [curve.item for curve in plot._curves.values()]
+    assert curve_data(plot, "cuda:0")[0][-1] == NOW + 90_004
+    [curve] = [curve.item for curve in plot.curves.values()]
     assert abs(curve.xData[-1]) < 3600
     assert curve.mapToView(QPointF(float(curve.xData[-1]), 0)).x() == pytest.approx(-1, abs=0.05)
     assert not math.isnan(curve.yData[-1])

@@ -11,7 +11,7 @@ import pyqtgraph as pg
 import pytest
 from fakes.host import hosted
 from fakes.look_records import ENGINE
-from fakes.shown_plots import cursor_text, guide_labels, marker_labels, x_ticks, y_ticks
+from fakes.shown_plots import cursor_text, curve_data, guide_labels, marker_labels, x_ticks, y_ticks
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
@@ -114,7 +114,7 @@ def test_a_memory_step_is_drawn_where_and_as_high_as_it_was(show: Show) -> None:
     fill(state, "cuda:0", lambda age: 2 * GIB if age > 40 else 5 * GIB)
     plot = show(state)
 
-    times, values = plot.curve_data("cuda:0")
+    times, values = curve_data(plot, "cuda:0")
 
     assert times[0] <= NOW - 120 <= times[1]
     assert times[-1] == NOW - 1
@@ -130,7 +130,7 @@ def test_a_gap_is_drawn_as_a_gap(show: Show) -> None:
     fill(state, "cuda:0", lambda age: None if 30 < age < 50 else GIB)
     plot = show(state)
 
-    times, values = plot.curve_data("cuda:0")
+    times, values = curve_data(plot, "cuda:0")
     assert np.isnan(values[(times > NOW - 50) & (times < NOW - 30)]).all()
     [curve] = [item for item in curves(plot) if item.isVisible()]
     assert curve.opts["connect"] == "finite"
@@ -156,7 +156,7 @@ def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
     sample(state, "cuda:0", NOW + 0.4, 3 * GIB)
     plot.refresh(NOW + 0.4)
     assert len(handed) == 1
-    assert plot.curve_data("cuda:0")[1][-1] == 3 * GIB
+    assert curve_data(plot, "cuda:0")[1][-1] == 3 * GIB
     assert set(curves(plot)) == made
 
 
@@ -181,7 +181,7 @@ def test_the_past_that_left_the_plot_is_dropped(show: Show) -> None:
         sample(state, "cuda:0", NOW + second, GIB)
         plot.refresh(NOW + second)
 
-    times, _ = plot.curve_data("cuda:0")
+    times, _ = curve_data(plot, "cuda:0")
     assert NOW + 99 - 120 - 40 < times[0] <= NOW + 99 - 120
 
 
@@ -191,7 +191,7 @@ def test_many_readings_are_thinned_to_the_pixels_and_keep_their_peak(show: Show)
         sample(state, "cuda:0", NOW - 118 + index / 50, 9 * GIB if index == 3000 else GIB)
     plot = show(state)
 
-    times, values = plot.curve_data("cuda:0")
+    times, values = curve_data(plot, "cuda:0")
     assert len(times) < 2 * 720
     assert values.max() == 9 * GIB
     assert times[-1] == pytest.approx(NOW, abs=0.03)
@@ -205,11 +205,11 @@ def test_a_click_on_the_legend_hides_the_curve_and_fits_the_axis_to_the_rest(sho
     assert y_ticks(plot)[-1] == "15"
 
     qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
-    assert len(plot.curve_data("cpu")[0]) == 0
+    assert len(curve_data(plot, "cpu")[0]) == 0
     assert y_ticks(plot)[-1] == "1.25"
 
     qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
-    assert len(plot.curve_data("cpu")[0]) > 0
+    assert len(curve_data(plot, "cpu")[0]) > 0
 
 
 def test_a_simulated_device_is_dashed_and_says_so(show: Show) -> None:
@@ -291,7 +291,7 @@ def test_while_paused_the_picture_stands_still_and_shows_clock_times(show: Show,
     axis.set_paused(True)
     sample(state, "cuda:0", NOW + 5, 8 * GIB)
     plot.refresh(NOW + 5)
-    assert plot.curve_data("cuda:0")[0][-1] <= NOW + 5
+    assert curve_data(plot, "cuda:0")[0][-1] <= NOW + 5
     assert y_ticks(plot)[-1] == "1.25"
     assert all(text.count(":") == 2 for text in x_ticks(plot))
 
@@ -313,13 +313,13 @@ def test_a_paused_plot_can_be_panned_to_what_it_did_not_draw(show: Show, axis: T
 
     axis.pan(-300)
     plot.refresh(NOW)
-    times, _ = plot.curve_data("cuda:0")
+    times, _ = curve_data(plot, "cuda:0")
     assert times[0] <= NOW - 420
     assert times[-1] < NOW - 250
 
     axis.pan(300)
     plot.refresh(NOW)
-    assert plot.curve_data("cuda:0")[0][-1] == NOW - 1
+    assert curve_data(plot, "cuda:0")[0][-1] == NOW - 1
 
 
 def test_a_history_that_starts_anew_replaces_the_old_one(show: Show) -> None:
@@ -330,7 +330,7 @@ def test_a_history_that_starts_anew_replaces_the_old_one(show: Show) -> None:
     sample(state, "cuda:0", NOW - 3600, 2 * GIB)  # the system clock was set back
     plot.refresh(NOW - 3600)
 
-    times, values = plot.curve_data("cuda:0")
+    times, values = curve_data(plot, "cuda:0")
     assert (times.tolist(), values.tolist()) == ([NOW - 3600], [2 * GIB])
 
 
@@ -344,7 +344,7 @@ def test_a_device_that_is_gone_takes_its_curve_along(show: Show) -> None:
     plot.refresh(NOW + 1)
 
     assert len(curves(plot)) == 1
-    assert len(plot.curve_data("cuda:0")[0]) == 0
+    assert len(curve_data(plot, "cuda:0")[0]) == 0
 
 
 def test_the_cursor_reads_the_same_time_in_both_plots(
@@ -428,14 +428,14 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
     assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 41.0 simulated"
     assert guide_labels(plot) == ["datasheet 65.0  simulated"]
     assert y_ticks(plot)[-1] == "75"
-    assert plot.curve_data("vgpu:0")[1].tolist() == [41.0] * 39
-    assert len(plot.curve_data("cuda:0")[0]) == 0
+    assert curve_data(plot, "vgpu:0")[1].tolist() == [41.0] * 39
+    assert len(curve_data(plot, "cuda:0")[0]) == 0
 
     end_run(state, 1, 40.5)
     plot.refresh(NOW + 2)
     QApplication.processEvents()
     assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
-    assert np.isnan(plot.curve_data("vgpu:0")[1][-1])
+    assert np.isnan(curve_data(plot, "vgpu:0")[1][-1])
 
 
 def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: ShowThroughput) -> None:
@@ -502,11 +502,11 @@ def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) ->
     plot.hide()
     fill(state, "cuda:0", lambda age: GIB)
     plot.refresh(NOW)
-    assert len(plot.curve_data("cuda:0")[0]) == 0
+    assert len(curve_data(plot, "cuda:0")[0]) == 0
 
     plot.show()
     plot.refresh(NOW)
-    assert len(plot.curve_data("cuda:0")[0]) > 100
+    assert len(curve_data(plot, "cuda:0")[0]) > 100
 
 
 def test_every_control_of_a_plot_has_a_name(show: Show, show_throughput: ShowThroughput) -> None:
