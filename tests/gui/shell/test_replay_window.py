@@ -14,7 +14,7 @@ import pytest
 from fakes import recordings
 from fakes.nvml import FakeNvml
 from fakes.recordings import START_UNIX_S
-from fakes.shown_plots import curve_data
+from fakes.shown_plots import curve_data, marker_labels
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -212,7 +212,7 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
     for at_s, markers, lines in ((50, 2, 1), (5, 0, 0), (25, 2, 0)):
         replay.seek(at_s * 1000)
         driver.ready()
-        assert len(driver.window.memory.plot.marker_labels) == markers
+        assert len(marker_labels(driver.window.memory.plot)) == markers
         assert driver.window.bottom_dock.page("log").text.toPlainText().count("a card was lost") == lines
     assert curve_data(driver.window.throughput.plot, "cuda:0")[1][-1] == 2.0
     assert not driver.window.throughput.plot.is_empty
