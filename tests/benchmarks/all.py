@@ -50,9 +50,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="with all rounds, instead of the quick set")
     arguments = parser.parse_args()
-    info = cpu_facts().info()
     print(
-        f"{time.strftime('%Y-%m-%d')}, {info.name}, {os.cpu_count()} cores, Python {platform.python_version()},"
+        f"{time.strftime('%Y-%m-%d')}, {cpu_facts().name}, {os.cpu_count()} cores, Python {platform.python_version()},"
         f" {platform.system()}"
     )
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
