@@ -19,7 +19,7 @@ class AlarmLine:
     """`changed` when alerts were raised or cleared, `refresh` twice a second: the figure in the line is the present
     one.
 
-    A dismissed line comes back with the next alarm. Alarms of a recording are nobody's now.
+    A dismissed line comes back with the next alarm. Alarms of a recording are not shown.
     """
 
     def __init__(self, state: State, banner: Banner) -> None:

@@ -1,4 +1,4 @@
-"""Says on the desktop that an alarm was raised, to somebody who looks elsewhere. Main thread.
+"""Announces alarms on the desktop, for a user who looks elsewhere. Main thread.
 
 Nothing is asked of the desktop before the first alarm, and nothing at all where there is none (offscreen and minimal
 platforms).

@@ -22,7 +22,7 @@ from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 SIDE_BY_SIDE_PX = 1260
-"""From this width on the rules stand beside the list."""
+"""From this width on the rules are beside the list."""
 RULES_PX = 650
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
 COLUMNS = (

@@ -74,7 +74,7 @@ class _Threshold(QSpinBox):
         return None if self._auto and self.value() == self.minimum() else float(self.value() * self._scale)
 
     def show_figure(self, figure: float | None) -> None:
-        """Show without telling anybody."""
+        """Show without a signal."""
         self.blockSignals(True)
         self.setValue(self.minimum() if figure is None else round(figure / self._scale))
         self.blockSignals(False)
@@ -290,7 +290,7 @@ class AlertRulesForm(QWidget):
         return tuple(row.rule for row in self.rows)
 
     def show_rules(self, rules: Iterable[Rule]) -> None:
-        """Show these rules, completed by the defaults, without telling anybody."""
+        """Show these rules, completed by the defaults, without a signal."""
         for row in self.rows:
             row.deleteLater()
         while (item := self._grid.takeAt(0)) is not None:

@@ -62,7 +62,7 @@ class BenchPage(QWidget, Generic[Spec]):
         self._state, self._theme, self._clock = state, theme, clock
         self._refused, self._words = False, ""
         self._problem = ""
-        """Why the form cannot be started as it stands; empty: it can."""
+        """Why the form cannot be started now; empty: it can."""
         self._touched = False
         """Whether the user has done something to the form: before that what is missing is no mistake, and is not said
         in red."""
@@ -253,7 +253,7 @@ class BenchPage(QWidget, Generic[Spec]):
     def check(self) -> None:
         """Say what the form comes to, or what is wrong with it."""
         self._problem = ""
-        if not self._state.usable_devices:  # the engine has not named them yet, which is nobody's mistake
+        if not self._state.usable_devices:  # the engine has not named them yet, which is no error
             self._problem = NOT_READY
             self.say("")
             self.show_offer("")
@@ -304,7 +304,7 @@ class BenchPage(QWidget, Generic[Spec]):
         self.progress.setVisible(bool(active) and len(shares) == len(active))
         if shares:
             self.progress.setValue(round(1000 * min(shares)))
-        self.hint.setVisible(bool(active) or not self.message.text())  # what is wrong stands in its place
+        self.hint.setVisible(bool(active) or not self.message.text())  # the error takes its place
         if not active:
             self.hint.set_full_text(self._words)
             self.hint.setAccessibleName(f"What would be measured: {self._words}")

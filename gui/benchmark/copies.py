@@ -42,7 +42,7 @@ class Copies:
         self.sizes = tuple(sorted({row.bytes for row in self.rows}))
 
     def find(self, source: str, destination: str, size: int, kind: Kind) -> BandwidthRow | None:
-        """The copy. One that does not involve the host stands under either kind of host memory, one both ways under
+        """The copy. One that does not involve the host is found under either kind of host memory, one both ways under
         either direction."""
         host = (source == "cpu") != (destination == "cpu")
         pinned = (kind.pinned or kind.both_ways) if host else None

@@ -38,7 +38,7 @@ QUANTITIES = (
 
 
 class _Badges(Padded):
-    """Cells of the matrix; a rate whose data arrived wrong stands in a red frame."""
+    """Cells of the matrix; a rate whose data arrived wrong has a red frame."""
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -71,7 +71,7 @@ class CopiesView(QWidget):
         self.pair: tuple[str, str] | None = None
         """Source and destination of the curve."""
         self._picked = False
-        """Whether somebody has chosen the pair; until then it is the first that goes from one device to another."""
+        """Whether the user has chosen the pair; until then it is the first that goes from one device to another."""
         self.summary = Summary("The run on show")
         self.model = RowsModel((), self)
         self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])

@@ -36,7 +36,7 @@ MODES = (
     ),
 )
 SECONDS = {"live": "10", "burst": "2", "sustained": "2"}
-"""What stands in the field while nobody has typed there."""
+"""The field's content until the user types."""
 OPTIONS = (
     ("transpose_a", "A transposed", "Aᵀ", "A is stored as K×M and read transposed"),
     ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),

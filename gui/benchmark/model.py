@@ -85,7 +85,7 @@ class ModelPage(TablePage[ModelSpec]):
         return dict(self._state.engine.recipes) if self._state.engine is not None else {}
 
     def _offer_models(self) -> None:
-        """Those of the workspace first; a sample model of the same name is the same model built anew, so it is not
+        """Those of the workspace first; a sample model of the same name is the same model built again, so it is not
         offered twice."""
         objects, recipes = self._objects, self._recipes
         names = [*objects, *(name for name in recipes if name not in objects)]

@@ -46,7 +46,7 @@ def time_left(run: Run, now_unix_s: float) -> float | None:
 
 
 def done_share(run: Run, now_unix_s: float) -> float | None:
-    """0 to 1: how much of the run is over; None where nobody can know."""
+    """0 to 1: how much of the run is over; None where it is unknown."""
     if run.latest is not None and run.latest.done is not None:
         return min(max(run.latest.done, 0.0), 1.0)
     left = time_left(run, now_unix_s)
@@ -75,7 +75,7 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
 
 
 def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
-    """How a run stands; `more` are things to know about a result."""
+    """The state of a run; `more` are things to know about a result."""
     if not run.ended:
         return Cell("running" if run.started_unix_s is not None else "warming up", theme.text)
     if run.result is None and run.reason == STOPPED_EARLY:

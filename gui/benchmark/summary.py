@@ -94,7 +94,7 @@ class Summary(ScrollArea):
         return run
 
     def say(self, headline: str, words: str, state: Cell, *facts: str, warning: str = "", action: str = "") -> None:
-        """What came out, how the run stands, and facts about it; a state with a sign has a line and a colour of its
+        """The result, the state of the run, and facts about it; a state with a sign has a line and a colour of its
         own."""
         sign = state.text[:1]
         told = sign in ("✕", "▲")

@@ -38,7 +38,7 @@ SHAPES = (
 )
 """What the menu offers, and what it writes."""
 SECONDS = {MEASURE: "0.2", SEARCH: "30"}
-"""What stands in the field while nobody has typed there."""
+"""The field's content until the user types."""
 MOST_SHAPES = 2500
 """On show in the window; the command line takes more."""
 
@@ -78,7 +78,7 @@ class SweepPage(BenchPage[SweepSpec]):
 
     def _new_way(self) -> None:
         search = self.way.value == SEARCH
-        if self.seconds_edit.text().strip() in (*SECONDS.values(), ""):  # what somebody has typed stays
+        if self.seconds_edit.text().strip() in (*SECONDS.values(), ""):  # what the user has typed stays
             self.seconds_edit.setText(SECONDS[self.way.value])
         if search and self.shapes_edit.text() == SHAPES[0][1]:
             self.shapes_edit.clear()

@@ -106,7 +106,7 @@ class SweepView(QWidget):
             self.map.add({place: cell.tflops.median if cell.tflops else None for place, cell in found.items()}, now)
 
     def _now(self, run: Run) -> tuple[int, int] | None:
-        """The shape that is measured at present, as the run's latest point names it."""
+        """The shape that is being measured, as the run's latest point names it."""
         if run.ended or run.latest is None or not isinstance(run.spec, SweepSpec):
             return None
         try:

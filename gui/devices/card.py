@@ -164,7 +164,7 @@ class DeviceRow(DeviceItem):
         self.bar.setVisible(not self.texts.reason and self.verdict is None)  # the words need the room
 
     def _id_width(self) -> int:
-        """Room for two digits in every row, so that the bars stand in line; a longer id is never cut off."""
+        """Room for two digits in every row, so that the bars are aligned; a longer id is never cut off."""
         metrics = QFontMetrics(font(Role.STRONG))
         return max(metrics.horizontalAdvance("vgpu:88"), metrics.horizontalAdvance(self.texts.id)) + 2
 

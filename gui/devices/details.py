@@ -151,7 +151,7 @@ class DetailsPanel(QWidget):
 
 
 def filtered(groups: tuple[Group, ...], words: list[str]) -> tuple[Group, ...]:
-    """The rows in which every word stands, in group, label or value."""
+    """The rows that contain every word, in group, label or value."""
     if not words:
         return groups
     found = []

@@ -1,6 +1,6 @@
 """What a device's card and its compact row have in common. Main thread.
 
-Picture rather than built of labels: sixteen devices stay one widget each plus their bar, and nothing is laid out anew
+Painted, not built of labels: sixteen devices stay one widget each plus their bar, and the layout stays
 when a number changes. Everything that is painted is also in the accessible description.
 """
 

@@ -23,7 +23,7 @@ FULL_CARDS = 4
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
 ROW_GAP_PX = 4
 INDENT_PX = 14
-"""How far the MIG instances of a card stand to the right of it."""
+"""Indent of the MIG instances of a card."""
 
 
 class DevicesPanel(Panel):
@@ -75,7 +75,7 @@ class DevicesPanel(Panel):
             item.set_theme(theme)
 
     def choose(self, device_id: str | None) -> None:
-        """Mark a device as chosen, without telling anybody."""
+        """Mark a device as chosen, without a signal."""
         self.chosen = device_id
         for name, item in self.items.items():
             item.set_selected(name == device_id)
@@ -118,7 +118,7 @@ class DevicesPanel(Panel):
         if number <= ALWAYS_FULL:
             return number
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
-        word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
+        word = self._simulated.sizeHint().height() + ROW_GAP_PX  # above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         alarmed = sum(bool(item.texts.alarm) for item in self.items.values())  # a line each, on cards and rows
         for full in range(min(FULL_CARDS, number), 0, -1):
@@ -146,7 +146,7 @@ class DevicesPanel(Panel):
         return item
 
     def _fill(self) -> None:
-        """Put everything into reading order; compact rows of simulated devices stand below that word."""
+        """Put everything into reading order; compact rows of simulated devices come below that word."""
         for part in (self._cards, self._rows):
             while (taken := part.takeAt(0)) is not None:
                 inner = taken.layout()
@@ -211,7 +211,7 @@ class DevicesPanel(Panel):
 
 
 def families(state: State) -> dict[str, list[str]]:
-    """Every device with its MIG instances, in the order on screen; an instance whose card is not listed stands for
+    """Every device with its MIG instances, in the order on screen; an instance whose card is not listed counts as
     itself."""
     result: dict[str, list[str]] = {
         name: []

@@ -21,7 +21,7 @@ NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"
 THIS_ENGINE = "this engine"
 HIDDEN_BYTES = 1 << 30
-"""So much memory in use, and no process to be seen: somebody is there."""
+"""With so much memory in use and no visible process, there is a hidden one."""
 
 COLUMNS = (
     Column("device"),

@@ -118,7 +118,7 @@ class OpenModelDialog(FormDialog):
         self.factory.setText(factory)
 
     def source(self) -> tuple[str, str]:
-        """Source and folder of `OpenModel`, as the fields stand; `BadInput` when something is missing."""
+        """Source and folder of `OpenModel`, from the fields; `BadInput` when something is missing."""
         if self.recent.currentData() is not None:
             source, folder = self.recent.currentData()
             return source, folder
@@ -154,7 +154,7 @@ class OpenModelDialog(FormDialog):
             name = self.name.text().strip()
             if name in self._state.objects:
                 raise BadInput(f"there is a '{name}' already; choose another name")
-        except _Missing as error:  # not typed yet, which is nobody's mistake
+        except _Missing as error:  # not typed yet, which is no error
             self.say(sentence(error.findings[0]), ready=False)
             return
         except BadInput as error:

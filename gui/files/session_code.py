@@ -29,7 +29,7 @@ class SessionSource(Protocol):
 
     @property
     def actions(self) -> Sequence[Action]:
-        """Everything that stands, the oldest first."""
+        """Everything that was not undone, the oldest first."""
         ...
 
     def script(self) -> str:
@@ -88,7 +88,7 @@ class SessionPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what was done since; a page that nobody sees waits until it is shown."""
+        """Show what was done since; a hidden page waits until it is shown."""
         if not self.isVisible() and self._shown is not None:
             return
         actions = () if self._source is None else tuple(self._source.actions)
@@ -138,7 +138,7 @@ def _row(number: int, action: Action) -> TableRow:
 
 
 def _places(script: str, actions: Sequence[Action]) -> list[int]:
-    """The line in which each action begins: that of its title, which stands there as a comment."""
+    """The line in which each action begins: that of its title, which is a comment there."""
     lines = script.split("\n")
     places, at = [], 0
     for action in actions:

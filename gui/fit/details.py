@@ -1,6 +1,6 @@
 """What a plan says about one card: its parts with their bytes, what would help, what the figures rest on. Main thread.
 
-Low and narrow at first, so the parts stand in two columns, and what would help right below them; where there is room,
+Low and narrow at first, so the parts are in two columns, and what would help right below them; where there is room,
 beside them.
 """
 
@@ -22,7 +22,7 @@ from devexplorer.gui.widgets.theme import Role, Theme
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
-"""From this width on what would help stands beside the parts."""
+"""From this width on what would help is beside the parts."""
 TWO_COLUMNS_FROM_PX = 400
 _COLUMNS = 2
 
@@ -62,7 +62,7 @@ class _Parts(QWidget):
         self._arrange([part for part, _ in found], self._columns or _COLUMNS)
 
     def set_columns(self, columns: int) -> None:
-        """How many parts stand side by side."""
+        """How many parts are side by side."""
         self._arrange(self._shown, columns)
 
     def _arrange(self, parts: list[Part], columns: int) -> None:
@@ -89,7 +89,7 @@ class _Parts(QWidget):
 
 
 class FitDetails(ScrollArea):
-    """`use_requested` carries a `Help` that shall be tried, `helps_requested` asks what would help on this card."""
+    """`use_requested` carries a `Help` to try, `helps_requested` asks what would help on this card."""
 
     use_requested = Signal(object)
     helps_requested = Signal()
@@ -133,7 +133,8 @@ class FitDetails(ScrollArea):
             swatch.set_theme(theme)
 
     def show_fit(self, fit: Fit, report: FitReport, asked: FitReport | None) -> None:
-        """Show a card of a report; `asked` is the one with what would help there, None where nobody has asked yet."""
+        """Show a card of a report; `asked` is the one with what would help there, None before the question was
+        asked."""
         shown = (fit, asked, report)
         if self._shown is not None and all(one is other for one, other in zip(shown, self._shown, strict=True)):
             return

@@ -57,7 +57,7 @@ def words_of(found: Help) -> str:
 
 
 class HelpsView(QWidget):
-    """`use_requested` carries a `Help` that shall be tried, `helps_requested` asks what would help."""
+    """`use_requested` carries a `Help` to try, `helps_requested` asks what would help."""
 
     use_requested = Signal(object)
     helps_requested = Signal()
@@ -82,7 +82,7 @@ class HelpsView(QWidget):
         self._grid.addWidget(self.ask_button, 2, 0, 1, 4, Qt.AlignmentFlag.AlignLeft)
 
     def show_helps(self, asked: FitReport | None) -> None:
-        """Show those of a report; None where nobody has asked yet."""
+        """Show those of a report; None before the question was asked."""
         helps = None if asked is None else asked.helps
         for line in self.lines:
             for widget in line.widgets:

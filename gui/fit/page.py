@@ -31,7 +31,7 @@ from devexplorer.gui.widgets.rows import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme
 
 PATIENCE_S = 60.0
-"""Somebody who watches its progress, and can stop it, may wait longer than somebody at a command line."""
+"""In a window, with progress and Stop, a plan may take longer than on the command line."""
 DTYPES = ("float32", "bfloat16", "float16")
 PRECISIONS = (
     ((None, None), "model's dtype", "As the model is"),
@@ -53,7 +53,7 @@ _STRETCH = (1, 3)
 
 
 class FitPanel(ExperimentPage):
-    """Reads `state.fit`; `set_selection` says which model is meant until somebody types another one."""
+    """Reads `state.fit`; `set_selection` says which model is meant until the user types another one."""
 
     kind, title, action = PlanFit, "Will it fit?", "Plan"
     meaning = "Memory, largest batch and time of a step on every card, without having any of them"
@@ -249,7 +249,7 @@ class FitPanel(ExperimentPage):
         super().set_theme(theme)
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
-        """Follow the tree, until somebody types."""
+        """Follow the tree, until the user types."""
         name = next((target.partition(":")[0] for target in targets), None)
         if name in self._models() and (not self._typed or not self.model_edit.text().strip()):
             self._typed = False
@@ -272,7 +272,7 @@ class FitPanel(ExperimentPage):
 
     @property
     def latest(self) -> Done | None:
-        """See `ExperimentPage`; a plan that somebody stopped leaves what there was."""
+        """See `ExperimentPage`; a stopped plan changes nothing."""
         plans = (one for one in reversed(self._state.done) if isinstance(one.command, PlanFit))
         return next((one for one in plans if one.answer is not None and not one.cancelled), None)
 

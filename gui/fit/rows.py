@@ -13,7 +13,7 @@ from devexplorer.gui.widgets.theme import Theme
 
 GIB: Final = 1 << 30
 MANY: Final = 10
-"""From so many times the capacity on, a share is told in times and not in per cent."""
+"""From so many times the capacity on, a share is given as a multiple, not in per cent."""
 SIMULATED: Final = "Simulated by the roofline of the card; no real one was asked"
 NOT_TIMED: Final = "What does not fit takes no time"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"

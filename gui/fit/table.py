@@ -11,7 +11,7 @@ from devexplorer.gui.widgets.table import RowsTable
 
 _WIDTHS = {CARD: 190, MEMORY: 126, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
 _ALL_FROM_PX = sum(_WIDTHS.values())
-"""Narrower, the card's memory is told by the bar and by the details only."""
+"""Narrower, only the bar and the details show the card's memory."""
 
 
 class CardsTable(RowsTable):

@@ -49,7 +49,8 @@ class LogPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Append the lines that came since the last call; write all anew when it is another log, of a recording."""
+        """Append the lines that came since the last call; write everything again when it is another log, that of a
+        recording."""
         new = self._new_lines()
         if self._last is not None and len(new) == len(self._state.log):
             self._last = None

@@ -21,7 +21,7 @@ class OfferButtons(QVBoxLayout):
     command_requested = Signal(object)
 
     def __init__(self, *, primary: bool = False) -> None:
-        """`primary`: the first one is to stand out."""
+        """`primary`: emphasise the first."""
         super().__init__()
         self.setSpacing(6)
         self._primary = primary

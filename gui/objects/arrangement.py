@@ -1,7 +1,7 @@
 """Which rows of the objects the tree shows, below what, in which order. Main thread; no Qt.
 
 A node is a number: the number of its entry, and in the low bits the row. An entry is one object, or the part of it that
-is on one device. Nothing is made for a row before somebody looks into what it is in: children are listed when they are
+is on one device. Rows cost nothing until their parent is opened: children are listed when they are
 asked for.
 """
 
@@ -92,7 +92,7 @@ class Entry:
         out.
 
         Of a module that is only partly on the device of this group those parts that are all there; tensors that it
-        holds itself cannot be told apart from the rest of it by a move, and stay out. A finding stands for what it is
+        holds itself cannot be moved apart from the rest of it, and are left out. A finding counts as what it is
         about.
         """
         shape, end = self.known.outline.shape, 0
@@ -284,7 +284,7 @@ class Arrangement:
         return None if found is None else found[0].known.outline.rows[found[1]]
 
     def label(self, node: int) -> str:
-        """What stands in the first column."""
+        """The text of the first column."""
         entry = self.entries.get(node >> BITS)
         if entry is None:
             return self.groups[node] or "no tensors"

@@ -1,4 +1,4 @@
-"""What stands in the cells of the object tree, and what is said of them otherwise. Main thread."""
+"""Texts, tooltips and data of the cells of the object tree. Main thread."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ExperimentPage(QWidget):
     action: str
     """What the button says."""
     nothing: str
-    """What stands there before the first time."""
+    """Shown before the first answer."""
 
     def __init__(self, state: State, theme: Theme) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class ExperimentPage(QWidget):
             field.currentIndexChanged.connect(self.check)
 
     def set_picture(self, picture: QWidget, *, shares: tuple[int, int] = (2, 3)) -> None:
-        """What stands beside the answer, and the shares of the room that answer and picture get; it scrolls where it
+        """Show a picture beside the answer; `shares`: of the room that answer and picture get. It scrolls where it
         has no room."""
         self._beside.addWidget(self.answer, shares[0])
         self._beside.addWidget(ScrollArea(picture, sideways=True), shares[1])

@@ -17,7 +17,7 @@ HINT: Final = (
     "Words that name, type, dtype or device must hold, for instance: conv bfloat16 cuda:1\n"
     "One field only: name:… type:… dtype:… device:… kind:… (parameter, buffer, gradient, state, module)\n"
     "With a dot it is looked for in the whole path: encoder.layer.0\n"
-    "Words of their own: frozen, trainable, tied, mixed, uninitialised"
+    "Keywords: frozen, trainable, tied, mixed, uninitialised"
 )
 
 _FIELDS: Final = ("type", "dtype", "devices")
@@ -32,7 +32,7 @@ class Query(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Query:
-        """The words of what somebody typed, in lower case."""
+        """The words of a typed text, in lower case."""
         return cls(
             tuple(
                 word for word in text.lower().split() if not word.endswith(":") or word[:-1] not in {*_FIELD_OF, "name"}

@@ -21,7 +21,7 @@ from devexplorer.core.session.row_table import RowTable, Shape
 KIND: Final = "finding"
 """`Row.kind` of a finding."""
 TIPS: Final = 3
-"""So many findings are told in the tooltip of a row; the others are counted."""
+"""So many findings are in the tooltip of a row; the others are counted."""
 
 
 def findings_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:

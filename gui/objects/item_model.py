@@ -1,7 +1,7 @@
 """The objects of the workspace as a tree for Qt: a thin adapter over an arrangement of their rows. Main thread.
 
 `update` compares the new snapshots with the shown ones. A snapshot that is the same object costs nothing; where paths
-stay the same the records are exchanged and what is on screen is painted anew; anything else, like another filter or
+stay the same the records are exchanged and what is on screen is repainted; anything else, like another filter or
 order, is a new arrangement, into which Qt's persistent indexes are carried over, so that selection and expansion
 survive.
 """
@@ -37,14 +37,14 @@ _NOTHING = QModelIndex()
 
 
 MANY = 8
-"""Changed rows, from which on the view is asked to paint anew instead of being told of each."""
+"""From this number of changed rows on the view repaints everything on screen."""
 
 
 class ObjectsModel(QAbstractItemModel):
     """The tree. Call `update(state.objects, state.outlines)` whenever objects changed."""
 
     repaint_wanted = Signal()
-    """So many cells changed that the view is to paint everything on screen anew."""
+    """So many cells changed that the view should repaint everything on screen."""
 
     rearranging = Signal()
     """Everything is about to get another place. Who holds a large selection takes it away meanwhile: Qt carries over
@@ -126,7 +126,7 @@ class ObjectsModel(QAbstractItemModel):
         return not self._shown.of(name) and bool(options.query.words)
 
     def _announce(self, entry: Entry, old: Known, changed: Sequence[int]) -> None:
-        """Say which cells changed. Of many rows it is said for the object alone: what is on screen is painted anew."""
+        """Say which cells changed. For many rows only the object's own is named, and the screen is repainted."""
         rows, was = entry.known.outline.rows, old.outline.rows
         if len(changed) > MANY or _badges_of(old) != _badges_of(entry.known):
             self.repaint_wanted.emit()
@@ -139,7 +139,7 @@ class ObjectsModel(QAbstractItemModel):
                 self.dataChanged.emit(index, index.siblingAtColumn(Column.MIB))
 
     def _rearrange(self, options: Options) -> None:
-        """Arrange everything anew and carry Qt's persistent indexes over."""
+        """Rearrange everything and carry over Qt's persistent indexes."""
         self.rearranging.emit()
         self.layoutAboutToBeChanged.emit()
         held = self.persistentIndexList()

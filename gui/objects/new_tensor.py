@@ -147,7 +147,7 @@ class NewTensorDialog(FormDialog):
             self.say(self._size_words(checked))
 
     def _missing(self) -> str:
-        """What is not typed yet, which is nobody's mistake; empty: nothing."""
+        """What is still to be typed, which is no error; empty: nothing."""
         fill = self.fill.currentData()
         if fill == "text" and not self.values.text().strip():
             return "Enter the values, like [[1, 2], [3, 4]]."

@@ -28,7 +28,7 @@ from devexplorer.gui.widgets.theme import CPU, Role, Theme
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
 OPEN_AT_MOST = 100
-"""A filter opens so many branches; more would be no help to anybody."""
+"""A filter opens at most so many branches; more would not help."""
 
 
 class ObjectsPanel(Panel):
@@ -50,7 +50,7 @@ class ObjectsPanel(Panel):
         super().__init__("Objects", parent=parent)
         self._state = state
         self._selected: tuple[str, ...] | None = ()
-        """What is selected; None: to be read anew."""
+        """What is selected; None: not read yet."""
         self._announced: tuple[str, ...] = ()
         self._known: set[str] = set()
         self._known_engine = False
@@ -215,7 +215,7 @@ class ObjectsPanel(Panel):
     # --------------------------------------------------------------------------------------------
 
     def _arrange(self, options: Options) -> None:
-        """Arrange the tree anew. What was open stays open; what a filter has opened is closed again when it goes."""
+        """Rearrange the tree. What was open stays open; what a filter opened is closed when the filter goes."""
         with self.tree.laid_out_once():
             before = self.model.options
             self.model.arrange(options)

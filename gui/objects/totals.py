@@ -13,7 +13,7 @@ from devexplorer.core.session.row_table import Column, Ints, RowTable
 from devexplorer.gui.actions.dragging import Held
 
 AT_ONCE = 4_000
-"""Rows whose columns are read in well under 5 ms: nobody has to wait for those."""
+"""Rows whose columns are read in well under 5 ms, so at once."""
 
 
 class Sum(NamedTuple):

@@ -126,7 +126,7 @@ class ObjectsTree(QTreeView):
 
     @contextmanager
     def laid_out_once(self) -> Iterator[None]:
-        """Rows that come, go, are arranged anew and opened meanwhile are laid out once, at the end: with 10,000 rows
+        """Rows that come, go, move and are opened meanwhile are laid out once, at the end: with 10,000 rows
         that takes a while."""
         self._waits = True
         self.scheduleDelayedItemsLayout()

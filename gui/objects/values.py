@@ -1,7 +1,7 @@
 """The values of the selected tensor: statistics, histogram, first rows, its gradient; and the ways to change them. Main
 thread.
 
-Nothing is computed until somebody asks: looking at a tensor of gigabytes takes time on its device.
+Nothing is computed until the user asks: looking at a tensor of gigabytes takes time on its device.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ValuesPanel(QWidget):
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show the values of the one selected tensor."""
         found = ((target, row) for target in targets if (row := self._find(target)) is not None)
-        tensors = list(itertools.islice(found, 2))  # of thousands nobody has to know more than that they are not one
+        tensors = list(itertools.islice(found, 2))  # enough to know whether it is exactly one
         self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
         self.refresh()
 

@@ -87,7 +87,7 @@ class Visible(NamedTuple):
 def visible(known: Known, options: Options, group: str | None) -> Visible:
     """Which rows of an object, or of the part of it that is on the device `group`, are shown.
 
-    A row is shown when it matches, when a match is in it, or when it is in a match; what stands above what is shown is
+    A row is shown when it matches, when a match is in it, or when it is in a match; everything above a shown row is
     shown.
     """
     outline, shape = known.outline, known.outline.shape

@@ -73,7 +73,8 @@ class App:
         )
         themes.prepare(qt)
         self.window = MainWindow(self.state, self.controller, settings, chosen)
-        themes.apply(qt, chosen)  # after all widgets have their parents: each would be styled anew whenever it gets one
+        # after all widgets have their parents: each would be styled again whenever it gets one
+        themes.apply(qt, chosen)
         self.saving_failed: str | None = None
         self.go_live: Callable[[], None] = lambda: None
         """Starts the session of this machine, for a window that was opened on a recording."""
@@ -224,7 +225,7 @@ class App:
             self.session.stop_recording()
 
     def take_tour(self) -> None:
-        """The tour in this window, for somebody who watches."""
+        """Show the tour in this window."""
         from devexplorer.gui.shell.tour import Tour  # QtTest is for the tour alone
 
         def ended(failed: str | None) -> None:
@@ -304,7 +305,7 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
         if replay is None:
             live()
         else:
-            app.replay(replay)  # the session waits until somebody asks for this machine
+            app.replay(replay)  # the session waits until the user asks for this machine
         restore.append(install_hooks(app.put))
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:

@@ -80,12 +80,12 @@ class Heartbeat(QObject):
         self._timer.stop()
 
     def set_hidden(self, hidden: bool) -> None:
-        """Beat slowly while nobody looks."""
+        """Beat slowly while the window is hidden."""
         if self._timer.isActive():
             self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
 
     def show(self, session: Source, clock: Callable[[], float], behind: tuple[Source, State] | None = None) -> None:
-        """From now on the window follows this one, by its clock. `behind` goes on unseen, in a state of its own."""
+        """From now on the window follows this one, by its clock. `behind` goes on unseen, in its own state."""
         self._session, self._clock, self._behind = session, clock, behind
 
     def tick(self) -> None:

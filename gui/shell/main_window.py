@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
 RECENT_S = 60.0
-"""While a recording is on show, an older error is one of the recording: the log has it, and nobody has to hear of it
+"""While a recording is on show, an older error is one of the recording: it is in the log, and is not announced
 now."""
 SPLITS_PX = {"rows": [366, 188, 244], "panels": [276, 784, 328], "plots": [700, 700]}
 LEAST_PX = {"rows": [200, 150, 150], "panels": [250, 400, 250]}
@@ -226,7 +226,7 @@ class MainWindow(QMainWindow):
             self._bind_move_keys()
         if changes & (Change.DEVICES | Change.ENGINE):
             self.toolbar.refresh_menus()
-        if changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE):  # what the doctor found stands in the tree
+        if changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE):  # the tree shows what the doctor found
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
@@ -265,7 +265,7 @@ class MainWindow(QMainWindow):
 
     def _tell_alerts(self) -> None:
         news = self.state.alerts.take_news()
-        if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
+        if self.state.recording is None:  # alarms of a recording are past
             self.notifications.on_desktop = self.context.settings.notifications
             self.notifications.tell(news)
         self._alarms.changed(news)
@@ -374,7 +374,7 @@ class MainWindow(QMainWindow):
 
     def _restore(self, settings: Settings) -> None:
         self.resize(QSize(*DEFAULT_SIZE_PX))
-        if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 nobody looks at
+        if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 is not a real one
             self.resize(first_size(self.size(), self.screen().availableSize()))
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))

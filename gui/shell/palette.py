@@ -67,7 +67,7 @@ class _TwoColumns(QStyledItemDelegate):
 
 
 class CommandPalette(QDialog):
-    """Type, choose with the arrow keys, Enter. Words may stand in any order."""
+    """Type, choose with the arrow keys, Enter. Words may come in any order."""
 
     def __init__(self, choices: list[Choice], parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -170,7 +170,7 @@ class Toolbar(QFrame):
 
     @property
     def overflow(self) -> list[QPushButton]:
-        """The buttons that are in the menu now, in the order in which they stand in the row."""
+        """The buttons that are in the menu now, in the order of the row."""
         return [button for button in self._words if button in self._leaving and button.isHidden()]
 
     def _items(self) -> list[QLayoutItem]:

@@ -2,8 +2,8 @@
 time.
 
 Each step clicks something and then waits until the state shows that it happened. A step that does not come true in its
-time ends the tour with exit code 1 and a sentence, and so does whoever takes away what the tour works with. Nothing is
-called behind the window's back.
+time ends the tour with exit code 1 and a sentence, and so does a user who takes away what the tour works with. Nothing
+is called behind the window's back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODEL = "vgg16-bn"
 POINTS = 120
 """Blocks of benchmark to watch: about six seconds."""
 LOOK_SECONDS = 3.0
-"""Of curve after a move, so that the step stands clear of the right edge in the picture."""
+"""Of curve after a move, so that the step is clear of the right edge in the picture."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ def _nothing() -> None:
 
 
 class GoneError(Exception):
-    """What a step wants to click cannot be clicked: somebody else is using the window."""
+    """What a step wants to click cannot be clicked: the user is using the window."""
 
 
 class Tour(QObject):
-    """`start` after the window is shown; `ended` is told how it went (None: every step happened); `report` gives the
-    exit code."""
+    """`start` after the window is shown; `ended` is called with what failed (None: every step happened); `report` gives
+    the exit code."""
 
     SIZE_PX = (1440, 900)
 

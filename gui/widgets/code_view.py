@@ -112,7 +112,7 @@ class CodeView(CodeBlock):
         self._colours.rehighlight()
 
     def _make_room(self) -> None:
-        """The button stands in the top right corner; where one of the first lines would run below it, it gets a row of
+        """The button is in the top right corner; where one of the first lines would run below it, it gets a row of
         its own."""
         metrics, button = QFontMetrics(self.font()), self.copy_button.sizeHint()
         beside = self.toPlainText().split("\n")[:_LINES_BESIDE]

@@ -18,7 +18,7 @@ class FactsTable(QWidget):
     """Labels dimmed at the left, values at the right; values can be selected and copied."""
 
     def __init__(self, parent: QWidget | None = None, *, numbers: bool = False) -> None:
-        """`numbers`: the values are, and stand below each other at the right edge."""
+        """`numbers`: the values are numbers, aligned at the right edge."""
         super().__init__(parent)
         self._numbers = numbers
         self._grid = QGridLayout(self)

@@ -1,7 +1,7 @@
 """Groups of facts in columns, like the face of an instrument. Main thread.
 
-Picture rather than built of labels: a hundred numbers that change twice a second stay one widget, nothing is laid out
-anew, and only the rows that changed are painted. Rows are walked with the arrow keys; Ctrl+C copies a value.
+Painted, not built of labels: a hundred numbers that change twice a second stay one widget, the layout stays,
+and only the rows that changed are painted. Rows are walked with the arrow keys; Ctrl+C copies a value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNIT = re.compile(r"(.*\d) ([^\d\s]+)")
 
 
 class _Place(NamedTuple):
-    """Where a row stands."""
+    """Where a row is."""
 
     group: int
     row: int
@@ -62,7 +62,7 @@ class FactsSheet(Picture):
 
     @property
     def columns(self) -> int:
-        """How many columns the groups stand in."""
+        """How many columns the groups are in."""
         return len({box.left() for box in self._titles})
 
     @property
@@ -71,7 +71,7 @@ class FactsSheet(Picture):
         return None if self._current is None else self._row(self._places[self._current])
 
     def box_of(self, group: str, label: str) -> QRect:
-        """Where a row stands. KeyError: there is no such row."""
+        """The box of a row. KeyError: there is no such row."""
         for place in self._places:
             if (self.groups[place.group].title, self._row(place).label) == (group, label):
                 return place.box
@@ -240,7 +240,7 @@ def _value_font() -> QFont:
 
 
 def _elide(row: Row) -> Qt.TextElideMode:
-    """Of long identifiers the end tells them apart."""
+    """Long identifiers differ at their end."""
     return Qt.TextElideMode.ElideRight if " " in row.value else Qt.TextElideMode.ElideMiddle
 
 

@@ -15,7 +15,7 @@ from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 
 class FileField(QWidget):
-    """`changed` tells every edit; `path` is what stands there, None when empty."""
+    """`changed` is emitted at every edit; `path` is None while the field is empty."""
 
     changed = Signal()
 
@@ -43,9 +43,9 @@ class FileField(QWidget):
 
     @property
     def path(self) -> Path | None:
-        """What stands there, `~` resolved where it stands for a home."""
+        """The typed path, with `~` replaced by the home folder."""
         text = self.edit.text().strip()
-        return Path(os.path.expanduser(text)) if text else None  # Path's own raises at each letter of ~somebody
+        return Path(os.path.expanduser(text)) if text else None  # Path.expanduser raises while a ~user is being typed
 
     def set_path(self, path: str) -> None:
         """Have this one chosen."""

@@ -31,7 +31,7 @@ def mixed_clocks_of(state: State, devices: Iterable[str]) -> list[str]:
 
 
 def free_bytes(device: Device) -> int | None:
-    """What new tensors can take: the engine's own cache is given to them, so it counts as free. None: nobody knows."""
+    """What new tensors can take; the engine's own cache counts as free. None: not known."""
     parts = device.parts
     return None if parts.free is None else parts.free + (parts.cached or 0)
 
@@ -61,7 +61,7 @@ class Choice(QComboBox):
         self.currentIndexChanged.connect(self._explain)
 
     def offer(self, items: Iterable[tuple[object, str, str]]) -> None:
-        """Offer these from now on; what is chosen stays chosen where it is among them. Tells nobody."""
+        """Offer these from now on; what is chosen stays chosen if it is among them. Emits nothing."""
         offered = list(items)
         if [(self.itemText(at), self._values[at]) for at in range(self.count())] == [
             (words, value) for value, words, _ in offered
@@ -99,7 +99,7 @@ class MenuEdit(QLineEdit):
     def __init__(
         self, text: str, name: str, choices: Iterable[tuple[str, str]], width_px: int, placeholder: str = ""
     ) -> None:
-        """`choices`: what stands in the menu, and what it fills in."""
+        """`choices`: the text of each menu item, and what it fills in."""
         super().__init__(text)
         self.setPlaceholderText(placeholder or name)
         self.setAccessibleName(name)

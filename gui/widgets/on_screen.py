@@ -17,11 +17,11 @@ TITLE_BAR_PX = 40
 LOOKS_MS = (0, 200, 1000)
 """After the window was shown; window managers take their time."""
 _UNWATCHED = ("offscreen", "minimal")
-"""Platforms whose screen nobody looks at."""
+"""Platforms without a visible screen."""
 
 
 def first_size(wanted: QSize, available: QSize) -> QSize:
-    """The size of a window that has no frame yet and shall fit with one."""
+    """The size of a window that has no frame yet and is to fit with one."""
     return wanted.boundedTo(QSize(available.width(), available.height() - TITLE_BAR_PX))
 
 

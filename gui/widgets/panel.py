@@ -96,7 +96,7 @@ class ElidedLabel(QLabel):
         self.full_text = ""
         """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
-        """Where: in the middle of a path, whose end tells most."""
+        """Where it is cut: paths in the middle, because their end matters most."""
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setFont(font(role))
         self.setProperty("words", words)

@@ -1,4 +1,4 @@
-"""A table of texts that is told its new rows and updates only what changed. Main thread.
+"""A table of texts that gets its new rows as a whole and updates only what changed. Main thread.
 
 Rows are known by a key, so that a table that grows at its top or changes a cell keeps selection and scroll position.
 """
@@ -21,7 +21,7 @@ _NOWHERE = QModelIndex()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The header of a column: its words, whether numbers stand in it, what the words mean."""
+    """The header of a column: its title, whether the column has numbers, what the title means."""
 
     title: str
     is_number: bool = False

@@ -63,7 +63,7 @@ class SaveDialog(QFileDialog):
         field.setSelection(0, len(_stem(field.text())))
 
     def accept(self) -> None:
-        """Correct the name first: Qt asks about the file of the name that stands in the field."""
+        """Correct the name first: Qt asks about the file that the field names."""
         typed = Path(self.name_field.text().strip()).suffix.lower().removeprefix(".")
         chosen = next((words for words, suffix in self._formats.items() if suffix == typed), None)
         if (

@@ -1,4 +1,4 @@
-"""A few lines of somebody's Python with their numbers, one of them marked; and a patch as a diff. Main thread."""
+"""A few lines of the user's Python with their numbers, one of them marked; and a patch as a diff. Main thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARK = "▸"
 
 
 class SourceView(CodeBlock):
-    """Read-only lines, as high as they are many; the marked one stands on a band, and an arrow points at it."""
+    """Read-only lines without a scroll bar; the marked one has a band and an arrow."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("The code around the line", parent)
@@ -61,7 +61,7 @@ class SourceView(CodeBlock):
         self._mark()
 
     def show_line(self) -> None:
-        """Let the marked line be seen from its beginning, and let the cursor stand there."""
+        """Scroll to the beginning of the marked line and put the cursor there."""
         if self._lines is not None:
             self.setTextCursor(self._cursor())
             self.horizontalScrollBar().setValue(0)
@@ -156,7 +156,7 @@ class _Gutter(QWidget):
 
 
 class DiffView(CodeView):
-    """A patch to read and to copy: what goes is dim, what comes is not, and the signs stand before both."""
+    """A patch to read and to copy: removed lines are dim, added ones are not, and both keep their signs."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, lambda _text: None, parent)

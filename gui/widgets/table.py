@@ -41,7 +41,7 @@ class Padded(QStyledItemDelegate):
 
 
 class CutAtTheStart(Padded):
-    """For paths, whose end tells most."""
+    """For paths, whose end matters most."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         super().initStyleOption(option, index)

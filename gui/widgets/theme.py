@@ -149,7 +149,7 @@ def severity_colour(severity: str, theme: Theme) -> str:
 
 
 def device_dash(index: int, theme: Theme) -> list[float]:
-    """Dash pattern in pen widths that tells the ninth device from the first; empty for a solid line."""
+    """Dash pattern in pen widths that distinguishes the ninth device from the first; empty for a solid line."""
     return list(DASHES[0 if index < 0 else (index // len(theme.devices)) % len(DASHES)])
 
 
