@@ -56,12 +56,12 @@ def decode(data: QMimeData) -> tuple[str, ...]:
     if not data.hasFormat(MIME):
         return ()
     try:
-        found = json.loads(bytes(data.data(MIME).data()).decode())
+        result = json.loads(bytes(data.data(MIME).data()).decode())
     except ValueError:  # not UTF-8, or not JSON: another program used our name
         return ()
-    if not isinstance(found, list) or not all(isinstance(target, str) for target in found):
+    if not isinstance(result, list) or not all(isinstance(target, str) for target in result):
         return ()
-    return tuple(found)
+    return tuple(result)
 
 
 def split(target: str) -> tuple[str, str]:
@@ -72,19 +72,19 @@ def split(target: str) -> tuple[str, str]:
 
 def places_of(state: State, targets: Sequence[str]) -> dict[str, tuple[RowTable, list[int]]]:
     """Per object its outline and the rows of the targets in it; those that are gone are left out."""
-    found: dict[str, tuple[RowTable, list[int]]] = {}
+    result: dict[str, tuple[RowTable, list[int]]] = {}
     for target in targets:
         name, path = split(target)
-        if name not in found:
+        if name not in result:
             snapshot = state.objects.get(name)
             if snapshot is None or not snapshot.rows:
                 continue
-            found[name] = (state.outlines.of(snapshot), [])
-        outline, places = found[name]
-        at = outline.place(path)
-        if at is not None:
-            places.append(at)
-    return {name: held for name, held in found.items() if held[1]}
+            result[name] = (state.outlines.of(snapshot), [])
+        outline, places = result[name]
+        index = outline.place(path)
+        if index is not None:
+            places.append(index)
+    return {name: held for name, held in result.items() if held[1]}
 
 
 def row_of(state: State, target: str) -> Row | None:
@@ -94,8 +94,8 @@ def row_of(state: State, target: str) -> Row | None:
     if snapshot is None or not snapshot.rows:
         return None
     outline = state.outlines.of(snapshot)
-    at = outline.place(path)
-    return None if at is None else outline.rows[at]
+    index = outline.place(path)
+    return None if index is None else outline.rows[index]
 
 
 def tensors_of(state: State, targets: Sequence[str]) -> list[Held]:
@@ -109,16 +109,18 @@ def movable(state: State, targets: Sequence[str]) -> Movable:
     chosen: list[str] = []
     inner: list[tuple[str, str]] = []
     for name, (outline, places) in places_of(state, targets).items():
-        holders = [outline.holder(at) for at in places]
+        holders = [outline.holder(index) for index in places]
         paths = outline.shape.paths
         inner += (
-            (paths[at], _in_words(name, paths[above])) for at, above in zip(places, holders, strict=True) if at != above
+            (paths[index], _in_words(name, paths[above]))
+            for index, above in zip(places, holders, strict=True)
+            if index != above
         )
         end = 0
-        for at in sorted(set(holders)):
-            if at >= end:  # else it is in one that moves anyway
-                end = outline.shape.ends[at]
-                chosen.append(f"{name}:{paths[at]}" if paths[at] else name)
+        for index in sorted(set(holders)):
+            if index >= end:  # else it is in one that moves anyway
+                end = outline.shape.ends[index]
+                chosen.append(f"{name}:{paths[index]}" if paths[index] else name)
     if not inner:
         return Movable(tuple(targets), "")
     if len(inner) == 1:

@@ -68,11 +68,11 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
 
     def specs(self) -> tuple[BandwidthSpec, ...]:
         """One for all pairs. Raises one `BadInput` with everything that is wrong."""
-        found, chosen = self.checked(), self.devices.chosen
-        found.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
-        sizes = found.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
-        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
-        found.demand_none()
+        findings, chosen = self.checked(), self.devices.chosen
+        findings.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
+        sizes = findings.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
+        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        findings.demand_none()
         assert sizes is not None
         assert seconds is not None
         largest, both = max(sizes), self.both_ways.isChecked()
@@ -83,7 +83,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
             free, needed = free_bytes(self._state.devices[name]), 2 * largest  # within one device, or there and back
             if free is not None and needed > free:
                 words = f"copies of {bytes_text(largest)} need {bytes_text(needed)} on {name}"
-                found.add(f"{words}, and {bytes_text(free)} are free; take less")
+                findings.add(f"{words}, and {bytes_text(free)} are free; take less")
         spec = BandwidthSpec(
             sources=chosen,
             destinations=chosen,
@@ -93,10 +93,10 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
             seconds=seconds,
         )
         if (count := copies(spec)) > MOST_COPIES:
-            found.add(
+            findings.add(
                 f"{count:,} measurements are too many for one run; take fewer devices or sizes, {MOST_COPIES:,} at most"
             )
-        found.demand_none()
+        findings.demand_none()
         return (spec,)
 
     def describe(self, specs: Sequence[BandwidthSpec]) -> str:

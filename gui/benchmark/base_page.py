@@ -276,10 +276,10 @@ class BenchPage(QWidget, Generic[Spec]):
 
     def checked(self) -> Findings:
         """Findings to begin the checks of a form with: whether a device is chosen."""
-        found = Findings()
+        findings = Findings()
         if not self.devices.chosen:
-            found.add("no device is chosen; choose at least one")
-        return found
+            findings.add("no device is chosen; choose at least one")
+        return findings
 
     def say(self, text: str, *, refused: bool = False) -> None:
         """One line: what the form comes to, or what is wrong with it."""

@@ -46,8 +46,8 @@ class Copies:
         either direction."""
         host = (source == "cpu") != (destination == "cpu")
         pinned = (kind.pinned or kind.both_ways) if host else None
-        found = self._by_key.get((source, destination, size, pinned, kind.both_ways))
-        return found or (self._by_key.get((destination, source, size, pinned, True)) if kind.both_ways else None)
+        result = self._by_key.get((source, destination, size, pinned, kind.both_ways))
+        return result or (self._by_key.get((destination, source, size, pinned, True)) if kind.both_ways else None)
 
     @property
     def simulated_words(self) -> str:
@@ -66,10 +66,10 @@ class Copies:
 
     def curve(self, source: str, destination: str, kind: Kind) -> tuple[tuple[float, float, float, float], ...]:
         """(bytes, GB/s median, p20, p80) of a pair, rising."""
-        found = (self.find(source, destination, size, kind) for size in self.sizes)
+        result = (self.find(source, destination, size, kind) for size in self.sizes)
         return tuple(
             (float(row.bytes), row.gb_per_s.median, row.gb_per_s.p20, row.gb_per_s.p80)
-            for row in found
+            for row in result
             if row is not None and row.gb_per_s is not None
         )
 

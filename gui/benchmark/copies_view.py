@@ -177,10 +177,10 @@ class CopiesView(QWidget):
         size, kind = int(self.bytes.value or 0), self._kind
         rows = []
         for source in spec.sources:
-            found = [
+            result = [
                 (destination, self._copies.find(source, destination, size, kind)) for destination in spec.destinations
             ]
-            cells = [self._cell(row, source, destination, latency=latency) for destination, row in found]
+            cells = [self._cell(row, source, destination, latency=latency) for destination, row in result]
             rows.append(TableRow(source, (Cell(source, self._colour(source)), *cells)))
         self.model.set_rows(rows)
         self.note.set_full_text(self._copies.simulated_words)
@@ -262,9 +262,9 @@ class CopiesView(QWidget):
                 f" {', '.join(pair_text(*pair) for pair in wrong[:3])}{', …' if len(wrong) > 3 else ''}"
             )
         smallest = [
-            (float(size), found)
+            (float(size), result)
             for size in self._copies.sizes
-            if (found := self._copies.find(source, destination, size, kind))
+            if (result := self._copies.find(source, destination, size, kind))
         ]
         if row is None or row.gb_per_s is None:
             headline = f"{pair_text(source, destination)}: not measured"

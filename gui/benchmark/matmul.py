@@ -96,15 +96,15 @@ class MatmulPage(TablePage[MatmulSpec]):
 
     def specs(self) -> tuple[MatmulSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = self.checked()
-        dtype = found.checked(self.dtype_edit.parse)
-        shape = found.checked(lambda: parse_shape(self.size_edit.text()))
-        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        findings = self.checked()
+        dtype = findings.checked(self.dtype_edit.parse)
+        shape = findings.checked(lambda: parse_shape(self.size_edit.text()))
+        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
-        seconds = found.checked(lambda: parse_seconds(limit)) if limit else None
+        seconds = findings.checked(lambda: parse_seconds(limit)) if limit else None
         if not limit and mode != "live":
-            found.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
-        found.demand_none()
+            findings.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
+        findings.demand_none()
         assert dtype is not None
         assert shape is not None
         m, n, k = shape
@@ -119,9 +119,9 @@ class MatmulPage(TablePage[MatmulSpec]):
         )  # fmt: skip
         for spec in specs:
             device = self._state.devices[spec.device]
-            if found.passes(functools.partial(check_matmul, spec, device.info)):
-                found.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
-        found.demand_none()
+            if findings.passes(functools.partial(check_matmul, spec, device.info)):
+                findings.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
+        findings.demand_none()
         return specs
 
     def describe(self, specs: Sequence[MatmulSpec]) -> str:

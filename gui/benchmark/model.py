@@ -107,14 +107,16 @@ class ModelPage(TablePage[ModelSpec]):
 
     def specs(self) -> tuple[ModelSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = self.checked()
-        target = found.checked(lambda: self._known_target(self.target.currentText()))
-        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
-        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        findings = self.checked()
+        target = findings.checked(lambda: self._known_target(self.target.currentText()))
+        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
         for name in self.devices.chosen if self.compiled.isChecked() else ():
             if self._state.devices[name].info.simulated:
-                found.add(f"torch.compile makes code for a chip, and behind {name} there is none; measure without it")
-        found.demand_none()
+                findings.add(
+                    f"torch.compile makes code for a chip, and behind {name} there is none; measure without it"
+                )
+        findings.demand_none()
         assert target is not None
         assert batch is not None
         assert seconds is not None

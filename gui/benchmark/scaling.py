@@ -62,29 +62,29 @@ class ScalingPage(BenchPage[ScalingSpec]):
 
     def specs(self) -> tuple[ScalingSpec, ...]:
         """One for all devices. Raises one `BadInput` with everything that is wrong."""
-        found = Findings()
+        findings = Findings()
         chosen = self.devices.chosen
         if self.alone:
-            found.add(f"{ALONE[:-1]}; add virtual GPUs to try it")
+            findings.add(f"{ALONE[:-1]}; add virtual GPUs to try it")
         elif len(chosen) < 2:
-            found.add("scaling needs two devices or more; choose another one")
+            findings.add("scaling needs two devices or more; choose another one")
         else:
-            found.add(*mixed_clocks_of(self._state, chosen))
-        dtype = found.checked(self.dtype_edit.parse)
-        sides = found.checked(lambda: parse_shape(self.size_edit.text()))
+            findings.add(*mixed_clocks_of(self._state, chosen))
+        dtype = findings.checked(self.dtype_edit.parse)
+        sides = findings.checked(lambda: parse_shape(self.size_edit.text()))
         if sides is not None and len(set(sides)) > 1:
-            found.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
-        iterations = found.checked(lambda: parse_count(self.iterations_edit.text(), "products per job"))
-        found.demand_none()
+            findings.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
+        iterations = findings.checked(lambda: parse_count(self.iterations_edit.text(), "products per job"))
+        findings.demand_none()
         assert dtype is not None
         assert sides is not None
         assert iterations is not None
         size = sides[0]
         for name in chosen:
             device, job = self._state.devices[name], MatmulSpec(device=name, dtype=dtype, m=size, n=size, k=size)
-            if found.passes(functools.partial(check_matmul, job, device.info)):
-                found.passes(functools.partial(check_fits, job, free_bytes(device)))
-        found.demand_none()
+            if findings.passes(functools.partial(check_matmul, job, device.info)):
+                findings.passes(functools.partial(check_fits, job, free_bytes(device)))
+        findings.demand_none()
         return (ScalingSpec(devices=chosen, dtype=dtype, size=size, iterations=iterations),)
 
     @property

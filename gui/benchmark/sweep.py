@@ -89,33 +89,33 @@ class SweepPage(BenchPage[SweepSpec]):
 
     def specs(self) -> tuple[SweepSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
-        found = self.checked()
+        findings = self.checked()
         search = self.way.value == SEARCH
-        dtype = found.checked(self.dtype_edit.parse)
+        dtype = findings.checked(self.dtype_edit.parse)
         shapes: tuple[Shape, ...] = ()
         if self.shapes_edit.text().strip() or not search:
-            shapes = found.checked(lambda: parse_shapes(self.shapes_edit.text())) or ()
+            shapes = findings.checked(lambda: parse_shapes(self.shapes_edit.text())) or ()
         if len(shapes) > MOST_SHAPES:
-            found.add(
+            findings.add(
                 f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the"
                 " command line"
             )
-        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
-        found.demand_none()
+        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        findings.demand_none()
         assert dtype is not None
         assert seconds is not None
         for name in self.devices.chosen:
             device = self._state.devices[name]
             free = free_bytes(device)
-            if found.passes(functools.partial(check_chip, dtype, device.info)) and shapes and free is not None:
+            if findings.passes(functools.partial(check_chip, dtype, device.info)) and shapes and free is not None:
                 least = min(_bytes(shape, dtype) for shape in shapes)
                 if least > free:
                     words = (
                         f"none of these shapes fits on {name}: the smallest needs {bytes_text(least)}, and"
                         f" {bytes_text(free)} are free"
                     )
-                    found.add(f"{words}; take smaller ones")
-        found.demand_none()
+                    findings.add(f"{words}; take smaller ones")
+        findings.demand_none()
         return tuple(
             SweepSpec(
                 device=name,

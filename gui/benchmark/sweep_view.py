@@ -97,13 +97,13 @@ class SweepView(QWidget):
         return bisect.bisect_left(self._arrangement.xs, x), bisect.bisect_left(self._arrangement.ys, y)
 
     def _fill_map(self, run: Run, new: Sequence[SweepCell]) -> None:
-        found = {self._place((cell.m, cell.n, cell.k)): cell for cell in new}
+        result = {self._place((cell.m, cell.n, cell.k)): cell for cell in new}
         now = self._now(run)
-        if found or now != self._now_place:
-            for place, cell in found.items():
+        if result or now != self._now_place:
+            for place, cell in result.items():
                 self._cells[place] = cell
             self._now_place = now
-            self.map.add({place: cell.tflops.median if cell.tflops else None for place, cell in found.items()}, now)
+            self.map.add({place: cell.tflops.median if cell.tflops else None for place, cell in result.items()}, now)
 
     def _now(self, run: Run) -> tuple[int, int] | None:
         """The shape that is being measured, as the run's latest point names it."""
@@ -122,13 +122,13 @@ class SweepView(QWidget):
         measured = [
             (number, cell, cell.tflops) for number, cell in enumerate(self._drawn, 1) if cell.tflops is not None
         ]
-        found: dict[Place, SweepCell] = {}
+        result: dict[Place, SweepCell] = {}
         points = []
         for number, cell, spread in measured:
             x = float(arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number)
-            found[x] = cell
+            result[x] = cell
             points.append((x, spread.median, spread.p20, spread.p80))
-        self._cells = found
+        self._cells = result
         points.sort()
         series = [Series(run.spec.device, self._colour(run), tuple(points), is_simulated(run, self._state))]
         if on_line:
@@ -139,7 +139,7 @@ class SweepView(QWidget):
             best_line = tuple((point[0], top, top, top) for point, top in zip(points, highest, strict=True))
             series.append(Series("best so far", "", best_line, quiet=True))
             self.curve.set_axis(
-                "", lambda x: shape_text((found[x].m, found[x].n, found[x].k)), "in the order of measurement"
+                "", lambda x: shape_text((result[x].m, result[x].n, result[x].k)), "in the order of measurement"
             )
         datasheet = run.datasheet_tflops
         self.curve.set_curves(

@@ -33,17 +33,19 @@ class Arrangement:
 
 def arrange(shapes: Sequence[Shape], *, searched: bool = False) -> Arrangement:
     """How these shapes are best looked at. Those of a search have no order but that of time."""
-    varying = [at for at in range(3) if len({shape[at] for shape in shapes}) > 1]
-    fixed = ", ".join(f"{SIDES[at]} {shapes[0][at]}" for at in range(3) if at not in varying) if shapes else ""
+    varying = [index for index in range(3) if len({shape[index] for shape in shapes}) > 1]
+    fixed = (
+        ", ".join(f"{SIDES[index]} {shapes[0][index]}" for index in range(3) if index not in varying) if shapes else ""
+    )
     if searched or not shapes or not varying:
         return Arrangement("order", fixed="" if searched else fixed)
-    tied = [at for at in varying if all(shape[at] == shape[varying[0]] for shape in shapes)]
+    tied = [index for index in varying if all(shape[index] == shape[varying[0]] for shape in shapes)]
     if tied == varying:
         xs = tuple(sorted({shape[tied[0]] for shape in shapes}))
-        return Arrangement("line", " = ".join(SIDES[at] for at in tied), fixed=fixed, xs=xs)
-    if len(varying) == 2 and len(set(shapes)) > max(len({shape[at] for shape in shapes}) for at in varying):
+        return Arrangement("line", " = ".join(SIDES[index] for index in tied), fixed=fixed, xs=xs)
+    if len(varying) == 2 and len(set(shapes)) > max(len({shape[index] for shape in shapes}) for index in varying):
         y, x = varying
-        xs, ys = (tuple(sorted({shape[at] for shape in shapes})) for at in (x, y))
+        xs, ys = (tuple(sorted({shape[index] for shape in shapes})) for index in (x, y))
         return Arrangement("grid", SIDES[x], SIDES[y], fixed, xs, ys)
     return Arrangement("order", fixed=fixed)
 

@@ -154,11 +154,11 @@ def filtered(groups: tuple[Group, ...], words: list[str]) -> tuple[Group, ...]:
     """The rows that contain every word, in group, label or value."""
     if not words:
         return groups
-    found = []
+    result = []
     for group in groups:
         kept = tuple(
             row for row in group.rows if all(word in f"{group.title} {row.label} {row.value}".lower() for word in words)
         )
         if kept:
-            found.append(Group(group.title, kept))
-    return tuple(found)
+            result.append(Group(group.title, kept))
+    return tuple(result)

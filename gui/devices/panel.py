@@ -92,8 +92,8 @@ class DevicesPanel(Panel):
         state = self._state
         self._full = self._room_for_cards()
         wanted: dict[str, type[DeviceItem]] = {}
-        for at, (name, instances) in enumerate(families(state).items()):
-            wanted[name] = DeviceCard if at < self._full else DeviceRow
+        for index, (name, instances) in enumerate(families(state).items()):
+            wanted[name] = DeviceCard if index < self._full else DeviceRow
             wanted |= dict.fromkeys(instances, DeviceRow)
         for name in [name for name, item in self.items.items() if wanted.get(name) is not type(item)]:
             item = self.items.pop(name)

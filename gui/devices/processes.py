@@ -94,7 +94,7 @@ class ProcessesPanel(QWidget):
             for device, use in self._sorted(result, column, order == Qt.SortOrder.DescendingOrder)
         ]
         if column < 0 and notes:  # each device's note where its processes would be
-            place = {name: at for at, name in enumerate(self._state.devices)}
+            place = {name: index for index, name in enumerate(self._state.devices)}
             rows = sorted([*rows, *notes], key=lambda row: place[row.cells[_DEVICE].text])
         else:
             rows += notes
@@ -115,7 +115,7 @@ class ProcessesPanel(QWidget):
         self, result: list[tuple[Device, ProcessUse]], column: int, down: bool
     ) -> list[tuple[Device, ProcessUse]]:
         """By the clicked column, what is not known always last; else by device, largest first."""
-        place = {name: at for at, name in enumerate(self._state.devices)}
+        place = {name: index for index, name in enumerate(self._state.devices)}
         by_default = sorted(
             result, key=lambda pair: (place[pair[0].info.id], -(pair[1].memory_bytes or 0), pair[1].pid)
         )

@@ -132,8 +132,8 @@ class VirtualGpusDialog(FormDialog):
         """Show the profiles that hold every word; the first of them is chosen when the chosen one is gone."""
         words = text.lower().split()
         first = None
-        for at in range(self.list.count()):
-            item = self.list.item(at)
+        for index in range(self.list.count()):
+            item = self.list.item(index)
             hidden = not all(word in item.text().lower() for word in words)
             item.setHidden(hidden)
             first = item if first is None and not hidden else first

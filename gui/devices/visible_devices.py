@@ -159,15 +159,15 @@ class VisibleDevicesDialog(FormDialog):
         """Which card will have which number."""
         if not self._cards:
             return "There is no card to choose. Virtual GPUs follow the variable too: add some first."
-        found = selected_cards(value, self._cards)
-        if not found:
+        result = selected_cards(value, self._cards)
+        if not result:
             return "No card will be visible: torch will have the CPU only."
-        kind = "vgpu" if found[0].simulated else "cuda"
-        words = ", ".join(f"{kind}:{at} is {_short(info)}" for at, info in enumerate(found[:8]))
-        more = f", and {len(found) - 8} more" if len(found) > 8 else ""
+        kind = "vgpu" if result[0].simulated else "cuda"
+        words = ", ".join(f"{kind}:{index} is {_short(info)}" for index, info in enumerate(result[:8]))
+        more = f", and {len(result) - 8} more" if len(result) > 8 else ""
         uncertain = next((problem.reason for problem in self._state.problems if problem.field == "cuda_ordinal"), None)
         if uncertain is not None and is_number_list(value):
-            return f"{len(found)} of the cards. Which ones is not sure: {sentence(uncertain)}"
+            return f"{len(result)} of the cards. Which ones is not sure: {sentence(uncertain)}"
         return f"{words}{more}."
 
     def _on_text(self) -> None:
@@ -189,7 +189,7 @@ class VisibleDevicesDialog(FormDialog):
             return
         self._writing = True
         by_number = self.notation.currentText() == NUMBERS
-        numbers = {info.id: str(at) for at, info in enumerate(cards_in_order(self._cards))} if by_number else {}
+        numbers = {info.id: str(index) for index, info in enumerate(cards_in_order(self._cards))} if by_number else {}
         entries = [numbers.get(info.id) or info.uuid or str(card_number(info)) for info in self.tree.checked_cards()]
         self.line.setText(",".join(entries))
         self.line.setCursorPosition(0)
@@ -202,9 +202,9 @@ class VisibleDevicesDialog(FormDialog):
         self._write()
 
     def _show_moves(self) -> None:
-        at, count = self.tree.current_row, self.tree.topLevelItemCount()
-        self.up_button.setEnabled(at > 0)
-        self.down_button.setEnabled(0 <= at < count - 1)
+        index, count = self.tree.current_row, self.tree.topLevelItemCount()
+        self.up_button.setEnabled(index > 0)
+        self.down_button.setEnabled(0 <= index < count - 1)
 
     def _choose(self, value: str | None) -> None:
         self.chosen.emit(value)
@@ -252,16 +252,16 @@ class _CardsTree(QTreeWidget):
     def checked_cards(self) -> list[DeviceInfo]:
         """The checked ones, from the top."""
         return [
-            self._card(at)
-            for at in range(self.topLevelItemCount())
-            if self._item(at).checkState(0) == Qt.CheckState.Checked
+            self._card(index)
+            for index in range(self.topLevelItemCount())
+            if self._item(index).checkState(0) == Qt.CheckState.Checked
         ]
 
     def check(self, ids: set[str]) -> None:
         """Check exactly these."""
-        for at in range(self.topLevelItemCount()):
-            wanted = Qt.CheckState.Checked if self._card(at).id in ids else Qt.CheckState.Unchecked
-            self._item(at).setCheckState(0, wanted)
+        for index in range(self.topLevelItemCount()):
+            wanted = Qt.CheckState.Checked if self._card(index).id in ids else Qt.CheckState.Unchecked
+            self._item(index).setCheckState(0, wanted)
 
     @property
     def current_row(self) -> int:
@@ -271,11 +271,11 @@ class _CardsTree(QTreeWidget):
 
     def shift(self, by: int) -> None:
         """Move the chosen row up or down."""
-        at = self.current_row
-        if at >= 0 and 0 <= at + by < self.topLevelItemCount():
-            item = self._item(at)
-            self.takeTopLevelItem(at)
-            self.insertTopLevelItem(at + by, item)
+        index = self.current_row
+        if index >= 0 and 0 <= index + by < self.topLevelItemCount():
+            item = self._item(index)
+            self.takeTopLevelItem(index)
+            self.insertTopLevelItem(index + by, item)
             self.setCurrentItem(item)
 
     def dropEvent(self, event: QDropEvent) -> None:

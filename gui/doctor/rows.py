@@ -35,10 +35,10 @@ def title_of(rule: str) -> str:
 
 def table_rows(diagnosis: Diagnosis, theme: Theme) -> list[TableRow]:
     """Problems first, then what was not checked, then notes."""
-    found = [_finding(number, finding, theme) for number, finding in enumerate(findings_of(diagnosis))]
-    unchecked = [_unchecked(number, one, theme) for number, one in enumerate(diagnosis.unchecked)]
+    result = [_finding(number, finding, theme) for number, finding in enumerate(findings_of(diagnosis))]
+    unchecked = [_unchecked(number, item, theme) for number, item in enumerate(diagnosis.unchecked)]
     problems = len(diagnosis.problems)
-    return [*found[:problems], *unchecked, *found[problems:]]
+    return [*result[:problems], *unchecked, *result[problems:]]
 
 
 def _finding(number: int, finding: Finding, theme: Theme) -> TableRow:

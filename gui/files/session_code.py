@@ -112,7 +112,7 @@ class SessionPanel(QWidget):
         actions."""
         old, new = self.text.toPlainText().split("\n"), script.split("\n")
         most = min(len(old), len(new)) - 1
-        same = next((at for at in range(most) if old[at] != new[at]), most)
+        same = next((index for index in range(most) if old[index] != new[index]), most)
         cursor = QTextCursor(self.text.document().findBlockByNumber(same))
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.insertText("\n".join(new[same:]))
@@ -140,9 +140,9 @@ def _row(number: int, action: Action) -> TableRow:
 def _places(script: str, actions: Sequence[Action]) -> list[int]:
     """The line in which each action begins: that of its title, which is a comment there."""
     lines = script.split("\n")
-    places, at = [], 0
+    places, index = [], 0
     for action in actions:
         title = f"# {action.title}"
-        at = next((line for line in range(at, len(lines)) if lines[line] == title), at)
-        places.append(at)
+        index = next((line for line in range(index, len(lines)) if lines[line] == title), index)
+        places.append(index)
     return places

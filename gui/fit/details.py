@@ -54,12 +54,12 @@ class _Parts(QWidget):
 
     def show_fit(self, fit: Fit) -> None:
         """The numbers of this card, or of all of them together."""
-        found = sizes(fit.bytes)
-        for part, size in found:
+        result = sizes(fit.bytes)
+        for part, size in result:
             self.numbers[part.key].setText(bytes_text(size))
             self.numbers[part.key].setToolTip(f"{size:,} bytes, simulated")
             self.numbers[part.key].setAccessibleName(f"{part.name}: {bytes_text(size)}, simulated")
-        self._arrange([part for part, _ in found], self._columns or _COLUMNS)
+        self._arrange([part for part, _ in result], self._columns or _COLUMNS)
 
     def set_columns(self, columns: int) -> None:
         """How many parts are side by side."""
@@ -75,8 +75,8 @@ class _Parts(QWidget):
                 widget.setParent(self)  # the layout has let go of it
                 widget.setVisible(part in parts)
         rows = -(-len(parts) // columns)
-        for at, part in enumerate(parts):
-            column, row = divmod(at, rows)
+        for index, part in enumerate(parts):
+            column, row = divmod(index, rows)
             for offset, widget in enumerate(self._widgets(part)):
                 self._grid.addWidget(widget, row, 4 * column + offset)
         for column in range(_COLUMNS):
@@ -136,7 +136,7 @@ class FitDetails(ScrollArea):
         """Show a card of a report; `asked` is the one with what would help there, None before the question was
         asked."""
         shown = (fit, asked, report)
-        if self._shown is not None and all(one is other for one, other in zip(shown, self._shown, strict=True)):
+        if self._shown is not None and all(item is other for item, other in zip(shown, self._shown, strict=True)):
             return
         self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
@@ -146,7 +146,7 @@ class FitDetails(ScrollArea):
         if asked is not None and asked.helps:
             put_in_order(self)  # their buttons are new
         self.rests_title.setVisible(bool(report.assumptions))
-        self.rests.setText("\n".join(f"• {one}" for one in report.assumptions))
+        self.rests.setText("\n".join(f"• {item}" for item in report.assumptions))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

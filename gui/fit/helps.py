@@ -88,7 +88,7 @@ class HelpsView(QWidget):
             for widget in line.widgets:
                 widget.hide()
                 widget.deleteLater()
-        self.lines = [HelpLine(found, self.use_requested.emit) for found in helps or ()]
+        self.lines = [HelpLine(result, self.use_requested.emit) for result in helps or ()]
         for row, line in enumerate(self.lines, 3):
             for column, widget in enumerate(line.widgets):
                 self._grid.addWidget(widget, row, column)

@@ -146,25 +146,25 @@ class FitPanel(ExperimentPage):
 
     def command(self) -> PlanFit:
         """See `ExperimentPage`."""
-        found = Findings()
+        findings = Findings()
         text = self.model_edit.text().strip()
         target = text if text in self._models() else ""
         if not text:
-            found.add("choose a model")
+            findings.add("choose a model")
         elif not target and ":" in text:
-            source = found.checked(lambda: parse(text))
+            source = findings.checked(lambda: parse(text))
             if source is not None and source.own_code:
-                found.add(
+                findings.add(
                     "your own code runs only after you allow it: open the model first, then choose it here by its name"
                 )
-        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         cards = self.cards_edit.text().strip()
         if cards:
-            found.checked(lambda: parse_virtual(cards))
+            findings.checked(lambda: parse_virtual(cards))
         inputs = self.inputs_edit.text().strip()
         if inputs:
-            found.checked(lambda: parse_input_shapes(inputs))
-        found.demand_none()
+            findings.checked(lambda: parse_input_shapes(inputs))
+        findings.demand_none()
         assert batch is not None
         dtype, autocast = self.precision.value
         spec = FitSpec(
@@ -273,8 +273,8 @@ class FitPanel(ExperimentPage):
     @property
     def latest(self) -> Done | None:
         """See `ExperimentPage`; a stopped plan changes nothing."""
-        plans = (one for one in reversed(self._state.done) if isinstance(one.command, PlanFit))
-        return next((one for one in plans if one.answer is not None and not one.cancelled), None)
+        plans = (item for item in reversed(self._state.done) if isinstance(item.command, PlanFit))
+        return next((item for item in plans if item.answer is not None and not item.cancelled), None)
 
     def show_result(self, done: Done) -> None:
         """See `ExperimentPage`."""

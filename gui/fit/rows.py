@@ -93,9 +93,9 @@ def caption(report: FitReport, name: str) -> str:
     spec = report.spec
     if len(report.fits) == 1:
         (only,) = report.fits
-        found = f"{name} {'fits' if only.fits else 'does not fit'} {only.gpu}"
+        result = f"{name} {'fits' if only.fits else 'does not fit'} {only.gpu}"
     else:
-        found = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
+        result = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
     precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""
     work = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "a forward without gradients"
     facts = (
@@ -105,7 +105,7 @@ def caption(report: FitReport, name: str) -> str:
         f"batch {spec.batch:,}",
         f"inputs {report.inputs}",
     )
-    return f"{found} (simulated): {', '.join(filter(None, facts))}"
+    return f"{result} (simulated): {', '.join(filter(None, facts))}"
 
 
 def _cells(fit: Fit, theme: Theme) -> tuple[Cell, ...]:

@@ -41,10 +41,10 @@ class LearnPanel(QWidget):
     ) -> None:
         super().__init__(parent)
         self._state, self._theme = state, theme
-        self.learned = tuple(one for one in _BY_ID if one in learned)
+        self.learned = tuple(item for item in _BY_ID if item in learned)
         self._courses: dict[str, Course] = {}
         """Every exercise that was begun, as far as it has come."""
-        first = next((one for one in _BY_ID if one not in self.learned), EXERCISES[0].id)
+        first = next((item for item in _BY_ID if item not in self.learned), EXERCISES[0].id)
         self.course = self._courses[first] = Course(_BY_ID[first], state)
         """The exercise on show."""
         self.model = RowsModel(_COLUMNS, self)
@@ -148,8 +148,8 @@ class LearnPanel(QWidget):
     def _go_on(self) -> None:
         """To the next one that is not done."""
         ids = list(_BY_ID)
-        at = ids.index(self.course.exercise.id)
-        following = next((one for one in (*ids[at + 1 :], *ids[:at]) if one not in self.learned), None)
+        index = ids.index(self.course.exercise.id)
+        following = next((item for item in (*ids[index + 1 :], *ids[:index]) if item not in self.learned), None)
         if following is not None:
             self.choose(following)
             self.table.setFocus()
@@ -174,7 +174,7 @@ class LearnPanel(QWidget):
     def _progressed(self) -> None:
         exercise_id = self.course.exercise.id
         if self.course.finished and exercise_id not in self.learned:
-            self.learned = tuple(one for one in _BY_ID if one in self.learned or one == exercise_id)
+            self.learned = tuple(item for item in _BY_ID if item in self.learned or item == exercise_id)
             self.learned_changed.emit(self.learned)
         self._fill()
 
@@ -183,7 +183,10 @@ class LearnPanel(QWidget):
 
     def _fill(self) -> None:
         self.model.set_rows(
-            [TableRow(one.id, (self._sign(one.id), Cell(one.title, tip=one.why), Cell(one.topic))) for one in EXERCISES]
+            [
+                TableRow(item.id, (self._sign(item.id), Cell(item.title, tip=item.why), Cell(item.topic)))
+                for item in EXERCISES
+            ]
         )
         self.progress.setText(f"{len(self.learned)} of {len(EXERCISES)} done")
 
@@ -213,8 +216,8 @@ class LearnPanel(QWidget):
             self.answer.clear()
             self.wrong.clear()
         self._shown = now
-        for at, row in enumerate(self.rows):
-            row.set_distance(at - course.at)
+        for index, row in enumerate(self.rows):
+            row.set_distance(index - course.at)
         asked = course.step is not None and course.step.answers is not None
         self._ask.setVisible(asked)
         self.answer.setEnabled(live)

@@ -56,8 +56,8 @@ class Entry:
 
     def children(self, row: int) -> list[int]:
         """Rows that are shown directly below this one, as they come."""
-        found = self.known.outline.shape.children(row)
-        return found if self.shown is None else [at for at in found if self.shown[at]]
+        result = self.known.outline.shape.children(row)
+        return result if self.shown is None else [index for index in result if self.shown[index]]
 
     def is_shown(self, row: int) -> bool:
         """Whether the row has a place in the tree."""
@@ -105,13 +105,13 @@ class Entry:
         if self.is_whole(row):
             yield self.target(row)
             return
-        at, rows, ends = row + 1, self.known.outline.rows, self.known.outline.shape.ends
-        while at < end:
-            if self.is_shown(at) and rows[at].kind == "module" and self.is_whole(at):
-                yield self.target(at)
-                at = ends[at]
+        index, rows, ends = row + 1, self.known.outline.rows, self.known.outline.shape.ends
+        while index < end:
+            if self.is_shown(index) and rows[index].kind == "module" and self.is_whole(index):
+                yield self.target(index)
+                index = ends[index]
             else:
-                at += 1
+                index += 1
 
     def target(self, row: int) -> str:
         """`name`, or `name:path`."""
@@ -145,9 +145,9 @@ class Arrangement:
             self._group(objects)
         else:
             for known in objects.values():
-                found = visible(known, options, None)
-                if not found.is_empty:
-                    self.roots.append(self._enter(known, None, found))
+                result = visible(known, options, None)
+                if not result.is_empty:
+                    self.roots.append(self._enter(known, None, result))
             self.roots = self._in_order(self.roots)
         self._place(self.roots)
 
@@ -168,9 +168,9 @@ class Arrangement:
             inside = []
             for name, known in objects.items():
                 if device in where[name]:
-                    found = visible(known, self.options, device)
-                    if not found.is_empty:
-                        inside.append(self._enter(known, device, found))
+                    result = visible(known, self.options, device)
+                    if not result.is_empty:
+                        inside.append(self._enter(known, device, result))
             if inside:
                 node = next(self._numbers) << BITS | ROW
                 self.groups[node] = device
@@ -280,8 +280,8 @@ class Arrangement:
 
     def row(self, node: int) -> Row | None:
         """The record of a node; None for a device."""
-        found = self.found(node)
-        return None if found is None else found[0].known.outline.rows[found[1]]
+        result = self.found(node)
+        return None if result is None else result[0].known.outline.rows[result[1]]
 
     def label(self, node: int) -> str:
         """The text of the first column."""
@@ -299,8 +299,8 @@ class Arrangement:
         """What commands are addressed to for these nodes, in the order of the tree, each once."""
         rows: dict[int, list[int]] = {}
         for node in nodes:
-            for one in self.children(node) if node in self.groups else (node,):
-                rows.setdefault(one >> BITS, []).append(one & ROW)
+            for item in self.children(node) if node in self.groups else (node,):
+                rows.setdefault(item >> BITS, []).append(item & ROW)
         there = sorted(rows.keys() & self.entries.keys())
         return tuple(
             dict.fromkeys(itertools.chain.from_iterable(self.entries[number].targets(rows[number]) for number in there))
@@ -310,9 +310,11 @@ class Arrangement:
         """What a node is."""
         if node in self.groups:
             return Key(self.groups[node], None, "")
-        found = self.found(node)
+        result = self.found(node)
         return (
-            None if found is None else Key(found[0].group, found[0].name, found[0].known.outline.shape.paths[found[1]])
+            None
+            if result is None
+            else Key(result[0].group, result[0].name, result[0].known.outline.shape.paths[result[1]])
         )
 
     def node(self, key: Key) -> int | None:

@@ -36,29 +36,29 @@ _HOPS: Final = Badge("hops", False, "hops: its parts fetch what they are given t
 def badges(row: Row, snapshot: ObjectSnapshot | None = None, *, trains: bool = False) -> tuple[Badge, ...]:
     """What is out of the ordinary about this row. `snapshot`: for an object's own row; `trains`: a parameter of the
     object is trainable."""
-    found = []
+    result = []
     if row.kind == "module" and len(row.devices) > 1:
-        found.append(_MIXED)
+        result.append(_MIXED)
     if snapshot is not None:
         if snapshot.dispatched is not None:
-            found.append(Badge("dispatched", True, f"dispatched: {snapshot.dispatched}"))
+            result.append(Badge("dispatched", True, f"dispatched: {snapshot.dispatched}"))
         if snapshot.hops:
-            found.append(_HOPS)
+            result.append(_HOPS)
         if snapshot.optimizer is not None:
-            found.append(Badge(snapshot.optimizer.partition(",")[0], False, f"optimizer: {snapshot.optimizer}"))
+            result.append(Badge(snapshot.optimizer.partition(",")[0], False, f"optimizer: {snapshot.optimizer}"))
     if not row.registered:
-        found.append(_UNREGISTERED)
+        result.append(_UNREGISTERED)
     if not row.initialised:
-        found.append(_LAZY)
+        result.append(_LAZY)
     if row.kind == "state":
-        found.append(_STATE)
+        result.append(_STATE)
     elif trains and row.kind == "parameter" and row.requires_grad is False:
-        found.append(_FROZEN)
+        result.append(_FROZEN)
     if row.tied_to is not None:
-        found.append(
+        result.append(
             Badge(f"tied to {row.tied_to}", False, f"tied to {row.tied_to}: the very same one under another name")
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def doctor_badge(findings: Sequence[Finding]) -> Badge:

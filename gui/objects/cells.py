@@ -79,9 +79,9 @@ def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
     if findings is not None:
         if row.kind == KIND:
             return ()
-        found = findings.inside(at)
-        if found:
-            return (doctor_badge(found), *_own_badges(entry, at))
+        result = findings.inside(at)
+        if result:
+            return (doctor_badge(result), *_own_badges(entry, at))
     return _own_badges(entry, at)
 
 

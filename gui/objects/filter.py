@@ -53,22 +53,22 @@ def _holding(outline: RowTable, name: str, word: str) -> Mask:
         return _named(outline, name, rest)
     if colon and field in _FIELD_OF:
         return outline.column(_FIELD_OF[field]).where(_holds(rest))
-    found = _named(outline, name, word)
+    result = _named(outline, name, word)
     for column in _FIELDS:
-        found |= outline.column(column).where(_holds(word))
+        result |= outline.column(column).where(_holds(word))
     if word in _TRAITS:
-        found |= _TRAITS[word](outline)
-    return found
+        result |= _TRAITS[word](outline)
+    return result
 
 
 def _named(outline: RowTable, name: str, word: str) -> Mask:
     """Rows whose name holds the word; the object itself has its own. A word with a dot is looked for in the path."""
     if "." in word:
-        found = np.fromiter((word in path.lower() for path in outline.shape.paths), np.bool_, len(outline.rows))
+        result = np.fromiter((word in path.lower() for path in outline.shape.paths), np.bool_, len(outline.rows))
     else:
-        found = outline.column("name").where(_holds(word))
-    found[0] = word in name.lower()
-    return found
+        result = outline.column("name").where(_holds(word))
+    result[0] = word in name.lower()
+    return result
 
 
 def _holds(word: str) -> Callable[[Any], bool]:

@@ -33,9 +33,9 @@ def holder(outline: RowTable, path: str) -> int:
     """The row that a finding at `path` is about: its own, or else that of the nearest module or container around it; 0:
     the object."""
     while path:
-        at = outline.place(path)
-        if at is not None:
-            return at
+        index = outline.place(path)
+        if index is not None:
+            return index
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return 0
 
@@ -55,12 +55,12 @@ class Findings:
         self._without: RowTable = outline
         numbered = list(enumerate(findings_of(diagnosis)))
         held = sorted((holder(outline, finding.path), number, finding) for number, finding in numbered)
-        self._holders: Final = np.array([at for at, _, _ in held], np.int64)
+        self._holders: Final = np.array([index for index, _, _ in held], np.int64)
         """Rows of `outline` that findings are about, one for each finding, ascending."""
-        self._rows: Final = [_row(outline.rows[at], number, finding) for at, number, finding in held]
-        self.numbers: Final = {at + behind + 1: number for behind, (at, number, _) in enumerate(held)}
+        self._rows: Final = [_row(outline.rows[index], number, finding) for index, number, finding in held]
+        self.numbers: Final = {index + behind + 1: number for behind, (index, number, _) in enumerate(held)}
         """Rows that are findings, each with the finding's number."""
-        self.findings: Final = {at + behind + 1: finding for behind, (at, _, finding) in enumerate(held)}
+        self.findings: Final = {index + behind + 1: finding for behind, (index, _, finding) in enumerate(held)}
         self.outline: RowTable = RowTable(self._mixed(outline.rows))
         self._in: dict[int, tuple[Finding, ...]] = {}
 
@@ -79,8 +79,8 @@ class Findings:
         """What was found about row `at` and everything below it, the worst first."""
         if at not in self._in:
             shape: Shape = self.outline.shape
-            found = [finding for place, finding in self.findings.items() if at < place < shape.ends[at]]
-            self._in[at] = tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+            result = [finding for place, finding in self.findings.items() if at < place < shape.ends[at]]
+            self._in[at] = tuple(sorted(result, key=lambda finding: SEVERITIES.index(finding.severity)))
         return self._in[at]
 
     def parent(self, at: int) -> int:
@@ -92,10 +92,10 @@ class Findings:
 
     def _parts(self, rows: tuple[Row, ...]) -> Iterator[Sequence[Row]]:
         done = 0
-        for at, row in zip(self._holders.tolist(), self._rows, strict=True):
-            yield rows[done : at + 1]
+        for index, row in zip(self._holders.tolist(), self._rows, strict=True):
+            yield rows[done : index + 1]
             yield (row,)
-            done = max(done, at + 1)
+            done = max(done, index + 1)
         yield rows[done:]
 
 

@@ -98,9 +98,9 @@ class ObjectsModel(QAbstractItemModel):
 
     def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
         for name in gone:
-            at = self._shown.place(self._shown.of(name)[0].base)
-            self.beginRemoveRows(QModelIndex(), at, at)
-            self._shown.remove(at)
+            index = self._shown.place(self._shown.of(name)[0].base)
+            self.beginRemoveRows(QModelIndex(), index, index)
+            self._shown.remove(index)
             self.endRemoveRows()
         if new:
             count = len(self._shown.roots)
@@ -183,18 +183,18 @@ class ObjectsModel(QAbstractItemModel):
 
     def finding_at(self, index: Index) -> tuple[str, int] | None:
         """The object and the number of the finding that this row is."""
-        found = self._shown.found(index.internalId()) if index.isValid() else None
-        findings = None if found is None else found[0].known.findings
-        if found is None or findings is None or found[1] not in findings.numbers:
+        result = self._shown.found(index.internalId()) if index.isValid() else None
+        findings = None if result is None else result[0].known.findings
+        if result is None or findings is None or result[1] not in findings.numbers:
             return None
-        return found[0].name, findings.numbers[found[1]]
+        return result[0].name, findings.numbers[result[1]]
 
     def finding_index(self, name: str, number: int) -> QModelIndex:
         """The index of a finding, by its number in the diagnosis of the object; invalid when it is not there."""
         for entry in self._shown.of(name):
-            for at, found in entry.known.findings.numbers.items() if entry.known.findings is not None else ():
-                if found == number and entry.is_shown(at):
-                    return self._index(entry.base | at)
+            for index, result in entry.known.findings.numbers.items() if entry.known.findings is not None else ():
+                if result == number and entry.is_shown(index):
+                    return self._index(entry.base | index)
         return QModelIndex()
 
     def group_index(self, device: str) -> QModelIndex:
@@ -208,7 +208,7 @@ class ObjectsModel(QAbstractItemModel):
 
     def _nodes(self, selection: QItemSelection) -> list[int]:
         nodes: list[int] = []
-        for part in (selection.at(at) for at in range(selection.count())):
+        for part in (selection.at(index) for index in range(selection.count())):
             parent = part.parent()
             siblings = self._shown.children(parent.internalId()) if parent.isValid() else self._shown.roots
             nodes += siblings[part.top() : part.bottom() + 1]
@@ -220,8 +220,8 @@ class ObjectsModel(QAbstractItemModel):
 
     def keys_where(self, holds: Callable[[QModelIndex], bool]) -> list[Key]:
         """Of what has been looked into so far, and may be open, that for which this holds."""
-        found = (self._shown.key(node) for node in self._shown.listed if holds(self._index(node)))
-        return [key for key in found if key is not None]
+        result = (self._shown.key(node) for node in self._shown.listed if holds(self._index(node)))
+        return [key for key in result if key is not None]
 
     def indexes(self, keys: Sequence[Key]) -> Iterator[QModelIndex]:
         """What is shown of these now."""
@@ -245,7 +245,7 @@ class ObjectsModel(QAbstractItemModel):
         result = QItemSelection()
         for parent, nodes in self._shown.below_open(lambda node: is_open(self._index(node))):
             above = QModelIndex() if parent is None else self._index(parent)
-            for first, last in _runs([at for at, node in enumerate(nodes) if self._shown.is_meant(node)]):
+            for first, last in _runs([index for index, node in enumerate(nodes) if self._shown.is_meant(node)]):
                 result.append(self._range(above, first, last))
         return result
 
@@ -314,9 +314,9 @@ class ObjectsModel(QAbstractItemModel):
             case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
                 return RIGHT
             case _ if role in ANSWERS:
-                found = self._shown.found(node)
-                if found is not None:
-                    return ANSWERS[role](*found, column)
+                result = self._shown.found(node)
+                if result is not None:
+                    return ANSWERS[role](*result, column)
                 return self._of_device(node, column, role) if node in self._shown.groups else None
         return None
 
@@ -351,7 +351,7 @@ def _badges_of(known: Known) -> tuple[Badge, ...]:
 
 
 def _devices(known: Known, rows: Sequence[int]) -> list[tuple[str, ...]]:
-    return [known.outline.rows[at].devices for at in rows]
+    return [known.outline.rows[index].devices for index in rows]
 
 
 def _runs(places: Sequence[int]) -> list[tuple[int, int]]:

@@ -21,9 +21,9 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
     if count == 0:
         return ()
     if count == 1:
-        ((name, (outline, (at,))),) = chosen.items()
-        own = outline.rows[at]
-        about = _origin(state.objects[name]) if at == 0 else []
+        ((name, (outline, (index,))),) = chosen.items()
+        own = outline.rows[index]
+        about = _origin(state.objects[name]) if index == 0 else []
         if own.kind != "module":
             return (*_tensor_facts(own), *about)
     else:
@@ -43,7 +43,7 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
     for word, number in _out_of_the_ordinary(chosen).items():
         if number:
             facts.append(Fact(word, f"{number:,}"))
-    if count == 1 and at == 0 and state.objects[name].training is not None:
+    if count == 1 and index == 0 and state.objects[name].training is not None:
         facts.append(Fact("mode", "training" if state.objects[name].training else "evaluation"))
     return tuple(facts)
 
@@ -86,22 +86,22 @@ def _parameters(held: list[Held]) -> list[Fact]:
 def _per_device(totals: Totals) -> list[Fact]:
     """Bytes and number of tensors on each device; "all" where there is only one."""
     if len(totals.devices) == 1:
-        return [Fact(f"on {device}", f"{bytes_text(found.bytes)}, all") for device, found in totals.devices.items()]
+        return [Fact(f"on {device}", f"{bytes_text(result.bytes)}, all") for device, result in totals.devices.items()]
     return [
-        Fact(f"on {device}", f"{bytes_text(found.bytes)}, {count_text(found.tensors, 'tensor')}")
-        for device, found in totals.devices.items()
+        Fact(f"on {device}", f"{bytes_text(result.bytes)}, {count_text(result.tensors, 'tensor')}")
+        for device, result in totals.devices.items()
     ]
 
 
 def _out_of_the_ordinary(chosen: dict[str, tuple[RowTable, list[int]]]) -> dict[str, int]:
     """How many rows are tied, not registered, uninitialised."""
-    found = dict.fromkeys(("tied", "not registered", "uninitialised"), 0)
+    result = dict.fromkeys(("tied", "not registered", "uninitialised"), 0)
     for outline, places in chosen.values():
         inside, traits = outline.inside(places), outline.column("traits")
-        found["tied"] += int((inside & (outline.originals != np.arange(len(inside)))).sum())
-        found["not registered"] += int((inside & traits.where(lambda row: not row[1])).sum())
-        found["uninitialised"] += int((inside & traits.where(lambda row: not row[2])).sum())
-    return found
+        result["tied"] += int((inside & (outline.originals != np.arange(len(inside)))).sum())
+        result["not registered"] += int((inside & traits.where(lambda row: not row[1])).sum())
+        result["uninitialised"] += int((inside & traits.where(lambda row: not row[2])).sum())
+    return result
 
 
 def _tensor_facts(row: Row) -> tuple[Fact, ...]:

@@ -50,13 +50,13 @@ class Totals(NamedTuple):
     def words(self) -> str:
         """`cpu 1.00 MiB in 4 tensors · all float32 · incl. 0.50 MiB gradients`."""
         parts = [
-            f"{device} {bytes_text(found.bytes)} in {count_text(found.tensors, 'tensor')}"
-            for device, found in self.devices.items()
+            f"{device} {bytes_text(result.bytes)} in {count_text(result.tensors, 'tensor')}"
+            for device, result in self.devices.items()
         ]
         if len(self.dtypes) == 1:
             parts.append(f"all {next(iter(self.dtypes))}")
         else:
-            parts += [f"{dtype} {bytes_text(found.bytes)}" for dtype, found in self.dtypes.items()]
+            parts += [f"{dtype} {bytes_text(result.bytes)}" for dtype, result in self.dtypes.items()]
         training = [
             f"{bytes_text(self.kinds[kind].bytes)} {word}"
             for kind, word in (("gradient", "gradients"), ("state", "optimizer state"))
@@ -72,9 +72,9 @@ def _sums(column: Column, places: Ints, sizes: Ints) -> Iterable[tuple[Any, Sum]
     counts = np.bincount(numbers, minlength=len(column.codes))
     order = np.argsort(numbers, kind="stable")
     added = np.concatenate(([0], np.cumsum(sizes[order])))[np.concatenate(([0], np.cumsum(counts)))]
-    for at, value in enumerate(column.codes):
-        if counts[at]:
-            yield value, Sum(int(counts[at]), int(added[at + 1] - added[at]))
+    for index, value in enumerate(column.codes):
+        if counts[index]:
+            yield value, Sum(int(counts[index]), int(added[index + 1] - added[index]))
 
 
 def _add(sums: dict[str, Sum], name: str, more: Sum) -> None:

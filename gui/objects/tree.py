@@ -151,9 +151,9 @@ class ObjectsTree(QTreeView):
     def _open_finding(self, index: QModelIndex) -> None:
         model = self.model()
         assert isinstance(model, ObjectsModel)
-        found = model.finding_at(index)
-        if found is not None:
-            self.finding_opened.emit(*found)
+        result = model.finding_at(index)
+        if result is not None:
+            self.finding_opened.emit(*result)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""

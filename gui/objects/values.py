@@ -117,8 +117,8 @@ class ValuesPanel(QWidget):
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show the values of the one selected tensor."""
-        found = ((target, row) for target in targets if (row := self._find(target)) is not None)
-        tensors = list(itertools.islice(found, 2))  # enough to know whether it is exactly one
+        result = ((target, row) for target in targets if (row := self._find(target)) is not None)
+        tensors = list(itertools.islice(result, 2))  # enough to know whether it is exactly one
         self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
         self.refresh()
 

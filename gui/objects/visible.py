@@ -99,8 +99,8 @@ def visible(known: Known, options: Options, group: str | None) -> Visible:
         shown = part if shown is None else shown & part
         shown |= shape.around(shown)
         if known.findings is not None:  # they are where the row is that they are about
-            for at in known.findings.findings:
-                shown[at] = shown[shape.parents[at]]
+            for index in known.findings.findings:
+                shown[index] = shown[shape.parents[index]]
     if not options.query.words:
         return Visible(shown)
     matches = options.query.matches(outline, known.snapshot.name)
@@ -144,4 +144,4 @@ def _part(outline: RowTable, device: str) -> Mask:
 
 def natural(name: str) -> list[str | int]:
     """A key that puts `layer 10` behind `layer 9`."""
-    return [int(part) if at % 2 else part.lower() for at, part in enumerate(re.split(r"(\d+)", name))]
+    return [int(part) if index % 2 else part.lower() for index, part in enumerate(re.split(r"(\d+)", name))]

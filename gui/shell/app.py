@@ -110,7 +110,7 @@ class App:
     def show(self) -> None:
         """Show the window, as it is before anything is known."""
         self.window.show()
-        warnings = [one for one in (self.settings_file.damage, self.settings_file.writable()) if one is not None]
+        warnings = [item for item in (self.settings_file.damage, self.settings_file.writable()) if item is not None]
         if warnings:
             self.window.say(" ".join(warnings))
 

@@ -209,8 +209,8 @@ class SeekSlider(QSlider):
             )
             if not handle.contains(event.position().toPoint()):
                 room = self.width() - handle.width()
-                at = round(event.position().x()) - handle.width() // 2
-                self.setValue(QStyle.sliderValueFromPosition(self.minimum(), self.maximum(), at, room))
+                index = round(event.position().x()) - handle.width() // 2
+                self.setValue(QStyle.sliderValueFromPosition(self.minimum(), self.maximum(), index, room))
         super().mousePressEvent(event)
 
 

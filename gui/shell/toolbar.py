@@ -174,7 +174,7 @@ class Toolbar(QFrame):
         return [button for button in self._words if button in self._leaving and button.isHidden()]
 
     def _items(self) -> list[QLayoutItem]:
-        return [item for at in range(self._layout.count()) if (item := self._layout.itemAt(at)) is not None]
+        return [item for index in range(self._layout.count()) if (item := self._layout.itemAt(index)) is not None]
 
     def _fill_more(self) -> None:
         menu = self.more_button.menu()

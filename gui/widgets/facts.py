@@ -60,13 +60,13 @@ class FactsTable(QWidget):
             self._grid.addWidget(name, len(self._cells), 0, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
             self._grid.addWidget(value, len(self._cells), 1)
             self._cells.append((name, value))
-        for at, (name, value) in enumerate(self._cells):
+        for index, (name, value) in enumerate(self._cells):
             name.setMaximumWidth(self._label_at_most)
-            name.setVisible(at < len(facts))
-            value.setVisible(at < len(facts))
-            if at < len(facts):
-                name.set_full_text(facts[at].label)
-                value.setText(facts[at].value)
+            name.setVisible(index < len(facts))
+            value.setVisible(index < len(facts))
+            if index < len(facts):
+                name.set_full_text(facts[index].label)
+                value.setText(facts[index].value)
         self.setVisible(bool(facts))
 
 

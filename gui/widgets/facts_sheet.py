@@ -106,8 +106,8 @@ class FactsSheet(Picture):
         most = max((room + COLUMN_GAP_PX) // (LEAST_COLUMN_PX + COLUMN_GAP_PX), 1)
         columns = in_columns([_height(group) for group in self.groups], most)
         width = min((room - (len(columns) - 1) * COLUMN_GAP_PX) // len(columns), MOST_COLUMN_PX)
-        for at, numbers in enumerate(columns):
-            left, top = EDGE_PX + at * (width + COLUMN_GAP_PX), 8
+        for index, numbers in enumerate(columns):
+            left, top = EDGE_PX + index * (width + COLUMN_GAP_PX), 8
             for number in numbers:
                 self._titles.append(QRect(left, top, width, TITLE_PX))
                 top += TITLE_PX + 2
@@ -134,9 +134,9 @@ class FactsSheet(Picture):
                 draw_text(painter, title, self.groups[number].title, self._theme.text, Role.STRONG)
                 painter.setPen(QPen(QColor(self._theme.border), 1))
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
-        for at, place in enumerate(self._places):
+        for index, place in enumerate(self._places):
             if event.region().intersects(place.box):
-                self._paint_row(painter, place.box, self._row(place), current=at == self._current)
+                self._paint_row(painter, place.box, self._row(place), current=index == self._current)
 
     def _paint_row(self, painter: QPainter, box: QRect, row: Row, *, current: bool) -> None:
         theme = self._theme
@@ -179,12 +179,13 @@ class FactsSheet(Picture):
 
     def tip_at(self, point: QPointF) -> str:
         """All of the row's value, what it means, why something is missing; empty where there is no row."""
-        at = self._at(point.toPoint())
-        return "" if at is None else self.words_of(self._places[at])
+        index = self._at(point.toPoint())
+        return "" if index is None else self.words_of(self._places[index])
 
     def _at(self, position: QPoint) -> int | None:
         return next(
-            (at for at, place in enumerate(self._places) if place.box.adjusted(-6, 0, 6, 0).contains(position)), None
+            (index for index, place in enumerate(self._places) if place.box.adjusted(-6, 0, 6, 0).contains(position)),
+            None,
         )
 
     def _go_to(self, at: int | None) -> None:

@@ -63,7 +63,7 @@ class Choice(QComboBox):
     def offer(self, items: Iterable[tuple[object, str, str]]) -> None:
         """Offer these from now on; what is chosen stays chosen if it is among them. Emits nothing."""
         offered = list(items)
-        if [(self.itemText(at), self._values[at]) for at in range(self.count())] == [
+        if [(self.itemText(index), self._values[index]) for index in range(self.count())] == [
             (words, value) for value, words, _ in offered
         ]:
             return
@@ -71,9 +71,9 @@ class Choice(QComboBox):
         self.blockSignals(True)
         self.clear()
         self._values = [value for value, _, _ in offered]
-        for at, (_, words, meaning) in enumerate(offered):
+        for index, (_, words, meaning) in enumerate(offered):
             self.addItem(words)
-            self.setItemData(at, meaning or None, Qt.ItemDataRole.ToolTipRole)
+            self.setItemData(index, meaning or None, Qt.ItemDataRole.ToolTipRole)
         self.setCurrentIndex(max(self.findText(kept), 0))
         self.blockSignals(False)
         self._explain()
@@ -81,8 +81,8 @@ class Choice(QComboBox):
     @property
     def value(self) -> Any:
         """What is chosen; None where nothing is offered."""
-        at = self.currentIndex()
-        return self._values[at] if 0 <= at < len(self._values) else None
+        index = self.currentIndex()
+        return self._values[index] if 0 <= index < len(self._values) else None
 
     def choose(self, value: object) -> None:
         """Choose the item with this value."""

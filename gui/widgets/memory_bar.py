@@ -76,11 +76,11 @@ class MemoryBar(Picture):
 
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
-        found = segments(parts)
-        if (found, total_bytes) != (self.segments, self._total):
-            self.segments, self._total = found, total_bytes
+        result = segments(parts)
+        if (result, total_bytes) != (self.segments, self._total):
+            self.segments, self._total = result, total_bytes
             self.setAccessibleDescription(
-                ", ".join(f"{one.part} {bytes_text(one.bytes)}" for one in found) or "unknown"
+                ", ".join(f"{item.part} {bytes_text(item.bytes)}" for item in result) or "unknown"
             )
             self.update()
 
@@ -99,7 +99,7 @@ class MemoryBar(Picture):
             return "How much memory is in use is not known here."
         here = self.part_at(point.x())
         lines = [f"{here.part}: {bytes_text(here.bytes)}", PART_TEXTS[here.key].definition, ""] if here else []
-        lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self.segments if one != here]
+        lines += [f"{item.part}: {bytes_text(item.bytes)}" for item in self.segments if item != here]
         if self._total is not None:
             lines.append(f"total: {bytes_text(self._total)}")
         return "\n".join(lines)

@@ -60,12 +60,12 @@ def share(room: int, kept: Sequence[int], least: Sequence[int], flexible: int) -
     Where that is too little for it, the others give up what they have above their least, each in proportion to that.
     """
     sizes = list(kept)
-    sizes[flexible] = room - sum(size for at, size in enumerate(kept) if at != flexible)
+    sizes[flexible] = room - sum(size for index, size in enumerate(kept) if index != flexible)
     lacking = least[flexible] - sizes[flexible]
-    spare: list[int] = [0 if at == flexible else max(size - least[at], 0) for at, size in enumerate(kept)]
+    spare: list[int] = [0 if index == flexible else max(size - least[index], 0) for index, size in enumerate(kept)]
     if lacking > 0 and any(spare):
         in_all = sum(spare)
-        given = [min(lacking, in_all) * one // in_all for one in spare]
+        given = [min(lacking, in_all) * item // in_all for item in spare]
         sizes = [size - gift for size, gift in zip(sizes, given, strict=True)]
         sizes[flexible] += sum(given)
     return [max(size, 0) for size in sizes]
