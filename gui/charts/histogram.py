@@ -45,7 +45,7 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     digits = max(-math.floor(math.log10(step) + 1e-9), 0)
     plain = digits <= MOST_DIGITS and max(abs(low), abs(high)) < 10**MOST_DIGITS
     texts = [(f"{place:,.{digits}f}" if plain and place else f"{place:g}").replace("-", MINUS) for place in places]
-    # where rounded texts are the same, only the ends tell apart
+    # where rounded texts are the same, only the ends differ
     return list(zip(places, texts, strict=True)) if len(set(texts)) == len(texts) else ends
 
 

@@ -6,6 +6,7 @@ It can be read without telling colours apart and printed in grey, and colour sti
 
 from __future__ import annotations
 
+import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
 from devexplorer.gui.widgets.theme import Theme
@@ -14,42 +15,21 @@ STEPS = 64
 
 
 def ramp(theme: Theme, colour: str) -> list[QColor]:
-    """`STEPS` colours from low to high; lightness rises (dark theme) or falls (light theme) all the way.
-
-    Mixed in linear light, at a pace that makes even steps of lightness (L* of CIE 1976 is about the cube root of
-    light).
-    """
-    low = QColor(theme.bar_free)
-    end = QColor("#FFFFFF") if theme.is_dark else QColor("#000000")
-    high = _mixed(QColor(colour), end, 0.2)
-    light = [_luminance(low) ** (1 / 3), _luminance(high) ** (1 / 3)]
-    result = []
-    for step in range(STEPS):
-        wanted = (light[0] + (light[1] - light[0]) * step / (STEPS - 1)) ** 3
-        share = (wanted - light[0] ** 3) / (light[1] ** 3 - light[0] ** 3)
-        result.append(_mixed(low, high, share))
-    return result
-
-
-def _linear(value: float) -> float:
-    return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-
-
-def _light(colour: QColor) -> tuple[float, float, float]:
-    return _linear(colour.redF()), _linear(colour.greenF()), _linear(colour.blueF())
-
-
-def _encoded(value: float) -> float:
-    return 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
-
-
-def _mixed(one: QColor, other: QColor, share: float) -> QColor:
-    parts = (a + (b - a) * share for a, b in zip(_light(one), _light(other), strict=True))
-    return QColor.fromRgbF(*(min(max(_encoded(part), 0.0), 1.0) for part in parts))
+    """`STEPS` colours from low to high; lightness rises (dark theme) or falls (light theme) all the way, at an even
+    pace: sRGB is close to even steps of lightness."""
+    end = QColor("#FFFFFF" if theme.is_dark else "#000000")
+    high = pg.ColorMap([0.0, 1.0], [QColor(colour), end]).map(0.2, mode="qcolor")
+    shades: list[QColor] = pg.ColorMap([0.0, 1.0], [QColor(theme.bar_free), high]).getLookupTable(
+        nPts=STEPS, mode="qcolor"
+    )
+    return shades
 
 
 def _luminance(colour: QColor) -> float:
-    red, green, blue = _light(colour)
+    red, green, blue = (
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (colour.redF(), colour.greenF(), colour.blueF())
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

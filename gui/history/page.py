@@ -203,7 +203,7 @@ class HistoryPanel(QWidget):
         self._show_buttons()
 
     def show_run(self, number: int) -> None:
-        """Choose the run of this number; filters that hide it are taken away."""
+        """Choose the run of this number; filters that hide it are cleared."""
         if number in {run.id for run in self.model.runs}:
             self.table.choose([number])
             return

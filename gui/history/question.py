@@ -36,7 +36,7 @@ class Question(QFrame):
         self.no.setFocus()  # what cannot be undone is not done by a Return that was meant for something else
 
     def ask_for(self, words: str, text: str, action: str, then: Callable[[str], None]) -> None:
-        """Ask for a text, `text` to begin with."""
+        """Ask for a text; `text` is the initial one."""
         self._show(words, action, then)
         self.edit.setText(text)
         self.edit.setAccessibleName(words)

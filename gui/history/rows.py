@@ -94,7 +94,7 @@ def when_text(time_unix_s: float) -> str:
 
 
 def short_when_text(time_unix_s: float, now_unix_s: float) -> str:
-    """`11-20 13:47` of the last eleven months, before that `2025-11-20`: what tells runs apart in a narrow column."""
+    """`11-20 13:47` of the last eleven months, before that `2025-11-20`: enough for a narrow column."""
     is_recent = 0 <= now_unix_s - time_unix_s < RECENT_S
     return time.strftime("%m-%d %H:%M" if is_recent else "%Y-%m-%d", time.localtime(time_unix_s))
 
@@ -179,7 +179,7 @@ def datasheet_tip(tflops: float | None) -> str:
 
 def _reading(known: Spread | None, run: StoredRun) -> Cell:
     if known is None:
-        return Cell(MISSING, tip="not modelled" if run.result.simulated else "the device did not tell")
+        return Cell(MISSING, tip="not modelled" if run.result.simulated else "not reported by the device")
     return Cell(f"{known.median:.0f}", tip=f"{known.p20:.0f} to {known.p80:.0f} for the middle 60 % of the run")
 
 
@@ -237,13 +237,8 @@ class HistoryModel(RowsModel):
         return self._rows[at]
 
     def flags(self, index: Index) -> Qt.ItemFlag:
-        found = super().flags(index)
-        return found | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == TAGS else found
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if role == Qt.ItemDataRole.EditRole and index.isValid():
-            return tags_text(self.runs[index.row()].tags)
-        return super().data(index, role)
+        flags = super().flags(index)
+        return flags | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == TAGS else flags
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
         if role != Qt.ItemDataRole.EditRole or index.column() != TAGS:

@@ -32,7 +32,7 @@ class _Tags(Padded):
         editor = QLineEdit(parent)
         editor.setPlaceholderText("tag, another tag")
         editor.setAccessibleName("Tags")
-        editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for a field of its own
+        editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for fields outside tables
         return editor
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, _index: Place) -> None:

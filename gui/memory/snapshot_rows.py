@@ -55,15 +55,15 @@ class Finder:
         ]
         self._used = [{block.frame for block in segment.blocks if block.frame >= 0} for segment in snapshot.segments]
 
-    def find(self, text: str) -> tuple[list[int], list[int]]:
+    def find(self, query: str) -> tuple[list[int], list[int]]:
         """Numbers of the segments and of the places that match."""
-        words = text.lower().split()
-        places = [at for at, place in enumerate(self._places) if all(word in place for word in words)]
+        words = query.lower().split()
+        places = [index for index, place in enumerate(self._places) if all(word in place for word in words)]
         hit = set(places) if words else set()
         segments = [
-            at
-            for at, own in enumerate(self._segments)
-            if all(word in own for word in words) or not hit.isdisjoint(self._used[at])
+            index
+            for index, text in enumerate(self._segments)
+            if all(word in text for word in words) or not hit.isdisjoint(self._used[index])
         ]
         return segments, places
 
@@ -92,8 +92,8 @@ def largest_free(segment: SegmentRow) -> int:
 
 def segment_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
     """The largest of these segments, as many as are listed."""
-    largest = sorted(numbers, key=lambda at: -snapshot.segments[at].bytes)[:MOST_ROWS]
-    return [TableRow(at, _segment_cells(snapshot.segments[at], theme)) for at in largest]
+    largest = sorted(numbers, key=lambda index: -snapshot.segments[index].bytes)[:MOST_ROWS]
+    return [TableRow(index, _segment_cells(snapshot.segments[index], theme)) for index in largest]
 
 
 def _segment_cells(segment: SegmentRow, theme: Theme) -> tuple[Cell, ...]:
@@ -112,8 +112,8 @@ def _segment_cells(segment: SegmentRow, theme: Theme) -> tuple[Cell, ...]:
 
 def block_rows(snapshot: AllocatorSnapshot, segment: SegmentRow, theme: Theme) -> list[TableRow]:
     """The largest blocks of a segment, in the order of their addresses."""
-    largest = sorted(range(len(segment.blocks)), key=lambda at: -segment.blocks[at].bytes)[:MOST_ROWS]
-    return [TableRow(at, _block_cells(snapshot, segment.blocks[at], theme)) for at in sorted(largest)]
+    largest = sorted(range(len(segment.blocks)), key=lambda index: -segment.blocks[index].bytes)[:MOST_ROWS]
+    return [TableRow(index, _block_cells(snapshot, segment.blocks[index], theme)) for index in sorted(largest)]
 
 
 def _block_cells(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[Cell, ...]:
@@ -137,9 +137,9 @@ def _place(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[
 
 
 def stack_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
-    """The places, which stand largest first in the snapshot."""
+    """The places, largest first as in the snapshot."""
     total = sum(stack.bytes for stack in snapshot.stacks)
-    return [TableRow(at, _stack_cells(snapshot.stacks[at], total, theme)) for at in numbers[:MOST_ROWS]]
+    return [TableRow(index, _stack_cells(snapshot.stacks[index], total, theme)) for index in numbers[:MOST_ROWS]]
 
 
 def _stack_cells(stack: StackRow, total: int, theme: Theme) -> tuple[Cell, ...]:

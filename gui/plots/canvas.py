@@ -140,7 +140,7 @@ class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no t
 
 
 class Canvas(PlotCanvas):
-    """The drawing area over time; tells the time axis where the mouse is."""
+    """The drawing area over time; passes the position of the mouse to the time axis."""
 
     def __init__(self, axis: TimeAxis, view: TimeViewBox) -> None:
         super().__init__(view=view)
@@ -171,7 +171,7 @@ class Canvas(PlotCanvas):
         """The plot without a mouse.
 
         Left and right move the cursor, with Shift they pan the paused plots; Return begins a selection at the cursor
-        and, pressed again, ends it; Escape takes away the selection, then the cursor.
+        and, pressed again, ends it; Escape clears the selection, then the cursor.
         """
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(ev.key()))
         if steps is not None and ev.modifiers() & Qt.KeyboardModifier.ShiftModifier:

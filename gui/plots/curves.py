@@ -133,7 +133,7 @@ class YScale:
     unit: Unit = field(init=False)
 
     stale: bool = False
-    """Set to have the next `fit` choose anew, however well the present top fits."""
+    """Set to have the next `fit` choose again, however well the current top fits."""
 
     def __post_init__(self) -> None:
         self.set_units(self.units)

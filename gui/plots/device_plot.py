@@ -158,7 +158,7 @@ class DevicePlot(TimelinePlot):
         if not may_stay or started_anew or pixel_s != curve.pixel_s:
             left_s = axis.left_unix_s
         newest_s = history.latest_unix_s
-        right_s = axis.right_unix_s if axis.paused or math.isnan(newest_s) else max(axis.right_unix_s, newest_s)
+        right_s = self._latest_s(history)
         window = history.window(self._metric.id, left_s, right_s, pixel_s)
         times, rows = window.times, np.stack((window.low, window.mean, window.high))
         if window.seconds:

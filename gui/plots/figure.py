@@ -22,7 +22,7 @@ PNG_SCALE = 2.0
 
 
 class Figure:
-    """Plots one below the other, as they stand in the window."""
+    """Plots one below the other, as in the window."""
 
     def __init__(self, plots: Sequence[TimelinePlot], theme: Theme) -> None:
         self._plots = [plot for plot in plots if not plot.is_empty]

@@ -31,9 +31,9 @@ class Entry(NamedTuple):
     """Palette index."""
     simulated: bool
     value: str = ""
-    """The number that stands behind the name."""
+    """The number behind the name."""
     brushes: tuple[QBrush, ...] = ()
-    """Of an area, painted one over the other: then a small square stands in place of the line."""
+    """Of an area, painted one over the other: then a small square takes the place of the line."""
     text_colour: str = ""
     """`#RRGGBB`; empty: the colour of the device."""
 
@@ -69,7 +69,7 @@ class LegendEntry(QAbstractButton):
 
     @property
     def text_shown(self) -> str:
-        """What stands behind the line."""
+        """The text behind the line."""
         return self._entry.text(with_word=self.with_word)
 
     def width_for(self, *, with_word: bool) -> int:
@@ -99,7 +99,7 @@ class LegendEntry(QAbstractButton):
 
 
 def draw_key(painter: QPainter, entry: Entry, theme: Theme, left: QPointF) -> None:
-    """The line or the square that stands before the name, from `left` on, `LINE_PX` - 2 wide at most."""
+    """The line or the square before the name, from `left` on, `LINE_PX` - 2 wide at most."""
     if not entry.brushes:
         painter.setPen(device_pen(entry.colour, theme, simulated=entry.simulated))
         painter.drawLine(left, left + QPointF(LINE_PX - 2, 0))

@@ -1,8 +1,8 @@
-"""Lines across the curves, with their labels in a lane of their own above: markers for moves and runs, guides for
+"""Lines across the curves, with their labels in a lane above: markers for moves and runs, guides for
 capacity and datasheet.
 
 Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls. No
-label ever lies on a curve: what would stand in the plot stands in the lane, which the canvas keeps free.
+label ever lies on a curve: what would be in the plot is in the lane, which the canvas keeps free.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS_FROM_PX = (0, 140, 260)
 """A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its
 label."""
 KEY_PX = 14.0
-"""A piece of a guide's dotted line before its label, which does not stand at the line itself."""
+"""A piece of a guide's dotted line before its label, which is not at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
 """Where there is one row only, labels of guides take no more of it than this share: what just happened has to have
 room."""
@@ -63,7 +63,7 @@ def place_labels(
     """Find a place for the label of each line (oldest first) so that none overlaps another or one of `taken`.
 
     Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label
-    stands right of its line, left of it where the right edge is near, in the first row that is free; where none is, it
+    is right of its line, left of it where the right edge is near, in the first row that is free; where none is, it
     is cut short; then it is left out.
     """
     placed: list[PlacedLabel] = []
@@ -183,7 +183,7 @@ class LinesItem(QGraphicsItem):
         self.update()
 
     def _place(self) -> None:
-        """Guides stand in the lowest row from the left, the highest line first; markers where they are."""
+        """Guides are in the lowest row from the left, the highest line first; markers where they are."""
         width, row_top = self._rect.width(), (self._rows - 1) * ROW_PX
         result: list[PlacedLabel] = []
         left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
@@ -235,7 +235,7 @@ class LinesItem(QGraphicsItem):
                 painter.setPen(_pen(marker.colour, MARKER_ALPHA, marker.dash))
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, tops.get(marker.at_px, 0.0)), QPointF(x, self._rect.height()))
-        backdrop = QColor(self._theme.panel)  # a label may stand across another marker's line, and stays readable
+        backdrop = QColor(self._theme.panel)  # a label may cross another marker's line, and stays readable
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
         self._paint_texts(painter)

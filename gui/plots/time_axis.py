@@ -1,7 +1,7 @@
 """What both plots show of time: live or paused, how many seconds, where the cursor is. Main thread only.
 
-x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that
-scrolling costs the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and
+x is always "seconds from now": negative in the past. While live, `now` moves and the axis does not, so that
+scrolling costs the plots one `setPos` and no new axis. While paused, `now` does not move, the range pans and zooms, and
 the ticks are clock times.
 """
 
@@ -35,14 +35,14 @@ class TimeAxis(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.now_unix_s = 0.0
-        """x = 0. Stands still while paused."""
+        """x = 0. Does not move while paused."""
         self.paused = False
         self.span_s = 120.0
         """Seconds shown while live."""
         self.left_s, self.right_s = -self.span_s, 0.0
         """What is shown, in seconds from `now_unix_s`."""
         self.cursor_s: float | None = None
-        """Where the cursor stands, in seconds from `now_unix_s`; None: nowhere."""
+        """Where the cursor is, in seconds from `now_unix_s`; None: nowhere."""
         self.selection: tuple[float, float] | None = None
         """A span chosen by hand, in unix seconds, the earlier first: it goes with the curves."""
         self._anchor_unix_s: float | None = None
@@ -87,7 +87,7 @@ class TimeAxis(QObject):
         self.changed.emit()
 
     def _show(self, left_s: float, right_s: float) -> None:
-        """Show this range; the cursor stays where it is on the screen, where the pointer is, and so comes to stand at
+        """Show this range; the cursor stays where it is on the screen, where the pointer is, and so moves to
         another time."""
         if self.cursor_s is not None:
             self.cursor_s = left_s + (self.cursor_s - self.left_s) / self.width_s * (right_s - left_s)
@@ -117,7 +117,7 @@ class TimeAxis(QObject):
             width = min(max(self.width_s * factor, SHORTEST_S), LONGEST_S)
             share = (about_s - self.left_s) / self.width_s
             self._show(about_s - share * width, about_s + (1 - share) * width)
-            self.pan(0.0)  # not beyond the present; tells everybody
+            self.pan(0.0)  # not beyond the present; emits `changed`
 
     def set_cursor(self, seconds: float | None) -> None:
         """Put the cursor there (seconds from now, kept inside what is shown), or take it away."""
@@ -127,11 +127,11 @@ class TimeAxis(QObject):
             self.cursor_s = seconds
             self.cursor_moved.emit()
 
-    def select(self, one_unix_s: float | None, other_unix_s: float | None = None) -> None:
+    def select(self, start_unix_s: float | None, end_unix_s: float | None = None) -> None:
         """Select what lies between two times (never the future), or nothing."""
         chosen = None
-        if one_unix_s is not None and other_unix_s is not None:
-            early, late = sorted(min(time, self.clock_unix_s) for time in (one_unix_s, other_unix_s))
+        if start_unix_s is not None and end_unix_s is not None:
+            early, late = sorted(min(time, self.clock_unix_s) for time in (start_unix_s, end_unix_s))
             chosen = (early, late) if late > early else None
         self._anchor_unix_s = None
         if chosen != self.selection:

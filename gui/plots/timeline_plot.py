@@ -19,13 +19,14 @@ from PySide6.QtGui import QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, number_text
-from devexplorer.core.session.state import Marker, State
+from devexplorer.core.session.state import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend
+from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
@@ -36,7 +37,7 @@ from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, font
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
 LEAST_MOVE_PX = 0.5
-"""A live picture is not drawn anew before time has moved it by so much: a plot of a day would be painted thirty times a
+"""A live picture is not drawn again before time has moved it this far: a plot of a day would be painted thirty times a
 second for nothing, and one of two minutes three times as often as there are readings."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
@@ -101,7 +102,7 @@ class TimelinePlot(Panel):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._axis_is_stale = True  # nothing was drawn while it was hidden
-        put_in_order(self)  # Qt orders anew what moves into another window, and the header was filled last
+        put_in_order(self)  # Qt reorders what moves into another window, and the header was filled last
 
     def set_menu(self, menu: QMenu) -> None:
         """Make the title a quiet button with this menu, which the caller owns."""
@@ -111,7 +112,7 @@ class TimelinePlot(Panel):
         self._title_button.setFont(font(Role.STRONG))
         self._title_button.setToolTip("Choose what this plot shows")
         self._header.insertWidget(0, self._title_button)
-        margins = self._header.contentsMargins()  # the words stand where the label's stood
+        margins = self._header.contentsMargins()  # the text is where the label's was
         self._header.setContentsMargins(
             margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom()
         )
@@ -131,7 +132,7 @@ class TimelinePlot(Panel):
         if self._title_button is not None:
             words = f"{text} ▾"
             self._title_button.setText(words)
-            # Qt would leave room for an icon and stand the words in the middle of it.
+            # Qt would leave room for an icon and centre the text in it.
             self._title_button.setFixedWidth(
                 QFontMetrics(self._title_button.font()).horizontalAdvance(words) + 2 * BUTTON_EDGE_PX
             )
@@ -144,7 +145,7 @@ class TimelinePlot(Panel):
         raise NotImplementedError
 
     def _forget_drawn(self) -> None:
-        """Draw everything anew next time: x counts from another moment."""
+        """Draw everything again next time: x counts from another moment."""
         raise NotImplementedError
 
     def _series(self) -> list[Series]:
@@ -166,13 +167,24 @@ class TimelinePlot(Panel):
         return self._scale.fit(highest_shown)
 
     def rescale(self) -> None:
-        """Choose the scale afresh, and draw."""
+        """Choose the scale again, and draw."""
         self._scale.stale = self._axis_is_stale = True
         self._refresh_now()
 
     def _guides(self) -> list[tuple[float, str, str]]:
         """Horizontal lines: value in the stored unit, label, colour."""
         return []
+
+    def _limit_guides(self, metric: str, devices: list[Device]) -> list[tuple[float, str, str]]:
+        """What these devices are measured against, as far as it is in range."""
+        guides = limits(metric, devices, self._value_text)
+        return [(limit, text, self._theme.dim) for limit, text in guides if limit <= self._scale.top]
+
+    def _latest_s(self, history: History) -> float:
+        """Until when to read: the right edge, or the newest reading where that is later."""
+        newest_s = history.latest_unix_s
+        right_s = self._axis.right_unix_s
+        return right_s if self._axis.paused or math.isnan(newest_s) else max(right_s, newest_s)
 
     def _readout_titles(self) -> list[str]:
         """Lines over the readout's own."""
@@ -260,7 +272,7 @@ class TimelinePlot(Panel):
 
     @contextmanager
     def without_cursor(self) -> Iterator[None]:
-        """For a picture: nobody points at anything in it."""
+        """For a picture, which has no cursor."""
         was_visible = self.cursor_box.line.isVisible()
         self.cursor_box.line.hide()
         yield
@@ -398,7 +410,7 @@ class TimelinePlot(Panel):
         return self._spans.get(line.key) or line.history.span(line.metric, *selection)
 
     def _values(self, line: Series, time_s: float, selection: tuple[float, float] | None) -> tuple[str, ...]:
-        """One value with its unit at the cursor, or with a selection four numbers whose unit stands in the title."""
+        """One value with its unit at the cursor, or with a selection four numbers whose unit is in the title."""
         here = () if self._axis.cursor_s is None else (line.history.value_at(line.metric, time_s),)
         if selection is None:
             return tuple(self._value_text(value) for value in here)

@@ -109,7 +109,7 @@ class Roofline(NamedTuple):
     ceilings: tuple[Ceiling, ...] = ()
     memory: Memory = Memory()
     left_out: int = 0
-    """Runs of this device whose intensity nobody knows."""
+    """Runs of this device whose intensity is unknown."""
 
     @property
     def is_empty(self) -> bool:
@@ -118,13 +118,10 @@ class Roofline(NamedTuple):
 
     def roof(self, point: Point) -> float | None:
         """TFLOP/s that the measured roof allows at a point's intensity; None where no such roof is measured."""
-        ceiling = next(
-            (found.best.tflops for found in self.ceilings if found.dtype == point.dtype and found.best is not None),
-            None,
-        )
-        sloped = None if self.memory.gb_per_s is None else point.intensity * self.memory.gb_per_s / 1e3
-        known = [value for value in (ceiling, sloped) if value is not None]
-        return min(known) if known and sloped is not None else None
+        if self.memory.gb_per_s is None:
+            return None
+        best = [item.best.tflops for item in self.ceilings if item.dtype == point.dtype and item.best is not None]
+        return min(point.intensity * self.memory.gb_per_s / 1e3, *best)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -143,16 +140,16 @@ def key_of_run(run: StoredRun, here: Sequence[DeviceInfo]) -> str:
 
 def targets(here: Sequence[DeviceInfo], runs: Iterable[StoredRun]) -> tuple[Target, ...]:
     """Devices of this machine that torch can use, then those that only runs of the history know."""
-    found = {
+    result = {
         key_of(info): Target(key_of(info), info.id, info.name, info.simulated, info) for info in here if info.usable
     }
     for run in runs:
         key = key_of_run(run, here)
-        if key not in found and kinds_with_points(run.result):
+        if key not in result and kinds_with_points(run.result):
             known = run.conditions
             place = f"on {known.host}" if known.host and run.imported else "not here"
-            found[key] = Target(key, "", known.device_name or device_of(run), run.result.simulated, None, place)
-    return tuple(found.values())
+            result[key] = Target(key, "", known.device_name or device_of(run), run.result.simulated, None, place)
+    return tuple(result.values())
 
 
 def kinds_with_points(result: BenchResult) -> bool:
@@ -267,7 +264,7 @@ def _memory(target: Target, copies: tuple[BandwidthRow, ...]) -> Memory:
 def point_words(point: Point, drawn: Roofline) -> list[str]:
     """A point in words, line by line."""
     roof = drawn.roof(point)
-    ceiling = next((found for found in drawn.ceilings if found.dtype == point.dtype), None)
+    ceiling = next((item for item in drawn.ceilings if item.dtype == point.dtype), None)
     worth = ""
     if ceiling is not None and not point.is_wrong:
         row = published(drawn.target.name, point.dtype)

@@ -80,8 +80,8 @@ class RooflinePanel(QWidget):
         """Key of the device that the user chose; empty: the first accelerator, or what there is."""
         self._targets: tuple[Target, ...] = ()
         self._kept: tuple[list[Point], list[BandwidthRow], set[object], int] = ([], [], set(), 0)
-        """Of the stored runs of the chosen device: points, copies, what tells a result from others, runs without a
-        place."""
+        """Of the stored runs of the chosen device: points, copies, identities of results, number of runs left
+        out."""
         self.drawn: Roofline = NOWHERE
         """What is on show."""
         self.chooser = Choice("Device")
@@ -102,7 +102,7 @@ class RooflinePanel(QWidget):
         self.empty.chosen.connect(self.benchmark_requested)
         self.picture.point_chosen.connect(self._choose_run)
         self._list_devices()
-        self._draw(anew=True)
+        self._draw(force=True)
 
     def _lay_out(self) -> None:
         bar = hbox(
@@ -145,7 +145,7 @@ class RooflinePanel(QWidget):
         """Colours from now on."""
         self._theme = theme
         self.picture.set_theme(theme)
-        self._draw(anew=True)
+        self._draw(force=True)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -164,9 +164,9 @@ class RooflinePanel(QWidget):
 
     def show_device(self, device: str) -> None:
         """Show the device of this id, if it is here; the panel stays with it."""
-        found = next((target for target in self._targets if target.id == device), None)
-        if found is not None:
-            self._picked = found.key
+        target = next((target for target in self._targets if target.id == device), None)
+        if target is not None:
+            self._picked = target.key
             self._list_devices()
             self._take_stored()
             self._draw()
@@ -217,7 +217,7 @@ class RooflinePanel(QWidget):
                 left_out += isinstance(run.result.spec, ModelSpec)
         self._kept = (points, copies, seen, left_out)
 
-    def _draw(self, *, anew: bool = False) -> None:
+    def _draw(self, *, force: bool = False) -> None:
         target = self.target
         drawn = NOWHERE
         if target is not None:
@@ -229,7 +229,7 @@ class RooflinePanel(QWidget):
             drawn = roofline(
                 target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new)
             )
-        if drawn == self.drawn and not anew:
+        if drawn == self.drawn and not force:
             return  # a benchmark that runs says something thirty times a second, and seldom something of this
         self.drawn = drawn
         self.picture.set_roofline(drawn, self._colour)
@@ -274,7 +274,7 @@ class RooflinePanel(QWidget):
                 )
             )
         self.model.set_rows(rows)
-        best = max((found for found in drawn.ceilings if found.best is not None), key=_reached, default=None)
+        best = max((item for item in drawn.ceilings if item.best is not None), key=_reached, default=None)
         nothing = "" if drawn.is_empty else "Only the datasheet is known: nothing is measured yet."
         self.summary.set_full_text(_summary(best, drawn) if best is not None else nothing)
         self.measure_button.setVisible(not drawn.is_empty)
@@ -327,7 +327,7 @@ def _number(value: float | None, why: str) -> Cell:
 
 
 def _mark(result: BenchResult) -> object:
-    """What tells a result of this session from all others, without looking at all of its figures."""
+    """Identifies a result of this session without comparing all of its figures."""
     return type(result), result.run, result.seconds, result.iterations
 
 

@@ -75,7 +75,7 @@ class SplitBlocksModel(RowsModel):
         return flags | Qt.ItemFlag.ItemIsEditable if index.column() == Column.DEVICE else flags
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        if role != Qt.ItemDataRole.EditRole or index.column() != Column.DEVICE or not value:
+        if role != Qt.ItemDataRole.EditRole or index.column() != Column.DEVICE or value in ("", index.data()):
             return False
         self.put_requested.emit([index.row()], str(value))
         return True

@@ -81,7 +81,7 @@ class Draft:
     @property
     def hops(self) -> int:
         """Times that activations would go to another device, if the blocks ran in their order."""
-        return sum(one != other for one, other in itertools.pairwise(self._devices))
+        return sum(left != right for left, right in itertools.pairwise(self._devices))
 
     def command(self) -> Split:
         """Does what the draft says."""
@@ -128,7 +128,7 @@ class Draft:
         """The hops of the latest forward; where there was none, those that would be."""
         if hops is None:
             pairs = enumerate(itertools.pairwise(self._devices))
-            return [Arrow(place, place + 1, None) for place, (one, other) in pairs if one != other]
+            return [Arrow(place, place + 1, None) for place, (left, right) in pairs if left != right]
         return [self._arrow(hop, first=number == 0) for number, hop in enumerate(hops)]
 
     def _arrow(self, hop: Hop, *, first: bool) -> Arrow:
@@ -160,7 +160,7 @@ def matches(draft: Draft, now: Sequence[tuple[str, ...]]) -> bool:
 
 
 def runs(devices: Sequence[str], ends: Collection[int]) -> list[list[int]]:
-    """The places of all blocks, those together that one box can stand for: inside of a row on one device, where no hop
+    """The places of all blocks, those together that one box can represent: inside of a row on one device, where no hop
     begins or ends."""
 
     def inside(place: int) -> bool:
@@ -168,11 +168,11 @@ def runs(devices: Sequence[str], ends: Collection[int]) -> list[list[int]]:
             place not in ends and len(set(devices[max(place - 1, 0) : place + 2])) == 1 and 0 < place < len(devices) - 1
         )
 
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for together, group in itertools.groupby(range(len(devices)), inside):
         places = list(group)
-        found += [places] if together and len(places) >= FEW else [[place] for place in places]
-    return found
+        result += [places] if together and len(places) >= FEW else [[place] for place in places]
+    return result
 
 
 def shown_path(block: SplitBlock, blocks: Sequence[SplitBlock]) -> str:

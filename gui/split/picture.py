@@ -31,7 +31,7 @@ from devexplorer.gui.widgets.theme import Theme, device_colour, device_pen
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
 MORE = -3
-"""Place of a box that stands for several blocks."""
+"""Place of a box that represents several blocks."""
 LEAST_LANE_PX = 130
 MOST_LANE_PX = 260
 

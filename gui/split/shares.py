@@ -140,18 +140,18 @@ class Share(Picture):
         self.bar.show_share(used or 0, budget or 0, device_colour(index, self._theme), self._theme)
         over = used is not None and used > (budget or 0)
         if used is None:
-            words = told = "budget"
+            shown = described = "budget"
         elif not budget and not used:
-            words, told = "left out", "left out of the plan"
+            shown, described = "left out", "left out of the plan"
         else:
-            words = f"{'▲ ' if over else ''}{bytes_text(used)} of"
-            told = f"{bytes_text(used)} of {bytes_text(budget or 0)}" + (
+            shown = f"{'▲ ' if over else ''}{bytes_text(used)} of"
+            described = f"{bytes_text(used)} of {bytes_text(budget or 0)}" + (
                 f", {bytes_text(used - (budget or 0))} too much" if over else ""
             )
-        self.words.setText(words)
-        self.words.setToolTip(f"{told}{' (a simulated device)' if simulated else ''}")
+        self.words.setText(shown)
+        self.words.setToolTip(f"{described}{' (a simulated device)' if simulated else ''}")
         set_look(self.words, "warning" if over else "dim")
-        self.bar.setAccessibleDescription(told)
+        self.bar.setAccessibleDescription(described)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""

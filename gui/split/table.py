@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, QRect, QRectF, Qt, QTimer
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, Qt, QTimer
 from PySide6.QtGui import QColor, QFontMetrics, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets.table import Padded, RowsTable
+from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
 
 Index = QModelIndex | QPersistentModelIndex
@@ -42,18 +42,13 @@ def chip_width(device: str) -> int:
     return QFontMetrics(font(Role.LABEL)).horizontalAdvance(device) + 12
 
 
-class _Chips(Padded):
-    """Paints the cells of devices; the editor is a list of those there are."""
+class _Chips(CutAtTheStart):
+    """Paints the cells of devices; the editor is a list of those there are. Layers differ at the end of their paths."""
 
     def __init__(self, look: Look, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.look, self.theme = look, theme
         self.devices: Sequence[str] = ()
-
-    def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
-        super().initStyleOption(option, index)
-        if index.column() == Column.BLOCK:  # the end of a path tells one layer from the next
-            option.textElideMode = Qt.TextElideMode.ElideLeft
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         if index.column() not in (Column.NOW, Column.DEVICE):
@@ -97,15 +92,6 @@ class _Chips(Padded):
     def _chosen(self, editor: QComboBox) -> None:
         self.commitData.emit(editor)
         self.closeEditor.emit(editor)
-
-    def setEditorData(self, editor: QWidget, index: Index) -> None:
-        assert isinstance(editor, QComboBox)
-        editor.setCurrentText(str(index.data()))
-
-    def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
-        assert isinstance(editor, QComboBox)
-        if editor.currentText() != index.data():
-            model.setData(index, editor.currentText())
 
 
 class BlocksTable(RowsTable):

@@ -75,7 +75,7 @@ class ExportDialog(QDialog):
 
     @property
     def choice(self) -> Choice:
-        """As it stands."""
+        """The current choice."""
         return Choice(self.span.currentData(), _checked(self.devices), _checked(self.metrics))
 
     def refresh(self) -> None:

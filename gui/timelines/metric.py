@@ -1,4 +1,4 @@
-"""The plot of a metric: one curve per device that tells it, memory used to begin with. Main thread only."""
+"""The plot of a metric: one curve per device that reports it, memory used at first. Main thread only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID
 from devexplorer.gui.plots.curves import axis_units
 from devexplorer.gui.plots.device_plot import DevicePlot
-from devexplorer.gui.plots.limits import LIMITS, MEMORY, limits
+from devexplorer.gui.plots.limits import MEMORY
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.widgets.panel import EmptyState
@@ -32,7 +32,7 @@ class ScaleButton(QToolButton):
         self.setToolTip("0 to the memory in use (fit), or 0 to the largest capacity")
         self._plot = plot
         self.toggled.connect(self._on_toggled)
-        plot.add_to_header(self)  # before it is shown, or it would be a window of its own for a moment
+        plot.add_to_header(self)  # before it is shown, or it would be a separate window for a moment
 
     def _on_toggled(self, to_capacity: bool) -> None:
         self.setText("scale: capacity" if to_capacity else "scale: fit")
@@ -48,7 +48,7 @@ class MetricPlot(DevicePlot):
     """
 
     first_requested = Signal()
-    """Show `FIRST` instead of what nobody tells."""
+    """Show `FIRST` instead of what no device reports."""
 
     def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST, parent: QWidget | None = None) -> None:
         super().__init__(BY_ID[metric], state, time_axis, parent)
@@ -93,7 +93,4 @@ class MetricPlot(DevicePlot):
         return super()._rescale(highest_shown)
 
     def _guides(self) -> list[tuple[float, str, str]]:
-        if self.metric_id not in LIMITS:
-            return []
-        found = limits(self.metric_id, self._shown_devices(), self._value_text)
-        return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
+        return self._limit_guides(self.metric_id, self._shown_devices())

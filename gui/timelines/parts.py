@@ -20,7 +20,6 @@ from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
 from devexplorer.gui.plots.legend import Entry
-from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, ScaleButton
@@ -29,11 +28,11 @@ from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
 
 STACK = (*(part.id for part in PART_METRICS), FIRST)
-"""What can be in it, from the bottom. Memory used stands for all of them where nobody asked the allocator."""
+"""What can be in it, from the bottom. Where the allocator was not asked, memory used takes the place of all of them."""
 
 
 class _Drawn(NamedTuple):
-    """What the present picture was drawn from."""
+    """What the current picture was drawn from."""
 
     version: tuple[int, int] = (-1, -1)
     shown: tuple[str, ...] = ()
@@ -167,8 +166,7 @@ class PartsPlot(TimelinePlot):
         return self._scale.fit(highest_shown)
 
     def _guides(self) -> list[tuple[float, str, str]]:
-        result = limits(FIRST, [] if self._device is None else [self._device], self._value_text)
-        return [(limit, words, self._theme.dim) for limit, words in result if limit <= self._scale.top]
+        return self._limit_guides(FIRST, [] if self._device is None else [self._device])
 
     def _forget_drawn(self) -> None:
         self._taken = _Drawn()
@@ -181,8 +179,8 @@ class PartsPlot(TimelinePlot):
             before.left_s <= left_s and right_s <= before.right_s and before.pixel_s == pixel_s and not axis.paused
         )
         waited = abs(axis.clock_unix_s - before.at_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
-        stands = axis.paused and (before.left_s, before.right_s, before.pixel_s) == (left_s, right_s, pixel_s)
-        if shown == before.shown and (stands or (same_range and not (waited and version != before.version))):
+        unmoved = axis.paused and (before.left_s, before.right_s, before.pixel_s) == (left_s, right_s, pixel_s)
+        if shown == before.shown and (unmoved or (same_range and not (waited and version != before.version))):
             return False
         kept_to_s = right_s if axis.paused else math.inf
         self._taken = _Drawn(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
@@ -207,9 +205,8 @@ class PartsPlot(TimelinePlot):
             return np.empty(0), np.empty((0, 0))
         history = self._device.history
         newest_s = history.latest_unix_s
-        right_s = axis.right_unix_s if axis.paused or math.isnan(newest_s) else max(axis.right_unix_s, newest_s)
-        left_s = axis.left_unix_s
-        windows = [history.window(part, left_s, right_s) for part in shown]
+        right_s = self._latest_s(history)
+        windows = [history.window(part, axis.left_unix_s, right_s) for part in shown]
         times, seconds = windows[0].times, windows[0].seconds
         rows = np.stack([window.mean for window in windows])
         known = ~np.isnan(rows).all(axis=0)

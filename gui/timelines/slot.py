@@ -41,7 +41,7 @@ class PlotSlot(QWidget):
         time_control: bool = False,
         parent: QWidget | None = None,
     ) -> None:
-        """`time_control`: whether the time control stands in the header. One slot of a window has it."""
+        """`time_control`: whether the time control is in the header. One slot of a window has it."""
         super().__init__(parent)
         self._state, self._axis, self._theme = state, axis, DARK
         self._time_controls: dict[TimelinePlot, TimeControl] = {}
@@ -78,7 +78,7 @@ class PlotSlot(QWidget):
         return self._time_controls[self.plot]
 
     def set_choice(self, choice: str) -> None:
-        """Show something else; what nobody knows is left alone."""
+        """Show something else; unknown choices are ignored."""
         if choice != self._choice and self._is_choice(choice):
             self._show(choice)
             self.choice_changed.emit(choice)
@@ -145,7 +145,7 @@ class PlotSlot(QWidget):
         return self._plots[kind]
 
     def _fill_menu(self) -> None:
-        """Throughput, the metrics that some device tells, then what only some people look for."""
+        """Throughput, the metrics that some device reports, then the rarely used ones."""
         devices = self._state.devices.values()
 
         def reported(metrics: tuple[Metric, ...]) -> list[Metric]:

@@ -79,7 +79,7 @@ class ThroughputPlot(DevicePlot):
                 words += f"  {', '.join(run.spec.device for run in runs)}"
             if any(run.simulated for run in runs):
                 words += "  simulated"
-            # Out of range: no line, the label stands at the top with an arrow. Nothing is hidden.
+            # Out of range: no line, the label is at the top with an arrow. Nothing is hidden.
             guides.append((self._scale.top * 2 if out_of_range else figure, words, self._theme.dim))
         return guides
 
@@ -120,14 +120,14 @@ def _kind(run: Run) -> BenchmarkKind[Any, Any]:
 def _latest(runs: Iterable[Run]) -> dict[str, Run]:
     """The last run of each device that measured its throughput; runs that still warm up have the device's name already.
 
-    A run that asks for something else (copies, how jobs share the devices) takes nobody's place: it has no figure to
-    put there.
+    A run that asks for something else (copies, how jobs share the devices) replaces none: it has no figure to
+    show there.
     """
-    found: dict[str, Run] = {}
+    result: dict[str, Run] = {}
     for run in runs:
         if _kind(run).measures_throughput:
             if run.points or not run.ended or run.result:
-                found[run.spec.device] = run
+                result[run.spec.device] = run
         elif run.rated:
-            found.setdefault(run.spec.device, run)
-    return found
+            result.setdefault(run.spec.device, run)
+    return result

@@ -1,4 +1,4 @@
-"""Where everything of the topology picture stands: CPU boxes on top, PCIe switches, devices, NVLinks below. Pure
+"""Where everything in the topology picture is: CPU boxes on top, PCIe switches, devices, NVLinks below. Pure
 geometry; main thread.
 
 All boxes and paths are in pixels. NVLinks of one kind between all devices of a group (NVSwitch, or a full mesh) are one
@@ -32,7 +32,7 @@ SIMULATED, UNKNOWN = "simulated", "unknown"
 
 
 class Socket(NamedTuple):
-    """A NUMA node, or what stands for one."""
+    """A NUMA node, or its substitute."""
 
     title: str
     words: str

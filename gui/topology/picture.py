@@ -127,7 +127,7 @@ class TopologyPicture(Picture):
         draw_text(painter, lower, socket.words, theme.dim, align=CENTRE)
 
     def _in_sight(self, box: QRectF) -> QRectF:
-        """What can be seen of a box when the picture is scrolled: its words stand there."""
+        """What can be seen of a box when the picture is scrolled: its text is there."""
         seen = box.intersected(QRectF(self.visibleRegion().boundingRect()))
         return seen if seen.width() > ROOM_FOR_NAME_PX else box
 

@@ -87,7 +87,7 @@ class RowsModel(QAbstractTableModel):
             return None
         cell = self._rows[index.row()].cells[index.column()]
         match role:
-            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole | Qt.ItemDataRole.EditRole:
                 return cell.text
             case Qt.ItemDataRole.ForegroundRole:
                 return QColor(cell.colour) if cell.colour else None
