@@ -153,7 +153,15 @@ class BandwidthRun(Runner[BandwidthSpec]):
         wrong = None if self._stop.is_set() else self._copier.wrong_bytes(case, legs)
         if wrong is not None:
             del legs, measure, singly  # gone before the next row's are made
-            yield self._finished(case, rates.kept, latencies, iterations, wrong == 0, self._remark(case, wrong), spent)
+            yield self._finished(
+                case,
+                gb_per_s=spread(rates.kept),
+                seconds=spread(latencies),
+                iterations=iterations,
+                verified=wrong == 0,
+                reason=self._remark(case, wrong),
+                measured_seconds=spent,
+            )
 
     def _latencies(self, singly: Measure, simulated: bool) -> list[float]:
         samples: list[float] = []
@@ -198,29 +206,15 @@ class BandwidthRun(Runner[BandwidthSpec]):
         done = min((self._done + share) / len(self._cases), 1.0)
         return self._point(case.text, done=done, simulated=self._copier.simulated(case), **measured)
 
-    def _finished(
-        self,
-        case: Case,
-        rates: list[float] | None = None,
-        latencies: list[float] | None = None,
-        iterations: int = 0,
-        verified: bool | None = None,
-        reason: str | None = None,
-        spent: float | None = None,
-    ) -> BenchPoint:
+    def _finished(self, case: Case, **measured: Any) -> BenchPoint:
         row = BandwidthRow(
             source=case.source,
             destination=case.destination,
             bytes=case.nbytes,
             pinned=case.pinned,
             both_ways=case.both_ways,
-            gb_per_s=spread(rates) if rates else None,
-            seconds=spread(latencies) if latencies else None,
-            iterations=iterations,
-            verified=verified,
-            reason=reason,
             simulated=self._copier.simulated(case),
-            measured_seconds=spent,
+            **measured,
         )
         self._rows.append(row)
         return self._progress(case, 1.0, gb_per_s=row.gb_per_s.median if row.gb_per_s else None, row=row)

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -289,19 +289,14 @@ class ModelRun(Runner[ModelSpec]):
                 f"the output of '{self.spec.target}' does not depend on anything that requires a gradient; measure its"
                 " forward"
             )
-        with self._explained():
-            loss.backward()
-        self._optimizer.step()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
         try:
             with backward_guard() if self.simulated else nullcontext():
-                yield
+                loss.backward()
         except Exception as error:
             if _full(error):
                 raise
             raise failed_backward(error) from error
+        self._optimizer.step()
 
     def step(self) -> BenchPoint | None:
         """A block of steps; None when the run has had its seconds (on a virtual GPU: its five steps), or was

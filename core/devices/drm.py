@@ -10,10 +10,10 @@ NVML's business and are never listed here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from devexplorer.core.devices.pci_names import pci_name
 from devexplorer.core.devices.plausible import without_implausible
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
@@ -22,6 +22,7 @@ T = TypeVar("T", int, float)
 VENDORS = {0x1002: "AMD", 0x8086: "Intel"}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s of a PCIe lane -> generation."""
+_MARKETED = re.compile(r"\[(.+)\]")
 _CARD = re.compile(r"card(\d+)")
 _CHIP = ("edge", "pkg", "junction")
 """Labels of the chip's own temperature, in order of preference."""
@@ -159,7 +160,7 @@ class Drm:
         driver = _link(at / "driver")
         product = _hex(at / "device")
         total = _known(*(_number(at / name) for name in _MEMORY))
-        name = _text(at / "product_name") or pci_name(vendor, product, self._names)
+        name = _text(at / "product_name") or _pci_name(vendor, product, self._names)
         return DrmCard(
             number=number,
             vendor=VENDORS[vendor],
@@ -265,3 +266,36 @@ def _generation(speed: str | None) -> int | None:
         return _GENERATIONS.get(float(match.group())) if match else None
     except ValueError:
         return None
+
+
+def _pci_name(vendor: int, product: int | None, places: Iterable[Path]) -> str | None:
+    """The name of a product as it is sold, with its maker's, from the list that Linux systems carry (pci.ids of the PCI
+    ID project); None where no list knows it.
+
+    `Navi 31 [Radeon RX 7900 XT/7900 XTX]` is the chip and what is sold with it: the second counts.
+    """
+    if product is None:
+        return None
+    for place in places:
+        try:
+            with place.open(encoding="utf-8", errors="replace") as lines:
+                result = _product(lines, f"{vendor:04x}", f"\t{product:04x}  ")
+        except OSError:
+            continue
+        if result is not None:
+            sold = _MARKETED.search(result)
+            return f"{VENDORS[vendor]} {sold.group(1) if sold else result}".strip()
+    return None
+
+
+def _product(lines: Iterable[str], vendor: str, product: str) -> str | None:
+    """Vendors begin their lines, their products are below them behind one tab."""
+    inside = False
+    for line in lines:
+        if line[:1] not in ("\t", "#", "\n"):
+            if inside:
+                return None
+            inside = line.startswith(f"{vendor}  ")
+        elif inside and line.startswith(product):
+            return line[len(product) :].strip()
+    return None

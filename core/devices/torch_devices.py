@@ -141,8 +141,7 @@ class TorchBackend:
         if self._driver.problem is not None:
             problems.append(self._driver.problem)
             return []
-        available, said = _cuda_available(self._torch)
-        count = int(self._torch.cuda.device_count()) if available else 0
+        count, said = _cuda_count(self._torch)
         architectures = list(self._torch.cuda.get_arch_list())
         newest = self._driver.cuda_version()
         return [self._cuda_info(device, count, said, architectures, newest) for device in found]
@@ -178,8 +177,7 @@ class TorchBackend:
 
     def _list_rocm(self) -> list[DeviceInfo]:
         """AMD cards call themselves cuda. Names and memory would take a context, so they stay unknown here."""
-        available, _ = _cuda_available(self._torch)
-        count = int(self._torch.cuda.device_count()) if available else 0
+        count, _ = _cuda_count(self._torch)
         return [DeviceInfo(id=f"cuda:{i}", kind="cuda", name=f"ROCm device {i}", cuda_ordinal=i) for i in range(count)]
 
     def _list_others(self, problems: list[Problem]) -> list[DeviceInfo]:
@@ -425,6 +423,12 @@ class TorchBackend:
 def _count(module: Any, kind: str) -> int:
     device_module = module.get_device_module(kind)
     return int(device_module.device_count()) if device_module.is_available() else 0
+
+
+def _cuda_count(module: Any) -> tuple[int, str | None]:
+    """How many CUDA devices torch can use, and why there are none."""
+    available, reason = _cuda_available(module)
+    return int(module.cuda.device_count()) if available else 0, reason
 
 
 def _cuda_available(module: Any) -> tuple[bool, str | None]:

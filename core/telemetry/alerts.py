@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
@@ -70,12 +69,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     ended_unix_s: float | None = None
     simulated: bool = False
 
-
-class AlertChange(NamedTuple):
-    """An alert was raised, or is over."""
-
-    alert: Alert
-    raised: bool
+    @property
+    def raised(self) -> bool:
+        """Whether it is not over."""
+        return self.ended_unix_s is None
 
 
 @dataclass(slots=True)
@@ -130,8 +127,8 @@ class _Device:
 class Alerts:
     """Takes samples, details and problems, and keeps the active alerts.
 
-    Every change is returned, and also kept for `take_news`. `clock` (unix seconds) is used only before the first
-    sample.
+    Every alert that is raised or over is returned, and also kept for `take_news`. `clock` (unix seconds) is used only
+    before the first sample.
     """
 
     def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Callable[[], float] = time.time) -> None:
@@ -139,7 +136,7 @@ class Alerts:
         self._now: float | None = None
         self._devices: dict[str, _Device] = {}
         self._history: deque[Alert] = deque(maxlen=HISTORY)
-        self._news: deque[AlertChange] = deque(maxlen=HISTORY)
+        self._news: deque[Alert] = deque(maxlen=HISTORY)
         self.rules: tuple[Rule, ...] = ()
         """The rules that apply; `set_rules` changes them."""
         self.set_rules(rules)
@@ -163,13 +160,13 @@ class Alerts:
         """Cleared alerts, latest first; at most `HISTORY`."""
         return tuple(reversed(self._history))
 
-    def take_news(self) -> list[AlertChange]:
-        """Changes since the last call."""
+    def take_news(self) -> list[Alert]:
+        """Alerts that were raised or are over since the last call."""
         news = list(self._news)
         self._news.clear()
         return news
 
-    def set_rules(self, rules: Iterable[Rule]) -> list[AlertChange]:
+    def set_rules(self, rules: Iterable[Rule]) -> list[Alert]:
         """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new
         figures."""
         self.rules = tuple(rules)
@@ -187,7 +184,7 @@ class Alerts:
         """What a device says about itself; thresholds that depend on it follow with the next sample."""
         self._device(details.device).details = details
 
-    def problems(self, problems: Iterable[Problem]) -> list[AlertChange]:
+    def problems(self, problems: Iterable[Problem]) -> list[Alert]:
         """The whole list of what cannot be found out at present: one that concerns a whole device says that the device
         is lost."""
         named = {
@@ -201,7 +198,7 @@ class Alerts:
             self._device(name).named = reason
         return [change for name in self._devices for change in self._judge_lost(name)]
 
-    def feed(self, sample: DeviceSample) -> list[AlertChange]:
+    def feed(self, sample: DeviceSample) -> list[Alert]:
         """Judge a sample by every rule; returns what changed."""
         now = sample.time_unix_s
         # Devices are read on threads of their own: a sample can be a little older than the one before it.
@@ -211,7 +208,7 @@ class Alerts:
         nothing = is_empty_sample(sample)
         device.silent = nothing and device.answered
         device.answered = device.answered or not nothing
-        changes: list[AlertChange] = []
+        changes: list[Alert] = []
         for rule in self._from_samples:
             figure = self._figure(rule.metric, sample, device)
             if figure == figure:  # not NaN: what is not known changes nothing
@@ -223,7 +220,7 @@ class Alerts:
                 changes += self._judge_lost(name)
         return changes
 
-    def dismiss(self, device: str, metric: str) -> list[AlertChange]:
+    def dismiss(self, device: str, metric: str) -> list[Alert]:
         """The user has seen an alert that does not end by itself: errors that were counted are not new any more."""
         known = self._devices.get(device)
         watch = known.watches.get(metric) if known is not None and metric == NEW_ECC_ERRORS else None
@@ -232,7 +229,7 @@ class Alerts:
         known.errors = None  # the next sample says how many there are
         return self._end(known.watches.pop(metric))
 
-    def keep(self, devices: Iterable[str]) -> list[AlertChange]:
+    def keep(self, devices: Iterable[str]) -> list[Alert]:
         """Keep only these devices; alerts of others end."""
         gone = set(self._devices) - set(devices)
         return [
@@ -268,7 +265,7 @@ class Alerts:
             return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
         return value(sample, metric)
 
-    def _judge_lost(self, name: str) -> list[AlertChange]:
+    def _judge_lost(self, name: str) -> list[Alert]:
         rule = self._enabled.get(LOST)
         device = self._devices[name]
         if rule is None:
@@ -276,9 +273,7 @@ class Alerts:
         lost = bool(device.named) or device.silent
         return self._judge(name, device, rule, Limits(1.0, 0.0), float(lost), self.now_unix_s)
 
-    def _judge(
-        self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float
-    ) -> list[AlertChange]:
+    def _judge(self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float) -> list[Alert]:
         watch = device.watches.get(rule.metric)
         sign = -1 if at.below else 1
         past = sign * figure >= sign * at.raise_at
@@ -312,7 +307,7 @@ class Alerts:
                 simulated=device.simulated,
             )
             watch.since = None
-            return [self._tell(AlertChange(watch.alert, raised=True))]
+            return [self._tell(watch.alert)]
         calm = not past and sign * figure <= sign * at.clear_at
         self._update(watch, at, figure, "" if calm else _detail(rule.metric, device))
         if not calm:
@@ -336,23 +331,23 @@ class Alerts:
             detail=detail or alert.detail,
         )
 
-    def _end(self, watch: _Watch, now: float | None = None) -> list[AlertChange]:
+    def _end(self, watch: _Watch, now: float | None = None) -> list[Alert]:
         if watch.alert is None:
             return []
         alert = msgspec.structs.replace(watch.alert, ended_unix_s=self.now_unix_s if now is None else now)
         self._history.append(alert)
-        return [self._tell(AlertChange(alert, raised=False))]
+        return [self._tell(alert)]
 
-    def _tell(self, change: AlertChange) -> AlertChange:
-        self._news.append(change)
-        return change
+    def _tell(self, alert: Alert) -> Alert:
+        self._news.append(alert)
+        return alert
 
 
 def alert_message(alert: Alert) -> str:
     """The alert as a sentence without full stop: `cuda:1: temperature 91 °C, raised at 90 °C`."""
     device = f"{alert.device} (simulated)" if alert.simulated else alert.device
     quantity = QUANTITIES[alert.metric]
-    figure = figure_text(alert.worst if alert.ended_unix_s is not None else alert.value, quantity.unit)
+    figure = figure_text(alert.value if alert.raised else alert.worst, quantity.unit)
     if alert.metric == LOST:
         return f"{device} is lost or does not answer: {alert.detail}"
     if alert.metric == NEW_ECC_ERRORS:

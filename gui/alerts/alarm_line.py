@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import Alert, AlertChange, alert_message
+from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.widgets.banner import Banner
 
 ABOUT = "alarms"
@@ -28,9 +28,9 @@ class AlarmLine:
         """An alarm was raised and the user has not dismissed the line."""
         banner.dismissed.connect(self._dismissed)
 
-    def changed(self, news: Iterable[AlertChange]) -> None:
+    def changed(self, news: Iterable[Alert]) -> None:
         """Speak of what was raised."""
-        if self._state.recording is None and any(change.raised and change.alert.level == ALARM for change in news):
+        if self._state.recording is None and any(alert.raised and alert.level == ALARM for alert in news):
             self._wanted = True
             self._say()
         self.refresh()

@@ -15,7 +15,7 @@ from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QSystemTrayIcon
 
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import AlertChange, alert_message
+from devexplorer.core.telemetry.alerts import Alert, alert_message
 
 APART_S = 60.0
 """Between two messages about the same rule of the same device."""
@@ -79,17 +79,17 @@ class Notifications(QObject):
         self._asked = False
         self._last: dict[tuple[str, str], float] = {}
 
-    def tell(self, changes: Iterable[AlertChange]) -> None:
+    def tell(self, alerts: Iterable[Alert]) -> None:
         """Announce what was raised, all of it in one message. What the user does not want to hear of now is not said
         later either."""
         now = self._clock()
         self._last = {key: then for key, then in self._last.items() if now - then < APART_S}
         lines = []
-        for change in changes:
-            key = (change.alert.device, change.alert.metric)
-            if change.raised and change.alert.level == ALARM and key not in self._last:
+        for alert in alerts:
+            key = (alert.device, alert.metric)
+            if alert.raised and alert.level == ALARM and key not in self._last:
                 self._last[key] = now
-                lines.append(f"{alert_message(change.alert).rstrip('.')}.")  # no capital: it begins with a device's id
+                lines.append(f"{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
         if not lines:
             return
         more = len(lines) - MOST_LINES

@@ -150,11 +150,11 @@ def recording(path: Path) -> dict[str, Any]:
             "alerts": [
                 [
                     change.raised,
-                    change.alert.device,
-                    change.alert.metric,
-                    change.alert.level,
-                    change.alert.threshold,
-                    change.alert.worst,
+                    change.device,
+                    change.metric,
+                    change.level,
+                    change.threshold,
+                    change.worst,
                 ]
                 for change in played.alerts.take_news()
             ],

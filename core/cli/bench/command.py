@@ -12,21 +12,26 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from rich.console import Console
+
+from devexplorer.core.base.formats import MISSING
+from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
-from devexplorer.core.cli.bench.print import print_results
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout
+from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import BenchSpec, Conditions
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
+READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "clocks limited by", "other processes")
+"""Conditions that are printed with a result, where they are known; `--json` has all."""
 
 
 def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
@@ -46,7 +51,7 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
                 runs=[run for finished in outcome.finished for run in run_documents(*finished)],
             )
         else:
-            print_results(console(), outcome.finished)
+            _print_results(console(), outcome.finished)
     for failure in outcome.failures:
         refuse(failure)
     if outcome.interrupted:
@@ -104,3 +109,29 @@ def _close(store: Store) -> None:
     store.close()
     for notice in store.notices():
         say(notice)
+
+
+def _print_results(out: Console, finished: Sequence[Finished]) -> None:
+    """The tables of runs of one kind, then the conditions of each that has some."""
+    kind = kind_of(finished[0].result)
+    for runs in [finished] if kind.one_table else [[run] for run in finished]:
+        listing = table(*kind.columns)
+        for run in runs:
+            for row in kind.rows(*run):
+                listing.add_row(*row)
+        out.print(listing)
+        if summary := "\n".join(filter(None, (kind.summary(*run) for run in runs))):
+            out.print(summary, markup=False)
+    for run in finished:
+        if line := _conditions_text(run.conditions):
+            out.print(line, style="dim", markup=False)
+
+
+def _conditions_text(conditions: Conditions) -> str:
+    """Readings of the run's span in one line; empty where there were none."""
+    known = [
+        f"{row.label} {row.value}"
+        for row in all_conditions(conditions)
+        if row.label in READINGS and row.value != MISSING
+    ]
+    return f"{conditions.device}: {', '.join(known)}" if known else ""

@@ -357,35 +357,24 @@ class Nvml:
         except CardLostError:
             return Affinity(device=device)
 
-    def _enter(self, card: Card) -> CardState | None:
-        """The state of a card, marked as being read; None if it cannot be read."""
-        state = self._cards.get(card.key)
-        if state is None or state.handle is None:
-            return None
-        state.tracker = CallTracker()
-        state.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
-        if self._pause or not self.started:
-            self._leave(state)
-            return None
-        return state
-
     @contextmanager
     def _reading(self, card: Card) -> Iterator[CardState | None]:
         """The state of a card while it is read; None if it cannot be. Losing the card or NVML ends the block."""
-        state = self._enter(card)
+        state = self._cards.get(card.key)
+        if state is None or state.handle is None:
+            yield None
+            return
+        tracker = state.tracker = CallTracker()
+        state.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
         try:
-            yield state
+            yield None if self._pause or not self.started else state
         except CardLostError:
             pass  # noted by the query
         except NvmlGoneError as error:
             self._lose_nvml(error)
         finally:
-            if state is not None:
-                self._leave(state)
-
-    def _leave(self, state: CardState) -> None:
-        if state.tracker.thread is threading.current_thread():  # else another thread has taken over
-            state.busy = False
+            if state.tracker is tracker:  # else another thread has taken over
+                state.busy = False
 
     def _lose_nvml(self, error: NvmlGoneError) -> None:
         self._gone = str(error)

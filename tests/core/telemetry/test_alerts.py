@@ -27,7 +27,7 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     new_rule,
 )
-from devexplorer.core.telemetry.alerts import AlertChange, Alerts, alert_message
+from devexplorer.core.telemetry.alerts import Alert, Alerts, alert_message
 from devexplorer.core.telemetry.metrics import METRICS
 
 GIB = 1 << 30
@@ -41,8 +41,8 @@ def sample(time_s: float, device: str = "cuda:0", **fields: object) -> DeviceSam
     return DeviceSample(device=device, time_unix_s=time_s, **fields)  # type: ignore[arg-type]
 
 
-def words(changes: list[AlertChange]) -> list[tuple[str, str, bool]]:
-    return [(change.alert.device, change.alert.metric, change.raised) for change in changes]
+def words(changes: list[Alert]) -> list[tuple[str, str, bool]]:
+    return [(change.device, change.metric, change.raised) for change in changes]
 
 
 # --- hysteresis
@@ -121,7 +121,7 @@ def test_a_clock_that_jumps_neither_raises_twice_nor_breaks_anything(
     on = False
     for now, watts in readings:
         for change in alerts.feed(sample(now, power_w=watts, throttle_reasons=("hardware thermal slowdown",))):
-            if change.alert.metric == "power_w":
+            if change.metric == "power_w":
                 assert change.raised is not on
                 on = change.raised
 
@@ -137,7 +137,7 @@ def test_thresholds_the_other_way_round_are_raised_by_values_that_are_too_low() 
     alerts = Alerts([Rule(metric="utilization_percent", raise_at=5, clear_at=20)])
     assert alerts.feed(sample(0, utilization_percent=6)) == []
     (change,) = alerts.feed(sample(1, utilization_percent=0))
-    assert alert_message(change.alert) == "cuda:0: utilization 0 %, raised at 5 % and below"
+    assert alert_message(change) == "cuda:0: utilization 0 %, raised at 5 % and below"
     assert alerts.feed(sample(2, utilization_percent=19)) == []
     assert words(alerts.feed(sample(3, utilization_percent=20))) == [("cuda:0", "utilization_percent", False)]
 
@@ -146,7 +146,7 @@ def test_thresholds_the_other_way_round_are_raised_by_values_that_are_too_low() 
 def test_every_metric_can_have_a_rule(metric: str) -> None:
     alerts = Alerts([Rule(metric=metric, raise_at=60, clear_at=50)])
     (change,) = alerts.feed(sample(0, **{metric: 70}))
-    assert change.alert.value == 70
+    assert change.value == 70
     assert complete([new_rule(metric)])[-1].metric in (metric, DEFAULT_RULES[-1].metric)
 
 
@@ -170,7 +170,7 @@ def test_temperature_follows_the_card_where_it_tells_and_a_fixed_figure_where_no
         DeviceDetails(device="cuda:2", time_unix_s=0, temperature_slowdown_c=0)
     )  # a threshold that the card does not have
     raised = [
-        change.alert.device for t in range(8) for name in ("cuda:0", "cuda:1", "cuda:2")
+        change.device for t in range(8) for name in ("cuda:0", "cuda:1", "cuda:2")
         for change in alerts.feed(sample(t, name, temperature_c=89))
     ]  # fmt: skip
     assert raised == ["cuda:1", "cuda:2"]
@@ -193,7 +193,7 @@ def test_only_new_ecc_errors_are_an_alert_and_it_stays_until_it_is_dismissed_or_
     assert alerts.feed(sample(0, ecc_uncorrected=7)) == []
     assert alerts.feed(sample(1, ecc_uncorrected=None, power_w=1)) == []
     (change,) = alerts.feed(sample(2, ecc_uncorrected=8))
-    assert alert_message(change.alert) == "cuda:0: 1 new memory error that ECC could not correct"
+    assert alert_message(change) == "cuda:0: 1 new memory error that ECC could not correct"
     assert alerts.feed(sample(3, ecc_uncorrected=9)) == []
     assert alerts.active[0].value == 2
     assert words(alerts.dismiss("cuda:0", NEW_ECC_ERRORS)) == [("cuda:0", NEW_ECC_ERRORS, False)]
@@ -212,7 +212,7 @@ def test_a_lost_card_is_an_alert_until_the_driver_sees_it_again() -> None:
     (change,) = alerts.problems(
         [Problem(reason, device="cuda:0"), Problem("no fan", device="cuda:1", field="fan_percent")]
     )
-    assert (change.raised, change.alert.metric, change.alert.detail) == (True, LOST, reason)
+    assert (change.raised, change.metric, change.detail) == (True, LOST, reason)
     assert alerts.problems([Problem(reason, device="cuda:0")]) == []
     assert words(alerts.problems([])) == [("cuda:0", LOST, False)]
 
@@ -222,7 +222,7 @@ def test_a_card_that_falls_silent_is_an_alert_and_one_that_never_spoke_is_none()
     assert alerts.feed(sample(0, "cuda:1")) == []
     alerts.feed(sample(0, "cuda:0", fan_percent=30))
     (change,) = alerts.feed(sample(1, "cuda:0"))
-    assert "no reading arrives" in alert_message(change.alert)
+    assert "no reading arrives" in alert_message(change)
     assert alerts.feed(sample(2, "cpu", utilization_percent=1)) == []
     assert words(alerts.feed(sample(3, "cuda:0", utilization_percent=1))) == [("cuda:0", LOST, False)]
 

@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records.devices import DeviceSample, Problem
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
-from devexplorer.core.telemetry.alerts import AlertChange, Alerts
+from devexplorer.core.telemetry.alerts import Alert, Alerts
 from devexplorer.gui.alerts.alarm_line import AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
@@ -30,11 +30,11 @@ from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
 NOW = 1_800_000_000.0
 
 
-def feed(alerts: Alerts, second: float, device: str = "cuda:0", **fields: object) -> list[AlertChange]:
+def feed(alerts: Alerts, second: float, device: str = "cuda:0", **fields: object) -> list[Alert]:
     return alerts.feed(DeviceSample(device=device, time_unix_s=NOW + second, **fields))  # type: ignore[arg-type]
 
 
-def hot(alerts: Alerts, device: str = "cuda:0", at_s: float = 0) -> list[AlertChange]:
+def hot(alerts: Alerts, device: str = "cuda:0", at_s: float = 0) -> list[Alert]:
     """Make a device too hot for long enough."""
     seconds = [at_s + second for second in range(5)]
     return [
