@@ -89,7 +89,7 @@ def cases(spec: BandwidthSpec) -> list[Case]:
     Both ways at once is measured once per pair, in the first direction that is asked for, and with pinned memory only:
     pageable memory goes through the hands of the thread that copies it, which does one direction after the other.
     """
-    found: list[Case] = []
+    result: list[Case] = []
     seen: set[frozenset[str]] = set()
     for source, destination in dict.fromkeys(product(spec.sources, spec.destinations)):
         one_host = (source == "cpu") != (destination == "cpu")
@@ -97,13 +97,13 @@ def cases(spec: BandwidthSpec) -> list[Case]:
         both_ways = spec.both_ways and len(pair) == 2 and pair not in seen and (not one_host or True in spec.pinned)
         seen.add(pair)
         for nbytes in dict.fromkeys(spec.sizes):
-            found += [
+            result += [
                 Case(source, destination, nbytes, pinned)
                 for pinned in (dict.fromkeys(spec.pinned) if one_host else (None,))
             ]
             if both_ways:
-                found.append(Case(source, destination, nbytes, True if one_host else None, both_ways=True))
-    return found
+                result.append(Case(source, destination, nbytes, True if one_host else None, both_ways=True))
+    return result
 
 
 class Copier:
@@ -137,7 +137,8 @@ class Copier:
 
     @staticmethod
     def _written(source: Tensor) -> Tensor:
-        """Memory that nobody has written to is one page of zeros to the system, and reading it is no measure."""
+        """The source, written to once: untouched memory is one page of zeros to the system, and copying it measures
+        nothing."""
         return source.fill_(1)
 
     def _empty(self, case: Case, device: str, size: int, values: bool) -> Tensor:
@@ -203,31 +204,31 @@ class Copier:
         numbers = range(self._patterns, self._patterns + len(ends))
         self._patterns += len(ends)
         for number, (destination, source) in zip(numbers, ends, strict=True):
-            for place, piece in self._pieces(len(source), start, number):
-                source[place : place + len(piece)].copy_(piece)
-                destination[place : place + len(piece)].copy_(~piece)
+            for begin, piece in self._pieces(len(source), start, number):
+                source[begin : begin + len(piece)].copy_(piece)
+                destination[begin : begin + len(piece)].copy_(~piece)
         measure, _ = self.measures(case, legs)
         measure(1)
         wrong = 0
         for number, (destination, _) in zip(numbers, ends, strict=True):
-            for place, piece in self._pieces(len(destination), start, number):
-                arrived = destination[place : place + len(piece)].cpu()
+            for begin, piece in self._pieces(len(destination), start, number):
+                arrived = destination[begin : begin + len(piece)].cpu()
                 wrong += 0 if torch.equal(arrived, piece) else int((arrived != piece).sum())
         return wrong
 
     def _pieces(self, size: int, start: int, number: int) -> Iterator[tuple[int, Tensor]]:
-        for place in range(0, size, PIECE_BYTES):
+        for begin in range(0, size, PIECE_BYTES):
             if self._stop.is_set():
                 return
-            yield place, pattern(min(PIECE_BYTES, size - place), start + place, number)
+            yield begin, pattern(min(PIECE_BYTES, size - begin), start + begin, number)
 
 
 def pattern(size: int, start: int, number: int) -> Tensor:
     """Bytes from `start` on (a multiple of 8) of pattern `number`, on the CPU: multiples of an odd number, so no eight
     bytes come twice."""
-    words = torch.arange(start // 8, start // 8 + -(-size // 8), dtype=torch.int64)
-    words.mul_(-7046029254386353131).add_((number + 1) * 0x5851F42D4C957F2D % (1 << 62))
-    return words.view(torch.uint8)[:size]
+    values = torch.arange(start // 8, start // 8 + -(-size // 8), dtype=torch.int64)
+    values.mul_(-7046029254386353131).add_((number + 1) * 0x5851F42D4C957F2D % (1 << 62))
+    return values.view(torch.uint8)[:size]
 
 
 def _seconds(block: Block) -> float:
@@ -266,8 +267,8 @@ class TwoWays:
                     move()
 
     def block(self, count: int) -> Block:
-        """`count` copies in each direction between two events of the first card, which stand before and after those of
-        every stream."""
+        """`count` copies in each direction between two events of the first card, before and after those of every
+        stream."""
         self._wait()
         first, *others = [stream for streams in self._streams for _, stream in streams]
         self._start.record(first)

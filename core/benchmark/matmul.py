@@ -102,11 +102,11 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
             torch._int_mm(a, b, out=out)
             return lambda: torch._int_mm(a, b, out=out), out
         if dtype.startswith("float8"):
-            one = make((), dtype=torch.float32).fill_(1.0)
+            scale = make((), dtype=torch.float32).fill_(1.0)
             out = torch._scaled_mm(
-                a, b, one, one, out_dtype=torch.bfloat16
+                a, b, scale, scale, out_dtype=torch.bfloat16
             )  # `out=` has no meta kernel; the allocator's cache serves it
-            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16), out
+            return lambda: torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16), out
         out = make(shape, dtype=a.dtype)
         multiply(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:

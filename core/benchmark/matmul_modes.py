@@ -43,14 +43,14 @@ class Live:
         self._flush = flush
         self._each = each
         self._cost = each if flush is None else 0.0
-        """Seconds of an iteration and of what stands between two; 0: not known yet."""
+        """Seconds of an iteration and of what happens between two; 0: not known yet."""
         self.samples = Samples[float]()
         self.iterations = 0
         self.blocks = 0
         self.seconds = 0.0
         """Of all iterations."""
         self.spent = 0.0
-        """The same, with what stood between them."""
+        """The same, with what happened between them."""
 
     @property
     def text(self) -> str:
@@ -147,8 +147,8 @@ class Sustained(Live):
 
     @property
     def done(self) -> float | None:
-        """Of settling and window together, so that what is left can be told from what has passed; before, nobody
-        knows."""
+        """Of settling and window together, so that the remaining time follows from the elapsed time; unknown while it
+        settles."""
         if self._settling:
             return None
         share = min((len(self._parts) + self._in_part() / (self._window / PARTS)) / PARTS, 1.0)

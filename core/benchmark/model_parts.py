@@ -54,15 +54,15 @@ def fed(model: nn.Module, inputs: Sequence[Tensor], device: torch.device) -> lis
     return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in inputs]
 
 
-def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward: bool) -> int | None:
-    """FLOP of a forward (and backward) of a batch; `one` are inputs of a batch of 1. None where the model cannot run on
-    `meta`.
+def count_flop(model: nn.Module, sample: Sequence[Tensor], batch: int, *, backward: bool) -> int | None:
+    """FLOP of a forward (and backward) of a batch; `sample` are inputs of a batch of 1. None where the model cannot run
+    on `meta`.
 
     The model is left as it is. None as well where there is nothing that the counter counts.
     """
     meta = torch.device("meta")
     inputs = [
-        torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, one, meta)
+        torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, sample, meta)
     ]
     try:
         copied = clone_model(model, lambda tensor: torch.empty_like(tensor, device=meta))

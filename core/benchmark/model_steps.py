@@ -144,26 +144,26 @@ class ModelRun(Runner[ModelSpec]):
         assert self._resolve is not None, "prepare() is called once"
         model = self._resolve(self.spec.target)
         self._resolve = None
-        one = self._sampled(model, 1)
+        sample = self._sampled(model, 1)
         model.train(self.spec.train)
         if self.spec.train and not any(parameter.requires_grad for parameter in model.parameters()):
             raise BadInput(f"'{self.spec.target}' has no parameters to train; measure its forward")
         if any(is_uninitialised(tensor) for tensor in model.parameters()):  # shapes appear with the first forward
             with torch.no_grad():
-                run(model, "", fed(model, one, next(model.parameters()).device))
-        self._check_fits(model, one)
-        self._flop = count_flop(model, one, self.spec.batch, backward=self.spec.train)
+                run(model, "", fed(model, sample, next(model.parameters()).device))
+        self._check_fits(model, sample)
+        self._flop = count_flop(model, sample, self.spec.batch, backward=self.spec.train)
         if self.simulated:
             try:
                 self._arm(
                     clone_model(model, lambda tensor: self._without_values(tensor, tensor.shape)),
-                    self._wide(model, one),
+                    self._wide(model, sample),
                 )
                 self._warm_up(stopped)
             except Exception as error:
                 if _full(error) or stopped():
                     raise
-                self._check_fits(model, one, values=True)
+                self._check_fits(model, sample, values=True)
                 self._on_device(
                     model, stopped
                 )  # it looks at values, or is wrong: then the error is that of the model itself
@@ -207,17 +207,17 @@ class ModelRun(Runner[ModelSpec]):
         if self._stop.is_set():
             raise _Stopped
 
-    def _wide(self, model: nn.Module, one: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _wide(self, model: nn.Module, sample: Sequence[Tensor]) -> Sequence[Tensor]:
         """A batch of inputs without values on the virtual GPU."""
         return [
             self._without_values(tensor, (self.spec.batch, *tensor.shape[1:]))
-            for tensor in fed(model, one, torch.device("cpu"))
+            for tensor in fed(model, sample, torch.device("cpu"))
         ]
 
     def _without_values(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         return meta_empty(shape, tensor.dtype, self.spec.device)
 
-    def _check_fits(self, model: nn.Module, one: Sequence[Tensor], *, values: bool = False) -> None:
+    def _check_fits(self, model: nn.Module, sample: Sequence[Tensor], *, values: bool = False) -> None:
         """What the run needs at least: the model where it is not there yet, gradients, the optimizer's state,
         inputs."""
         tensors = [*model.parameters(), *model.buffers()]
@@ -225,7 +225,7 @@ class ModelRun(Runner[ModelSpec]):
         needed = sum(
             tensor.nbytes for tensor in tensors if self.simulated or tensor.device != torch.device(self.spec.device)
         )
-        needed += sum(tensor.nbytes for tensor in one) * self.spec.batch
+        needed += sum(tensor.nbytes for tensor in sample) * self.spec.batch
         if self.spec.train:
             needed += trained * (1 + OPTIMIZERS[self.spec.optimizer].state_per_value)
         checks = Checks(self._fleet)

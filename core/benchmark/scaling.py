@@ -196,7 +196,7 @@ class ScalingRun(Runner[ScalingSpec]):
             yield from self._in_turn()
 
     def _at_once(self) -> Generator[BenchPoint, None, None]:
-        ours = [job for job in self._jobs if job.device == "cpu"]
+        own = [job for job in self._jobs if job.device == "cpu"]
         others = [job for job in self._jobs if job.device != "cpu"]
         barrier, over = threading.Barrier(len(others) + 1), threading.Event()
         threads = [
@@ -211,9 +211,9 @@ class ScalingRun(Runner[ScalingSpec]):
             self._pass(barrier)
             while unfinished and not self._stop.is_set():
                 start = time.perf_counter()
-                mine = next((job for job in ours if job.left), None)
-                if mine is not None:
-                    mine.slice()
+                own_job = next((job for job in own if job.left), None)
+                if own_job is not None:
+                    own_job.slice()
                 else:
                     for thread in threads:
                         thread.join(max(start + BLOCK_SECONDS - time.perf_counter(), 0.0))

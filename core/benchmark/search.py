@@ -73,9 +73,9 @@ class Search:
         for _ in range(len(STEPS) + 3):  # once round all levels and the jump
             if self._tries >= TRIES:
                 self._next_level()
-            found = self._drawn()
-            if found is not None:
-                return found
+            drawn = self._drawn()
+            if drawn is not None:
+                return drawn
             self._next_level()
         return None
 
@@ -96,14 +96,14 @@ class Search:
     def _near(self, shape: Shape) -> Shape:
         """A neighbour at the present level; a side can come out as 0."""
         sides = list(shape)
-        for place in self._random.sample(range(3), self._random.randint(1, 3)):
+        for index in self._random.sample(range(3), self._random.randint(1, 3)):
             if self._level == 0:
-                wanted = sides[place] * self._random.choice((2.0, 0.5))
-                sides[place] = max(round(wanted / COARSE), 1) * COARSE
+                wanted = sides[index] * self._random.choice((2.0, 0.5))
+                sides[index] = max(round(wanted / COARSE), 1) * COARSE
             else:
                 step = STEPS[self._level - 1]
                 change = self._random.choice((-1, 1)) * self._random.randint(1, MOST_STEPS)
-                sides[place] = max((round(sides[place] / step) + change) * step, 0)
+                sides[index] = max((round(sides[index] / step) + change) * step, 0)
         return sides[0], sides[1], sides[2]
 
     def _anywhere(self) -> Shape:

@@ -159,7 +159,7 @@ def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
 
 
 def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None) -> None:
-    """Raise `DoesNotFit` when a run needs more than `free_bytes` (None: nobody knows, so nothing is refused).
+    """Raise `DoesNotFit` when a run needs more than `free_bytes` (None: unknown, so nothing is refused).
 
     `kind` of the device counts what a flush of its cache needs too.
     """

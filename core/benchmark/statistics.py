@@ -114,7 +114,7 @@ def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, 
         raise ValueError(f"at least 2 samples have to be kept, not {most}")
     if len(samples) <= most:
         return tuple(map(float, samples))
-    return tuple(float(samples[place]) for place in np.linspace(0, len(samples) - 1, most).round().astype(int))
+    return tuple(float(samples[index]) for index in np.linspace(0, len(samples) - 1, most).round().astype(int))
 
 
 def parts(samples: Sequence[float] | Floats, count: int = PARTS) -> Floats:
@@ -154,30 +154,30 @@ def difference_of_spreads(first: Spread, second: Spread) -> Difference:
     return Difference(ratio, second.p20 / first.p80, second.p80 / first.p20, None)
 
 
-def verdict(found: Difference, noises: Sequence[float | None], p_value: float | None = None) -> Verdict:
+def verdict(change: Difference, noises: Sequence[float | None], p_value: float | None = None) -> Verdict:
     """What can be said. `noises` of both runs; `p_value` where it was adjusted for several comparisons."""
-    p = found.p_value if p_value is None else p_value
-    if found.low is None or found.high is None:
+    p = change.p_value if p_value is None else p_value
+    if change.low is None or change.high is None:
         return Verdict.UNKNOWN
     if p is None:
-        return Verdict.OVERLAP if found.low <= 1 <= found.high else Verdict.APART
+        return Verdict.OVERLAP if change.low <= 1 <= change.high else Verdict.APART
     if p >= ALPHA:
         return Verdict.NO_DIFFERENCE
     most = max((value for value in noises if value is not None), default=0.0)
-    apart = max(found.ratio, 1 / found.ratio) - 1
+    apart = max(change.ratio, 1 / change.ratio) - 1
     return Verdict.CLEAR if apart > most else Verdict.SMALL
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
     """Holm's adjustment: with several comparisons at once, the chance that any of them is wrong stays below `ALPHA`.
     Keeps the order."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    found = [0.0] * len(p_values)
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    result = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min((len(p_values) - rank) * p_values[place], 1.0))
-        found[place] = highest
-    return tuple(found)
+    for rank, index in enumerate(order):
+        highest = max(highest, min((len(p_values) - rank) * p_values[index], 1.0))
+        result[index] = highest
+    return tuple(result)
 
 
 def range_over_median(values: Sequence[float]) -> float | None:

@@ -1,8 +1,8 @@
 """Streams and timing events of an accelerator: CUDA's own, torch's generic ones for any other. On the thread that runs
 the benchmark.
 
-`torch.Stream`, `torch.Event` and `torch.accelerator` work on every backend that PyTorch's own reference backend stands
-for, also where the device module has next to nothing. They serve the one accelerator that torch calls the current one.
+`torch.Stream`, `torch.Event` and `torch.accelerator` work on every backend that follows PyTorch's own
+reference backend, also where the device module has next to nothing. They serve torch's current accelerator only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AcceleratorStreams:
                 last.record()
                 self.wait()
                 first.elapsed_time(last)
-        except Exception as error:  # somebody else's package: it may lack anything and raise anything
+        except Exception as error:  # a third-party package: it may lack anything and raise anything
             raise Unavailable(f"events on {device} keep no time: {first_line(error)}") from error
 
     def here(self) -> AbstractContextManager[Any]:

@@ -219,9 +219,15 @@ class SweepRun(Runner[SweepSpec]):
                 shape = (spec.m, spec.n, spec.k)
                 return self._progress(shape, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None
-        found = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
+        tflops_spread = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
         cell = SweepCell(
-            spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations, verified=True, seconds=mode.seconds
+            spec.m,
+            spec.n,
+            spec.k,
+            tflops=tflops_spread,
+            iterations=mode.iterations,
+            verified=True,
+            seconds=mode.seconds,
         )
         return self._finish(cell, 0 if block is None else block.iterations, 0.0 if block is None else block.seconds)
 

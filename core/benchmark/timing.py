@@ -16,8 +16,8 @@ A timer calls `operation` so many times and returns the seconds on the device's 
 `singly`, each iteration a figure of its own, with something between them that is not counted (a cache flush):
 - CUDA, other accelerators with events: a pair of events around each iteration, all queued, one synchronisation per
   block.
-- CPU, accelerators without events: the wall clock around each iteration where a flush stands between them. Without one,
-  around as many as the clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
+- CPU, accelerators without events: the wall clock around each iteration where there is a flush between them. Without
+  one, around as many as the clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
 - virtual: as `block`; the cost model has no cache, every byte comes from memory each time.
 """
 
@@ -184,7 +184,7 @@ class EventTimer(BlockTimer):
 class AcceleratorTimer(EventTimer):
     """With torch's generic events, whose times are taken for what they are only where the wall allows them.
 
-    A backend from anywhere may give its events any clock: one that stands still, one of another unit. What lies between
+    A third-party backend may give its events any clock: one that does not move, one of another unit. What lies between
     two events that were recorded one after the other is more than nothing, and no more than what passed on the wall
     until both were waited for.
     """

@@ -1,7 +1,7 @@
 """One device, and how devices are joined, as JSON objects and as text. Pure functions, any thread.
 
-In the objects every key is always there: null, and a reason, for what is not known. In the text each reason stands
-once.
+In the objects every key is always there: null, and a reason, for what is not known. In the text each reason is
+written once.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def device_document(
         "details": (plain(details) or dict.fromkeys(DeviceDetails.__struct_fields__))
         | {"device": info.id, "simulated": info.simulated},
     }
-    said = {name: value for document in made.values() for name, value in document.items() if value is not None}
+    known = {name: value for document in made.values() for name, value in document.items() if value is not None}
     top = {
-        name: said.get(name) if value is None and name not in _OURS else value for name, value in plain(info).items()
+        name: known.get(name) if value is None and name not in _OURS else value for name, value in plain(info).items()
     }
 
     def why(field: str) -> str:
-        if field in _WHERE_IT_DIFFERS and _WHERE_IT_DIFFERS[field] in said:
+        if field in _WHERE_IT_DIFFERS and _WHERE_IT_DIFFERS[field] in known:
             return NO_CHANGE
         return (writer.reason(field) or NO_CPU_FIELD) if info.kind == "cpu" else writer.why(field)
 
@@ -50,7 +50,7 @@ def device_document(
         field: why(field)
         for document in (*made.values(), top)
         for field, value in document.items()
-        if value is None and field not in _OURS and field not in said
+        if value is None and field not in _OURS and field not in known
     }
     links = details.nvlinks if details is not None else None
     for field in ("tx_bytes_s", "rx_bytes_s"):

@@ -79,7 +79,7 @@ class Readings(NamedTuple):
 
 
 def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
-    """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; whoever made it closes
+    """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; the caller closes
     it."""
     simulated = virtual_machine(virtual_spec)
     question = TorchQuestion()
@@ -102,7 +102,7 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
     sampler.set_names(here.found.names)
     try:
         samples = {sample.device: sample for sample in sampler.read_round(list_patience_s=LISTING_S)}
-        found = here.joined(sampler.cards, sampler.problems)
+        catalog = here.joined(sampler.cards, sampler.problems)
     finally:
         sampler.stop()
     details = {event.device: event for event in events if isinstance(event, DeviceDetails)}
@@ -110,11 +110,11 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
     now = time.time()
     for sample in here.torch_side.samples:
         samples.setdefault(sample.device, sample)
-    for info in found.devices:
+    for info in catalog.devices:
         if info.kind == "mps" and info.usable:
             details[info.id] = apple.details(info.id, now)
     for card in here.drm_cards:
-        device = found.drm_names.get(card.bus_id or "", card.drm_id)
+        device = catalog.drm_names.get(card.bus_id or "", card.drm_id)
         samples.setdefault(device, here.drm.read(card, device, now))
         details.setdefault(device, here.drm.details(card, device, now))
     if here.virtual is not None:
@@ -122,11 +122,11 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
             samples[gpu.id] = here.virtual.device_sample(gpu.id, now)
             details[gpu.id] = virtual_details(gpu.id, gpu.profile, now)
         topologies.append(topology([(gpu.id, gpu.profile) for gpu in here.virtual.gpus]))
-    return Readings(found, samples, details, tuple(topologies))
+    return Readings(catalog, samples, details, tuple(topologies))
 
 
 def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
-    """Print the catalog; `nvml` and `drm` stand in for the real ones."""
+    """Print the catalog; `nvml` and `drm` replace the real ones in tests."""
     nvml, cpu = nvml or Nvml(open_limit_s=START_LIMIT_S), CpuReader()
     began = time.monotonic()
     cpu.read(
@@ -147,17 +147,17 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
 
 
 def _document(readings: Readings) -> dict[str, Any]:
-    found = readings.found
+    catalog = readings.found
     described = [
-        device_document(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
-        for info in found.devices
+        device_document(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
+        for info in catalog.devices
     ]
-    return {"devices": described, "problems": found.problems, "topology": topology_document(readings.topologies)}
+    return {"devices": described, "problems": catalog.problems, "topology": topology_document(readings.topologies)}
 
 
-def _print(found: Catalog, readings: Readings | None) -> None:
+def _print(catalog: Catalog, readings: Readings | None) -> None:
     listing = table("device", "name", ">CUDA ordinal", ">nvidia-smi", ">memory", ">used", "cc", "usable", "uuid")
-    for info in found.devices:
+    for info in catalog.devices:
         listing.add_row(
             f"  {info.id}" if info.parent is not None else info.id,
             f"{info.name} (simulated)" if info.simulated else info.name,
@@ -172,22 +172,22 @@ def _print(found: Catalog, readings: Readings | None) -> None:
     out = console()
     out.print(listing)
     if readings is not None:
-        for info in found.devices:
+        for info in catalog.devices:
             out.print(f"\n{_heading(info)}", style="bold", markup=False)
-            groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
+            groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
             out.print(facts_in_short(groups), markup=False)
         joined = [
             info.id
-            for info in found.devices
+            for info in catalog.devices
             if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")
         ]
         if len(joined) > 1:
             out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}", markup=False)
         out.print()
-    for problem in found.problems:
+    for problem in catalog.problems:
         subject = " ".join(part for part in (problem.device, problem.field) if part)
         out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow", markup=False)
-    if not any(info.usable and info.kind != "cpu" for info in found.devices):
+    if not any(info.usable and info.kind != "cpu" for info in catalog.devices):
         out.print('No GPU that can be used. Try it with virtual ones: devexplorer --virtual "2x Tesla T4"', style="dim")
 
 

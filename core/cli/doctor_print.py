@@ -1,4 +1,4 @@
-"""What the doctor says, as text for people and as workflow commands for GitHub. Main thread; no torch."""
+"""The doctor's diagnosis as text and as workflow commands for GitHub. Main thread; no torch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
     places: dict[str, list[str]] = {}
     for item in uncompiled:
         places.setdefault(item.what, []).extend([_place(item.file, item.line, folder)] if item.file else [])
-    parts = [f"{what} ({', '.join(at)})" if at else what for what, at in places.items()]
+    parts = [f"{what} ({', '.join(lines)})" if lines else what for what, lines in places.items()]
     return f"examined as written, without {' and '.join(parts)}"
 
 
@@ -94,12 +94,12 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
 
 def shown_file(file: str, folder: str) -> str:
     """A file as people know it: relative where it lies below the folder."""
-    for place, base in (
+    for path, base in (
         (os.path.abspath(file), os.path.abspath(folder)),
         (os.path.realpath(file), os.path.realpath(folder)),
     ):
-        if place.startswith(os.path.join(base, "")):
-            return os.path.relpath(place, base)
+        if path.startswith(os.path.join(base, "")):
+            return os.path.relpath(path, base)
     return file
 
 
@@ -151,14 +151,14 @@ def _code(code: CodeLines | None, line: int) -> str | None:
 
 
 def _cost(finding: Finding) -> str:
-    words = []
+    parts = []
     if finding.count > 1:
-        words.append(f"{finding.count:,} times")
+        parts.append(f"{finding.count:,} times")
     if finding.bytes is not None:
-        words.append(bytes_text(finding.bytes))
+        parts.append(bytes_text(finding.bytes))
     if finding.seconds is not None:
-        words.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
-    return ", ".join(words) + (" each time" if finding.count > 1 and len(words) > 1 else "")
+        parts.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
+    return ", ".join(parts) + (" each time" if finding.count > 1 and len(parts) > 1 else "")
 
 
 def _patch_style(line: str) -> str:

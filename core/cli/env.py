@@ -44,7 +44,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         cards = nvml.cards()
     finally:
         nvml.close()
-    found, torch_side = here.found, here.torch_side
+    catalog, torch_side = here.found, here.torch_side
     return {
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),
@@ -52,11 +52,11 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "container": "yes: with its own process IDs" if in_pid_namespace() else "no",
         "packages": {name: _version(name) for name in PACKAGES},
         "torch": torch_side.facts,
-        "driver_version": next((info.driver_version for info in found.devices if info.driver_version), None),
+        "driver_version": next((info.driver_version for info in catalog.devices if info.driver_version), None),
         "virtual_gpus": torch_side.virtual_gpus or "available",
-        "devices": found.devices,
+        "devices": catalog.devices,
         "cards": [_card(card) for card in cards],
-        "problems": found.problems,
+        "problems": catalog.problems,
         "variables": {name: _readable(os.environ.get(name)) for name in VARIABLES},
     }
 
@@ -92,30 +92,30 @@ def _version(package: str) -> str | None:
 
 def env(arguments: argparse.Namespace) -> int:
     """Print the facts, as text to paste or as JSON."""
-    found = facts(arguments.virtual)
+    known = facts(arguments.virtual)
     if arguments.json:
-        print_document(**found)
+        print_document(**known)
         return 0
     for key in ("devexplorer", "python", "platform", "container", "driver_version", "virtual_gpus"):
-        print(f"{key:<24}{found[key] or MISSING}")
+        print(f"{key:<24}{known[key] or MISSING}")
     for group in ("packages", "torch", "variables"):
         print(f"\n{group}")
-        content = found[group]
+        content = known[group]
         for key, value in (
             content.items() if isinstance(content, dict) else [("not available", "see the problem of cuda below")]
         ):
             print(f"  {key:<34}{MISSING if value is None else value}")
     print("\ndevices")
-    for info in found["devices"]:  # type: ignore[attr-defined]
+    for info in known["devices"]:  # type: ignore[attr-defined]
         state = "usable" if info.usable else f"not usable: {info.reason}"
         simulated = ", simulated" if info.simulated else ""
         print(f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}")
-    for card in found["cards"]:  # type: ignore[attr-defined]
+    for card in known["cards"]:  # type: ignore[attr-defined]
         modes = ", ".join(
             f"{name} {_mode(value)}" for name, value in card.items() if value is not None and name != "nvml_index"
         )
         print(f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}")
-    for problem in found["problems"]:  # type: ignore[attr-defined]
+    for problem in known["problems"]:  # type: ignore[attr-defined]
         subject = " ".join(part for part in (problem.device, problem.field) if part)
         print(f"  problem{f' of {subject}' if subject else ''}: {problem.reason}")
     return 0

@@ -1,4 +1,4 @@
-"""What the planner says, as tables for people. Every time in them is simulated. Main thread; no torch."""
+"""The planner's report as tables. Every time in them is simulated. Main thread; no torch."""
 
 from __future__ import annotations
 
@@ -52,37 +52,37 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     if report.assumptions:
         out.print()
         out.print(Text("what these figures rest on", style="dim"))
-        for words in report.assumptions:
-            out.print(Text(f"    {printable(words)}", style="dim"))
+        for assumption in report.assumptions:
+            out.print(Text(f"    {printable(assumption)}", style="dim"))
 
 
 def verdict(item: Fit) -> str:
     """`2x Tesla T4: fits; largest batch 128; one step 3.2 ms, 2,500 samples/s (simulated)`."""
-    words = ["fits" if item.fits else "does not fit" + (f" ({item.reason.rstrip('.')})" if item.reason else "")]
+    parts = ["fits" if item.fits else "does not fit" + (f" ({item.reason.rstrip('.')})" if item.reason else "")]
     if item.largest_batch is not None:
         or_more = " or more" if item.at_least else ""
-        words.append("no batch fits" if item.largest_batch == 0 else f"largest batch {item.largest_batch:,}{or_more}")
+        parts.append("no batch fits" if item.largest_batch == 0 else f"largest batch {item.largest_batch:,}{or_more}")
     if item.step_seconds is not None:
-        words.append(
+        parts.append(
             f"one step {seconds_text(item.step_seconds)}, {number_text(item.samples_per_s)} samples/s (simulated)"
         )
-    return f"{item.gpu}: {'; '.join(words)}"
+    return f"{item.gpu}: {'; '.join(parts)}"
 
 
 def _title(report: FitReport) -> str:
     """`resnet50, 25,557,032 parameters, training with adamw, batch 8 (8x3x224x224)`."""
     given = f" ({report.inputs})" if report.inputs else ""
-    words = [report.spec.source, count_text(report.parameters, "parameter"), how(report.spec)]
-    return f"{', '.join(words)}, batch {report.spec.batch:,}{given}"
+    parts = [report.spec.source, count_text(report.parameters, "parameter"), how(report.spec)]
+    return f"{', '.join(parts)}, batch {report.spec.batch:,}{given}"
 
 
 def how(spec: FitSpec) -> str:
     """`training with adamw in bfloat16, checkpointing`."""
-    words = f"training with {spec.optimizer}" if spec.train else "forward"
+    text = f"training with {spec.optimizer}" if spec.train else "forward"
     if spec.dtype is not None:
-        words += f" in {spec.dtype}"
+        text += f" in {spec.dtype}"
     more = [f"autocast to {spec.autocast}" if spec.autocast else "", "checkpointing" if spec.checkpointing else ""]
-    return ", ".join(filter(None, (words, *more)))
+    return ", ".join(filter(None, (text, *more)))
 
 
 def _list(fits: Sequence[Fit], width: int) -> Table:
@@ -111,7 +111,7 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
 
 def _side_by_side(fits: Sequence[Fit]) -> Table:
     """A column for each card. A card that is one of several says which."""
-    columns = [(_card_name(item, at), card) for item in fits for at, card in enumerate(item.cards)]
+    columns = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]
     listing = table("", *(f">{escape(printable(name))}" for name, _ in columns))
     cards = [card for _, card in columns]
     for part in _PARTS:
@@ -129,18 +129,18 @@ _ALWAYS = ("parameters", "activations", "context")
 """Parts that are a row also where they are nothing."""
 
 
-def _text(words: str) -> Text:
+def _text(text: str) -> Text:
     """Words from elsewhere, in which brackets are brackets."""
-    return Text(printable(words))
+    return Text(printable(text))
 
 
 def _share(card: FitCard) -> str:
     return f"{100 * card.bytes.total / card.capacity_bytes:.1f} %"
 
 
-def _card_name(item: Fit, at: int) -> str:
-    name = item.cards[at].gpu
-    return name if len(item.cards) == 1 else f"{name} ({at + 1} of {len(item.cards)})"
+def _card_name(item: Fit, index: int) -> str:
+    name = item.cards[index].gpu
+    return name if len(item.cards) == 1 else f"{name} ({index + 1} of {len(item.cards)})"
 
 
 def _batch(item: Fit) -> str:

@@ -68,7 +68,7 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
 
     findings = Findings()
     recipe = None if ":" in target else findings.checked(partial(samples.find, target), None)
-    if not findings.check_virtual(virtual_spec):  # nobody knows which devices there would be
+    if not findings.check_virtual(virtual_spec):  # it is not known which devices there would be
         findings.demand_none()
     with LocalEngine(virtual_spec) as local:
         if device is not None:

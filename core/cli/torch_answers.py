@@ -76,11 +76,11 @@ class TorchQuestion:
         if self._process is None:
             return self._asked_here()
         try:
-            found, _ = self._process.communicate(timeout=max(self._until - time.monotonic(), 0.01))
+            output, _ = self._process.communicate(timeout=max(self._until - time.monotonic(), 0.01))
         except subprocess.TimeoutExpired:
             return TorchAnswers.nothing(f"torch did not answer within {self._limit_s:g} s")
         try:
-            return msgspec.json.decode(found, type=TorchAnswers)
+            return msgspec.json.decode(output, type=TorchAnswers)
         except msgspec.MsgspecError:
             return TorchAnswers.nothing(f"torch ended its process {_how(self._process.returncode)}")
 

@@ -23,7 +23,7 @@ OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 
 
 def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
-    """The answer for a kind of device; `module` stands in for torch.
+    """The answer for a kind of device; tests replace torch by `module`.
 
     Raises `Unavailable` with the reason where the question is not implemented, and whatever else the backend raises.
     """

@@ -27,7 +27,7 @@ class Backend(Protocol):
         ...
 
     def free_bytes(self, device: str) -> int | None:
-        """Bytes that new tensors can take now, memory cached by the allocator included; None where nobody knows.
+        """Bytes that new tensors can take now, memory cached by the allocator included; None: unknown.
 
         May create the device's context: called only for a device that is about to be used.
         """
@@ -67,7 +67,7 @@ class Backend(Protocol):
         ...
 
     def used_bytes(self, device: str) -> int | None:
-        """What everybody together uses of the device; None where only the driver knows (NVML), or before there is a
+        """What all processes together use of the device; None where only the driver knows (NVML), or before there is a
         context."""
         ...
 
@@ -82,7 +82,7 @@ class Backend(Protocol):
 
 
 class DeviceRegistry:
-    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time:
+    """All devices of the engine: finds the backend that answers for a device. Backends are asked again each time:
     devices may join."""
 
     def __init__(self, backends: Sequence[Backend], visible_devices: str | None = None) -> None:

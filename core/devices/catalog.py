@@ -151,7 +151,7 @@ def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[Devi
                 )
             )
         result.append(card)
-    left = [at for at, card in enumerate(result) if card is None and uuid_bytes(cuda[at].uuid) is not None]
+    left = [index for index, card in enumerate(result) if card is None and uuid_bytes(cuda[index].uuid) is not None]
     unnamed = [card for card in free.values() if card.broken is not None and card.uuid is None]
     if len(left) == len(unnamed) == 1:
         result[left[0]] = unnamed[0]
@@ -187,24 +187,28 @@ def _with_drm(
     devices, alone = list(torch_side), []
     for card in drm:
         kind = {"AMD": "cuda", "Intel": "xpu"}.get(card.vendor)
-        at = next(
-            (at for at, info in enumerate(devices) if info.bus_id and bus_key(info.bus_id) == bus_key(card.bus_id)),
+        index = next(
+            (
+                index
+                for index, info in enumerate(devices)
+                if info.bus_id and bus_key(info.bus_id) == bus_key(card.bus_id)
+            ),
             None,
         )
-        if at is None and sum(other.vendor == card.vendor for other in drm) == 1:
+        if index is None and sum(other.vendor == card.vendor for other in drm) == 1:
             unknown = [
-                at
-                for at, info in enumerate(devices)
+                index
+                for index, info in enumerate(devices)
                 if info.kind == kind and info.bus_id is None and info.nvml_index is None
             ]
-            at = unknown[0] if len(unknown) == 1 and (kind != "cuda" or devices[unknown[0]].uuid is None) else None
-        if at is None:
+            index = unknown[0] if len(unknown) == 1 and (kind != "cuda" or devices[unknown[0]].uuid is None) else None
+        if index is None:
             alone.append(_unused(card, has_reported))
         else:
-            info = devices[at]
+            info = devices[index]
             total = info.memory_total_bytes if info.memory_total_bytes is not None else card.memory_total_bytes
             name = card.name if info.name.startswith(("ROCm device", "xpu device")) else info.name
-            devices[at] = msgspec.structs.replace(info, bus_id=card.bus_id, name=name, memory_total_bytes=total)
+            devices[index] = msgspec.structs.replace(info, bus_id=card.bus_id, name=name, memory_total_bytes=total)
     return devices, alone
 
 

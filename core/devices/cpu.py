@@ -73,7 +73,7 @@ class CpuReader:
         self._primed = percent is None
 
     def used_bytes(self) -> int | None:
-        """Memory in use that could not be given to somebody else at once (page cache is left out).
+        """Memory in use that cannot be given to another process at once (page cache is left out).
 
         The machine's total minus available; in a limited control group that group's usage minus its inactive file pages
         (what `docker stats` shows).

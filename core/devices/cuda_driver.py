@@ -57,7 +57,7 @@ class _StartError(Exception):
 
 
 class CudaDriver:
-    """libcuda through ctypes. `library` stands in for it (tests); a missing one is a problem, never an exception."""
+    """libcuda through ctypes. `library` replaces it in tests; a missing one is a problem, never an exception."""
 
     def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -166,8 +166,8 @@ class CudaDriver:
 
     def _attribute(self, handle: ctypes.c_int, name: str) -> int | None:
         value = ctypes.c_int()
-        found = self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(_ATTRIBUTE[name]), handle) == 0
-        return value.value if found else None
+        known = self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(_ATTRIBUTE[name]), handle) == 0
+        return value.value if known else None
 
     def _call(self, name: str, *arguments: Any) -> int:
         """The CUresult of a call; 500 (CUDA_ERROR_NOT_FOUND) for a function that this driver lacks."""

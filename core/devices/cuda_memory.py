@@ -22,7 +22,7 @@ each."""
 
 
 class CudaMemory:
-    """One for all CUDA devices of the process; `module` is torch, or stands in for it."""
+    """One for all CUDA devices of the process; `module` is torch, or its replacement."""
 
     def __init__(self, module: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._torch = module
@@ -34,7 +34,7 @@ class CudaMemory:
         self._wanted = self._recording = False
 
     def largest_free_block(self, index: int, cached_bytes: int) -> int | None:
-        """Bytes of the largest cached block, at most `LOOK_SECONDS` old; None where nobody knows."""
+        """Bytes of the largest cached block, at most `LOOK_SECONDS` old; None: unknown."""
         if cached_bytes <= 0:
             return 0
         with self._lock:
@@ -88,5 +88,5 @@ class CudaMemory:
         whole: dict[str, Any] = dict(self._torch.cuda.memory._snapshot())
         whole["segments"] = [segment for segment in whole["segments"] if segment["device"] == index]
         traces = whole.get("device_traces", [])
-        whole["device_traces"] = [trace if at == index else [] for at, trace in enumerate(traces)]
+        whole["device_traces"] = [trace if number == index else [] for number, trace in enumerate(traces)]
         return whole

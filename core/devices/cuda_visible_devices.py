@@ -1,9 +1,9 @@
-"""CUDA_VISIBLE_DEVICES: which cards a list means, and whether somebody can have meant it. Pure functions, any thread;
+"""CUDA_VISIBLE_DEVICES: which cards a list means, and whether it makes sense. Pure functions, any thread;
 no torch.
 
 Read as CUDA and torch read it (NVIDIA's CUDA C++ Programming Guide, "CUDA Environment Variables";
 `torch.cuda._parse_visible_devices` and `_transform_uuid_to_ordinals`): numbers or UUIDs, whose beginning is enough; the
-first entry that names no card ends the list; a card named twice leaves none; the cards are counted anew, from 0, in the
+first entry that names no card ends the list; a card named twice leaves none; the cards are numbered from 0, in the
 order of the list; a process gets one MIG instance, the first.
 """
 
@@ -52,11 +52,11 @@ def visible_cards(value: str | None, uuids: Sequence[str | None]) -> VisibleCard
         given = (entry if entry.startswith(f"{form.group(1)}-") else None) if form is not None else _leading(entry)
         if given in read:  # also where the list has ended before
             return VisibleCards((), f"{entry} is named twice: then no card is visible at all")
-        found = _other_kind(entry, form) if given is None else _card(given, uuids)
-        if isinstance(found, int) and note is None:
-            order.append(found)
-        elif isinstance(found, str) and note is None:
-            note = f"{found}; the list ends before it"
+        card = _other_kind(entry, form) if given is None else _card(given, uuids)
+        if isinstance(card, int) and note is None:
+            order.append(card)
+        elif isinstance(card, str) and note is None:
+            note = f"{card}; the list ends before it"
         if given is None or (isinstance(given, int) and given < 0):
             break
         read.append(given)
@@ -88,10 +88,12 @@ def _card(given: int | str, uuids: Sequence[str | None]) -> int | str:
             else f"they are 0 to {len(uuids) - 1}"
         )
         return f"there is no card {given} ({there})"
-    found = [number for number, uuid in enumerate(uuids) if uuid is not None and uuid.startswith(given)]
-    if len(found) == 1:
-        return found[0]
-    return f"'{given}' is the beginning of several UUIDs" if found else f"no card has a UUID that begins with '{given}'"
+    matches = [number for number, uuid in enumerate(uuids) if uuid is not None and uuid.startswith(given)]
+    if len(matches) == 1:
+        return matches[0]
+    return (
+        f"'{given}' is the beginning of several UUIDs" if matches else f"no card has a UUID that begins with '{given}'"
+    )
 
 
 def _leading(entry: str) -> int | None:
@@ -101,7 +103,7 @@ def _leading(entry: str) -> int | None:
 
 
 def checked(text: str) -> str:
-    """The list as it goes into the environment, without blanks; `BadInput` for what nobody can mean.
+    """The list as it goes into the environment, without blanks; `BadInput` for what makes no sense.
 
     A number that there is no card for is no mistake of writing: `visible_cards` says what it does.
 

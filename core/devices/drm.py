@@ -4,7 +4,7 @@ Any one thread.
 What a driver does not tell stays None, with the reason among the details' `missing`. Sources of names and units: the
 kernel's documentation of amdgpu ("GPU Power/Thermal Controls and Monitoring"), of i915 and xe
 (ABI/testing/sysfs-driver-intel-*), of hwmon ("Naming and data format standards for sysfs files"). NVIDIA's cards are
-NVML's business and are never listed here.
+read through NVML and never listed here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DrmCard(NamedTuple):
 
 
 class Drm:
-    """`cards`, then `read` and `details` of each. `root` stands in for / (tests)."""
+    """`cards`, then `read` and `details` of each. Tests replace / by `root`."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._class = root / "sys" / "class" / "drm"
@@ -84,24 +84,24 @@ class Drm:
     def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
         """One reading, as a sample of `device`; a card that sleeps is left asleep, and that is all that is said of
         it."""
-        at = self._class / f"card{card.number}" / "device"
-        sensors = _Sensors(at)
-        if _text(at / "power" / "runtime_status") == "suspended":
+        folder = self._class / f"card{card.number}" / "device"
+        sensors = _Sensors(folder)
+        if _text(folder / "power" / "runtime_status") == "suspended":
             return DeviceSample(
                 device=device,
                 time_unix_s=time_unix_s,
                 memory_total_bytes=card.memory_total_bytes,
                 throttle_reasons=(ASLEEP,),
             )
-        used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
+        used, total = _number(folder / "mem_info_vram_used"), _number(folder / "mem_info_vram_total")
         sample = DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
             memory_used_bytes=used,
             memory_free_bytes=None if used is None or total is None else max(total - used, 0),
             memory_total_bytes=total if total is not None else card.memory_total_bytes,
-            utilization_percent=_number(at / "gpu_busy_percent"),
-            memory_utilization_percent=_number(at / "mem_busy_percent"),
+            utilization_percent=_number(folder / "gpu_busy_percent"),
+            memory_utilization_percent=_number(folder / "mem_busy_percent"),
             temperature_c=sensors.value("temp", _CHIP, 1e3),
             memory_temperature_c=sensors.value("temp", ("mem", "vram"), 1e3, anyway=False),
             power_w=self._power(card, sensors, time_unix_s),
@@ -110,32 +110,32 @@ class Drm:
             sm_clock_mhz=_known(_whole(sensors.value("freq", ("sclk",), 1e6)), self._frequency(card, "act")),
             memory_clock_mhz=_whole(sensors.value("freq", ("mclk",), 1e6, anyway=False)),
             fan_percent=_share(sensors.plain("pwm1"), sensors.plain("pwm1_max") or 255.0),
-            pcie_generation=_generation(_text(at / "current_link_speed")),
-            pcie_width=_number(at / "current_link_width"),
-            pcie_replays=_number(at / "pcie_replay_count"),
+            pcie_generation=_generation(_text(folder / "current_link_speed")),
+            pcie_width=_number(folder / "current_link_width"),
+            pcie_replays=_number(folder / "pcie_replay_count"),
         )
         sample, self._refused[card.number] = without_implausible(sample)
         return sample
 
     def details(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceDetails:
         """What changes seldom; `more` has what no field is for."""
-        at = self._class / f"card{card.number}" / "device"
-        sensors = _Sensors(at)
+        folder = self._class / f"card{card.number}" / "device"
+        sensors = _Sensors(folder)
         more = {"kernel driver": card.driver, "bus id": card.bus_id}
         rpm = sensors.plain("fan1_input")
         more["fan"] = None if rpm is None else f"{rpm:.0f} rpm"
-        gtt = _number(at / "mem_info_gtt_total")
+        gtt = _number(folder / "mem_info_gtt_total")
         more["system memory that it may use"] = None if gtt is None else f"{gtt / (1 << 20):,.0f} MiB"
-        more["performance level"] = _text(at / "power_dpm_force_performance_level")
+        more["performance level"] = _text(folder / "power_dpm_force_performance_level")
         missing = dict(self._refused.get(card.number, {}))
         if card.vendor == "Intel":
             missing |= {"memory_used_bytes": _NO_MEMORY, "utilization_percent": _NO_BUSY}
-        node = _number(at / "numa_node")
+        node = _number(folder / "numa_node")
         return DeviceDetails(
             device=device,
             time_unix_s=time_unix_s,
-            serial=_text(at / "unique_id"),
-            vbios_version=_text(at / "vbios_version"),
+            serial=_text(folder / "unique_id"),
+            vbios_version=_text(folder / "vbios_version"),
             temperature_limit_c=sensors.value("temp", _CHIP, 1e3, part="crit"),
             temperature_shutdown_c=sensors.value("temp", _CHIP, 1e3, part="emergency"),
             temperature_memory_limit_c=sensors.value("temp", ("mem", "vram"), 1e3, part="crit", anyway=False),
@@ -145,31 +145,31 @@ class Drm:
             power_limit_min_w=sensors.plain("power1_cap_min", 1e6),
             power_limit_max_w=sensors.plain("power1_cap_max", 1e6),
             sm_clock_max_mhz=self._frequency(card, "max"),
-            pcie_generation_max=_generation(_text(at / "max_link_speed")),
-            pcie_width_max=_number(at / "max_link_width"),
-            cpus=_text(at / "local_cpulist"),
+            pcie_generation_max=_generation(_text(folder / "max_link_speed")),
+            pcie_width_max=_number(folder / "max_link_width"),
+            cpus=_text(folder / "local_cpulist"),
             numa_node=None if node is None or node < 0 else node,
             more={label: value for label, value in more.items() if value},
             missing=missing,
         )
 
-    def _card(self, number: int, at: Path) -> DrmCard | None:
-        vendor = _hex(at / "vendor")
-        if vendor not in VENDORS or not any((at / "drm").glob("renderD*")):
+    def _card(self, number: int, folder: Path) -> DrmCard | None:
+        vendor = _hex(folder / "vendor")
+        if vendor not in VENDORS or not any((folder / "drm").glob("renderD*")):
             return None
-        driver = _link(at / "driver")
-        product = _hex(at / "device")
-        total = _known(*(_number(at / name) for name in _MEMORY))
-        name = _text(at / "product_name") or _pci_name(vendor, product, self._names)
+        driver = _link(folder / "driver")
+        product = _hex(folder / "device")
+        total = _known(*(_number(folder / name) for name in _MEMORY))
+        name = _text(folder / "product_name") or _pci_name(vendor, product, self._names)
         return DrmCard(
             number=number,
             vendor=VENDORS[vendor],
             name=name or (f"{VENDORS[vendor]} GPU" if product is None else f"{VENDORS[vendor]} GPU {product:04x}"),
-            bus_id=_link(at),
+            bus_id=_link(folder),
             driver=driver,
             memory_total_bytes=total,
             # What has a power or memory of its own is a card; an Intel GPU on bus 0 is a part of the CPU.
-            shared=VENDORS[vendor] == "Intel" and total is None and (_link(at) or "").startswith("0000:00:"),
+            shared=VENDORS[vendor] == "Intel" and total is None and (_link(folder) or "").startswith("0000:00:"),
         )
 
     def _power(self, card: DrmCard, sensors: _Sensors, now: float) -> float | None:
@@ -187,17 +187,17 @@ class Drm:
     def _frequency(self, card: DrmCard, which: str) -> int | None:
         """`act` or `max` clock in MHz of Intel's drivers: xe keeps it by tile and engine group, i915 beside the
         device."""
-        at = self._class / f"card{card.number}"
-        xe = sorted(at.glob(f"device/tile0/gt0/freq0/{which}_freq"))
-        i915 = [at / f"gt/gt0/rps_{which}_freq_mhz", at / f"gt_{which}_freq_mhz"]
-        return _known(*(_number(place) for place in (*xe, *i915)))
+        folder = self._class / f"card{card.number}"
+        xe = sorted(folder.glob(f"device/tile0/gt0/freq0/{which}_freq"))
+        i915 = [folder / f"gt/gt0/rps_{which}_freq_mhz", folder / f"gt_{which}_freq_mhz"]
+        return _known(*(_number(path) for path in (*xe, *i915)))
 
 
 class _Sensors:
     """The hwmon folder of a card: files as `temp2_input` with `temp2_label` saying what it is about."""
 
-    def __init__(self, at: Path) -> None:
-        self._at = next(iter(sorted((at / "hwmon").glob("hwmon*"))), None)
+    def __init__(self, folder: Path) -> None:
+        self._at = next(iter(sorted((folder / "hwmon").glob("hwmon*"))), None)
 
     def plain(self, name: str, scale: float = 1.0) -> float | None:
         """One file, divided by `scale`."""
@@ -211,8 +211,7 @@ class _Sensors:
         if self._at is None:
             return None
         labelled = {
-            (_text(place) or "").lower(): place.name.partition("_")[0]
-            for place in sorted(self._at.glob(f"{kind}*_label"))
+            (_text(path) or "").lower(): path.name.partition("_")[0] for path in sorted(self._at.glob(f"{kind}*_label"))
         }
         sensor = next((labelled[label] for label in labels if label in labelled), None)
         if sensor is None and anyway and not labelled:
@@ -276,9 +275,9 @@ def _pci_name(vendor: int, product: int | None, places: Iterable[Path]) -> str |
     """
     if product is None:
         return None
-    for place in places:
+    for path in places:
         try:
-            with place.open(encoding="utf-8", errors="replace") as lines:
+            with path.open(encoding="utf-8", errors="replace") as lines:
                 result = _product(lines, f"{vendor:04x}", f"\t{product:04x}  ")
         except OSError:
             continue

@@ -64,7 +64,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessFacts(NamedTuple):
-    """What the system says about a process; None where it is gone or somebody else's."""
+    """What the system says about a process; None where it is gone or belongs to another user."""
 
     name: str | None = None
     user: str | None = None

@@ -19,18 +19,18 @@ _COMM = 15
 
 
 def process_facts(pid: int, proc: Path = Path("/proc")) -> ProcessFacts:
-    """What the system says about a process; nothing of one that is gone, and what is somebody else's is None."""
+    """What the system says about a process; nothing of one that is gone, and what belongs to other users is None."""
     if not sys.platform.startswith("linux"):
         return _by_psutil(pid)
-    at = proc / str(pid)
-    name = _bytes(at / "comm")
+    folder = proc / str(pid)
+    name = _bytes(folder / "comm")
     if name is None:
         return ProcessFacts()
-    words = [word for word in (_bytes(at / "cmdline") or b"").split(b"\0") if word]
+    words = [word for word in (_bytes(folder / "cmdline") or b"").split(b"\0") if word]
     name = name.strip()
     if len(name) >= _COMM and words and (longer := os.path.basename(words[0])).startswith(name):
         name = longer
-    return ProcessFacts(_readable(name), _user(at), _shortened(_readable(b" ".join(words))) if words else None)
+    return ProcessFacts(_readable(name), _user(folder), _shortened(_readable(b" ".join(words))) if words else None)
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -49,9 +49,9 @@ def _shortened(command: str) -> str:
     return command if len(command) <= COMMAND_CHARACTERS else command[: COMMAND_CHARACTERS - 1] + "…"
 
 
-def _user(at: Path) -> str | None:
+def _user(folder: Path) -> str | None:
     try:
-        number = at.stat().st_uid
+        number = folder.stat().st_uid
     except OSError:
         return None
     import pwd

@@ -1,9 +1,9 @@
 """Time limits for driver calls: a call that hangs is abandoned on its thread, and everything else goes on. Any thread.
 
 A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `CallTracker` of its job,
-and whoever waits looks at the trackers. A call that takes too long is given up: its thread does nothing more when the
-call returns, and the job is begun again on another thread, without that call. Noting a call costs two assignments;
-nothing is handed from thread to thread call by call.
+and the thread that waits looks at the trackers. A call that takes too long is given up: its thread does nothing more
+when the call returns, and the job is begun again on another thread, without that call. Noting a call costs two
+assignments; nothing is handed from thread to thread call by call.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TimeLimitError(Exception):
 
 
 class CallTracker:
-    """The calls of one attempt at a job. Its thread writes `calls` and `subject`, whoever watches reads them."""
+    """The calls of one attempt at a job. Its thread writes `calls` and `subject`, other threads read them."""
 
     __slots__ = ("calls", "left", "seen", "since", "subject", "thread")
 

@@ -81,7 +81,7 @@ def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -
 class TorchBackend:
     """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes a new one.
 
-    `module` stands in for torch, `driver` for libcuda (tests). Ids that are not in the list raise `BadInput`: torch
+    Tests replace torch by `module` and libcuda by `driver`. Ids that are not in the list raise `BadInput`: torch
     takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
     """
 
@@ -137,23 +137,23 @@ class TorchBackend:
             return []
         if self._torch.version.hip:
             return self._list_rocm()
-        found = self._driver.devices()
+        listed = self._driver.devices()
         if self._driver.problem is not None:
             problems.append(self._driver.problem)
             return []
-        count, said = _cuda_count(self._torch)
+        count, reason = _cuda_count(self._torch)
         architectures = list(self._torch.cuda.get_arch_list())
         newest = self._driver.cuda_version()
-        return [self._cuda_info(device, count, said, architectures, newest) for device in found]
+        return [self._cuda_info(device, count, reason, architectures, newest) for device in listed]
 
     def _cuda_info(
-        self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None
+        self, device: CudaDevice, count: int, start_reason: str | None, architectures: Sequence[str], newest: str | None
     ) -> DeviceInfo:
         if device.ordinal < count:
             capability = device.compute_capability
             reason = arch_reason(capability, architectures) if capability is not None else None
-        elif said is not None:
-            reason = f"torch cannot start CUDA: {said}"
+        elif start_reason is not None:
+            reason = f"torch cannot start CUDA: {start_reason}"
         elif newest is not None and older(newest, self._torch.version.cuda):
             built = self._torch.version.cuda
             reason = f"the driver supports CUDA {newest}, this torch was built with {built}: update the driver"
@@ -192,7 +192,7 @@ class TorchBackend:
                 continue
             try:
                 count = call_within(ENUMERATION_LIMIT_S, partial(_count, self._torch, kind), f"the backend '{kind}'")
-            except Exception as error:  # somebody else's package: it may lack anything and raise anything
+            except Exception as error:  # a third-party package: it may lack anything and raise anything
                 if kind not in ("mps", "xpu"):
                     problems.append(Problem(f"the backend '{kind}' cannot be listed: {first_line(error)}", field=kind))
                 continue
@@ -440,5 +440,5 @@ def _cuda_available(module: Any) -> tuple[bool, str | None]:
             available = bool(call_within(ENUMERATION_LIMIT_S, module.cuda.is_available, "torch.cuda.is_available"))
         except TimeLimitError as error:
             return False, str(error)
-    said = next((first_line(warning.message) for warning in caught), None)
-    return available, None if available else said
+    reason = next((first_line(warning.message) for warning in caught), None)
+    return available, None if available else reason

@@ -41,7 +41,7 @@ def cards_in_order(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
 def selected_cards(value: str | None, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The cards that the list means, in its order."""
     cards = cards_in_order(devices) if is_number_list(value) else cards_to_choose(devices)
-    return [cards[at] for at in visible_cards(value, [info.uuid for info in cards]).order]
+    return [cards[index] for index in visible_cards(value, [info.uuid for info in cards]).order]
 
 
 def is_number_list(value: str | None) -> bool:
@@ -75,20 +75,20 @@ def visibility_answer(
         Fact("restored", ", ".join(rebuilt.restored) or "nothing"),
         Fact("not restored", "; ".join(rebuilt.lost) or "nothing"),
     ]
-    words = [ONCE]
+    sentences = [ONCE]
     offers: tuple[Offer, ...] = ()
     if not cards:
-        words.append(f"{VARIABLE} selects NVIDIA cards, and this machine has none. Virtual GPUs follow it too.")
+        sentences.append(f"{VARIABLE} selects NVIDIA cards, and this machine has none. Virtual GPUs follow it too.")
         offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
     else:
         if (note := visibility_note(now_is, devices)) is not None:
-            words.append(note)
-        words.append(_counted(visible, hidden=sum(not info.usable and info.parent is None for info in cards)))
+            sentences.append(note)
+        sentences.append(_counted(visible, hidden=sum(not info.usable and info.parent is None for info in cards)))
     if rebuilt.lost:
-        words.append("Objects that were on a missing device, or depended on one, are listed below.")
+        sentences.append("Objects that were on a missing device, or depended on one, are listed below.")
     return Answer(
         title=f"{VARIABLE} is {value_text(now_is)}",
-        words=" ".join(words),
+        words=" ".join(sentences),
         facts=tuple(facts),
         code=_code(now_is),
         offers=offers,
@@ -111,11 +111,11 @@ def _counted(visible: Sequence[DeviceInfo], hidden: int) -> str:
         return "No card is visible: torch has the CPU only."
     first = visible[0]
     number = card_number(first)
-    words = f"The engine sees {count_text(len(visible), 'card')}"
-    words += f" and not the other {hidden}" if hidden else ""
+    message = f"The engine sees {count_text(len(visible), 'card')}"
+    message += f" and not the other {hidden}" if hidden else ""
     moved = number is not None and not first.id.endswith(f":{number}")
     which = "" if number is None else f" {number}"
-    return f"{words}; they are numbered from 0" + (f": {first.id} is the card{which} now." if moved else ".")
+    return f"{message}; they are numbered from 0" + (f": {first.id} is the card{which} now." if moved else ".")
 
 
 def _code(value: str | None) -> str:

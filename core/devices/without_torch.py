@@ -1,6 +1,6 @@
 """What torch will call the cards of this machine, worked out without importing torch. Any thread.
 
-`watch` names cards as `devices` does, and has no seconds to spare for torch. The kind of build stands in torch's
+`watch` names cards as `devices` does, and has no seconds to spare for torch. The kind of build is in torch's
 version.py; CUDA numbers cards by rules that are known (CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES; see `visible`), except
 that cards of several models come fastest first. Where the number is not certain, a card goes by NVML's.
 """
@@ -47,8 +47,8 @@ def installed_build() -> Build:
         text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Build(reason=f"torch is damaged: its version.py cannot be read ({error.strerror})")
-    found = dict(re.findall(r"^(\w+)\b[^=\n]*= *'([^'\n]*)'", text, re.MULTILINE))
-    return Build(found.get("__version__"), found.get("cuda"), found.get("hip"), found.get("xpu"))
+    values = dict(re.findall(r"^(\w+)\b[^=\n]*= *'([^'\n]*)'", text, re.MULTILINE))
+    return Build(values.get("__version__"), values.get("cuda"), values.get("hip"), values.get("xpu"))
 
 
 class ExpectedDevices(NamedTuple):
@@ -65,12 +65,12 @@ def expected_devices(
     lists."""
     if build.reason is not None:
         return ExpectedDevices((), (Problem(build.reason, field="cuda"),))
-    found: list[DeviceInfo] = []
+    devices: list[DeviceInfo] = []
     problems: list[Problem] = []
     whole = [card for card in cards if card.mig_instance is None]
     if build.hip is not None:
         if not any(environ.get(name) for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", VARIABLE)):
-            found += _in_order("cuda", "ROCm device", buses.get("AMD", ()))
+            devices += _in_order("cuda", "ROCm device", buses.get("AMD", ()))
     elif build.cuda is None:
         if whole:
             problems.append(
@@ -81,12 +81,12 @@ def expected_devices(
     elif environ.get(ORDER) != "PCI_BUS_ID" and len({card.name for card in whole}) > 1:
         problems.append(Problem(NOT_CERTAIN, field="cuda"))
     else:
-        found += _cuda(whole, environ.get(VARIABLE))
+        devices += _cuda(whole, environ.get(VARIABLE))
     if build.xpu is not None and not environ.get("ZE_AFFINITY_MASK"):
-        found += _in_order("xpu", "xpu device", buses.get("Intel", ()))
+        devices += _in_order("xpu", "xpu device", buses.get("Intel", ()))
     if sys.platform == "darwin" and platform.machine() == "arm64":
-        found.append(DeviceInfo(id="mps", kind="mps", name=f"{cpu_name} GPU", memory_shared=True))
-    return ExpectedDevices(tuple(found), tuple(problems))
+        devices.append(DeviceInfo(id="mps", kind="mps", name=f"{cpu_name} GPU", memory_shared=True))
+    return ExpectedDevices(tuple(devices), tuple(problems))
 
 
 def _cuda(cards: Sequence[Card], visible: str | None) -> list[DeviceInfo]:
@@ -107,6 +107,6 @@ def _cuda(cards: Sequence[Card], visible: str | None) -> list[DeviceInfo]:
 
 def _in_order(kind: str, name: str, buses: Sequence[str]) -> list[DeviceInfo]:
     return [
-        DeviceInfo(id=f"{kind}:{at}", kind=kind, name=f"{name} {at}", bus_id=bus)
-        for at, bus in enumerate(sorted(buses))
+        DeviceInfo(id=f"{kind}:{index}", kind=kind, name=f"{name} {index}", bus_id=bus)
+        for index, bus in enumerate(sorted(buses))
     ]

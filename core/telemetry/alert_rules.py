@@ -1,7 +1,7 @@
 """What an alert can be about, and at which figures it is raised and ends. Pure data, any thread.
 
 A rule is about one quantity: any metric of `core.telemetry.metrics`, or one that is derived from samples here. Where
-its two thresholds stand the other way round (it ends above, not below), it is raised by values that are too low.
+its two thresholds are the other way round (it ends above, not below), it is raised by values that are too low.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from devexplorer.core.records.devices import DeviceDetails
 from devexplorer.core.telemetry.metrics import METRICS, UNITS
 
 ALARM, NOTICE = "alarm", "notice"
-"""A notice stands in the list and disturbs nobody."""
+"""A notice is only listed and does not interrupt."""
 
 LOST = "lost"
 MEMORY_PERCENT = "memory_used_percent"

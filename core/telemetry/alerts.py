@@ -44,7 +44,7 @@ _WORDS = {
     THROTTLED: ("too hot", "thermal", "heat", "brake", "hardware slowdown"),
     POWER_CAPPED: ("power cap", "power limit"),
 }
-"""What the reasons for lower clocks are known by; others (an idle card, clocks that somebody set) are nothing to
+"""What the reasons for lower clocks are known by; others (an idle card, clocks that were set) are nothing to
 report."""
 
 
@@ -185,7 +185,7 @@ class Alerts:
         self._device(details.device).details = details
 
     def problems(self, problems: Iterable[Problem]) -> list[Alert]:
-        """The whole list of what cannot be found out at present: one that concerns a whole device says that the device
+        """The whole list of what cannot be found out now: one that concerns a whole device says that the device
         is lost."""
         named = {
             problem.device: problem.reason
@@ -254,7 +254,7 @@ class Alerts:
                 return math.nan
             device.errors = (
                 count if device.errors is None else min(device.errors, count)
-            )  # fewer: the driver counts anew
+            )  # fewer: the driver counts from 0 again
             return float(count - device.errors)
         if metric in _WORDS:
             if sample.throttle_reasons is None:
@@ -273,10 +273,12 @@ class Alerts:
         lost = bool(device.named) or device.silent
         return self._judge(name, device, rule, Limits(1.0, 0.0), float(lost), self.now_unix_s)
 
-    def _judge(self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float) -> list[Alert]:
+    def _judge(
+        self, name: str, device: _Device, rule: Rule, thresholds: Limits, figure: float, now: float
+    ) -> list[Alert]:
         watch = device.watches.get(rule.metric)
-        sign = -1 if at.below else 1
-        past = sign * figure >= sign * at.raise_at
+        sign = -1 if thresholds.below else 1
+        past = sign * figure >= sign * thresholds.raise_at
         if watch is None:
             if not past:
                 return []
@@ -301,15 +303,15 @@ class Alerts:
                 since_unix_s=watch.since,
                 value=figure,
                 worst=figure,
-                threshold=at.raise_at,
-                below=at.below,
+                threshold=thresholds.raise_at,
+                below=thresholds.below,
                 detail=_detail(rule.metric, device),
                 simulated=device.simulated,
             )
             watch.since = None
             return [self._tell(watch.alert)]
-        calm = not past and sign * figure <= sign * at.clear_at
-        self._update(watch, at, figure, "" if calm else _detail(rule.metric, device))
+        calm = not past and sign * figure <= sign * thresholds.clear_at
+        self._update(watch, thresholds, figure, "" if calm else _detail(rule.metric, device))
         if not calm:
             watch.since = None
             return []
@@ -319,15 +321,15 @@ class Alerts:
             return []
         return self._end(device.watches.pop(rule.metric), now)
 
-    def _update(self, watch: _Watch, at: Limits, figure: float, detail: str) -> None:
+    def _update(self, watch: _Watch, thresholds: Limits, figure: float, detail: str) -> None:
         alert = watch.alert
         assert alert is not None
         watch.alert = msgspec.structs.replace(
             alert,
             value=figure,
-            worst=min(alert.worst, figure) if at.below else max(alert.worst, figure),
-            threshold=at.raise_at,
-            below=at.below,
+            worst=min(alert.worst, figure) if thresholds.below else max(alert.worst, figure),
+            threshold=thresholds.raise_at,
+            below=thresholds.below,
             detail=detail or alert.detail,
         )
 

@@ -50,7 +50,7 @@ def _rows(writer: Writer, parts: Sequence[Fact | Part]) -> Iterator[Row]:
 
 
 def facts_text(groups: Sequence[Group]) -> str:
-    """The groups as lines of plain text; reasons stand behind the dashes."""
+    """The groups as lines of plain text; reasons follow the dashes."""
     width = max((len(row.label) for group in groups for row in group.rows), default=0)
     lines: list[str] = []
     for group in groups:
@@ -68,7 +68,7 @@ def held_down(reasons: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def held_in_short(reasons: Iterable[str] | None) -> tuple[str, ...]:
-    """The same for where there is little room: without what stands in brackets, each once."""
+    """The same in short: without what is in brackets, each once."""
     return tuple(dict.fromkeys(reason.partition(" (")[0] for reason in held_down(reasons)))
 
 

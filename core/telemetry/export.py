@@ -25,7 +25,7 @@ from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.core.telemetry.rings import Floats
 
 UNIT_NAMES = UNITS | {"tflops": "TFLOP/s"}
-"""Units as they stand in the metadata of a Parquet file."""
+"""Units as the metadata of a Parquet file has them."""
 
 
 class Extract(NamedTuple):
@@ -65,7 +65,7 @@ def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
     The schema's metadata has `unit:COLUMN` for each quantity, each field `unit`; `simulated_devices` names what was
     modelled.
     """
-    # publishes no types; tens of megabytes: only when somebody exports
+    # publishes no types; tens of megabytes: only for an export
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
@@ -139,9 +139,9 @@ def _columns(extract: Extract, metrics: Sequence[str], summed_up: bool) -> list[
     """One array per column of `_names`; NaN where the device does not have the quantity."""
     table = extract.table
     unknown = np.full(len(table.times), np.nan)
-    place = {metric: number for number, metric in enumerate(extract.metrics)}
+    index = {metric: number for number, metric in enumerate(extract.metrics)}
     kinds = (table.low, table.mean, table.high) if summed_up else (table.mean,)
-    return [kind[:, place[metric]] if metric in place else unknown for metric in metrics for kind in kinds]
+    return [kind[:, index[metric]] if metric in index else unknown for metric in metrics for kind in kinds]
 
 
 def _number(value: float) -> str:

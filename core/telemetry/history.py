@@ -50,7 +50,7 @@ MAX_STEP_BACK_S = 10.0
 """A reading stamped earlier than the last by up to this much is taken as simultaneous with it (events from several
 threads and processes may arrive slightly out of order); by more, the system clock was set back."""
 LAG_S = 2.5
-"""A reading stands for so many seconds after it, or until two readings later should have come."""
+"""A reading holds for so many seconds after it, or until two later readings are due."""
 
 
 class Window(NamedTuple):
@@ -88,7 +88,7 @@ _sampled = attrgetter(*(metric.id for metric in METRICS))
 def device_row(sample: DeviceSample, parts: MemoryParts, allocator: AllocatorSample | None) -> tuple[float | None, ...]:
     """The values of `DEVICE_METRICS` at one moment; None is not known.
 
-    Without an allocator reading the parts are not known: then all that is used stands under `memory_used_bytes` alone.
+    Without an allocator reading the parts are not known: then all that is used is in `memory_used_bytes` alone.
     """
     if allocator is None:
         return (*_sampled(sample), *_NO_ALLOCATOR)
@@ -112,14 +112,14 @@ class History:
     """`append` a row per reading; read with `window`, `span` and `value_at`. Times never decrease inside, whatever the
     clock did.
 
-    A clock that was set back by more than `MAX_STEP_BACK_S` starts the history anew, because all of it would lie in the
+    A clock that was set back by more than `MAX_STEP_BACK_S` clears the history, because all of it would lie in the
     future.
     """
 
     def __init__(
         self, metrics: Sequence[Metric] = DEVICE_METRICS, *, gap_s: float = GAP_S, readings: int = READINGS
     ) -> None:
-        """`gap_s`: infinity where the one who appends says himself where gaps are."""
+        """`gap_s`: infinity where the caller appends the gaps itself."""
         if readings < 1:
             raise ValueError(f"a history holds at least one reading, not {readings}")
         self._index = {metric.id: number for number, metric in enumerate(metrics)}
@@ -152,7 +152,7 @@ class History:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Changes with every reading; the first number only when the history began anew."""
+        """Changes with every reading; the first number only when the history was cleared."""
         return self._rows.begin, self._rows.stop
 
     @property
@@ -206,8 +206,8 @@ class History:
 
     def _add_columns(self, places: npt.NDArray[np.intp]) -> None:
         names = list(self._index)
-        for place in places:
-            self._columns[names[place]] = len(self._columns)
+        for index in places:
+            self._columns[names[index]] = len(self._columns)
         self._taken = np.concatenate((self._taken, places))
         self._missing = np.setdiff1d(self._missing, places)
         self._rows.add_columns(len(places))
@@ -236,7 +236,7 @@ class History:
         """The quantity between both times and one more on each side, from the finest ring that reaches back to
         `left_unix_s`, or from a coarser one whose bins are no longer than `point_s` (what a pixel spans, say).
 
-        Readings come as they are. Bins are joined as many as lie within `point_s`; joined bins too stand on a fixed
+        Readings come as they are. Bins are joined as many as lie within `point_s`; joined bins too lie on a fixed
         grid, so that a scrolling curve does not shimmer, and a gap stays one.
         """
         column = self._columns.get(metric)

@@ -24,7 +24,8 @@ class MemoryParts(NamedTuple):
     other_processes: int | None
     free: int | None
     driver: int | None = None
-    """Kept by driver and firmware, counted as neither used nor free (NVML's `reserved`); None where nobody says so."""
+    """Kept by driver and firmware, counted as neither used nor free (NVML's `reserved`); None where it is not
+    reported."""
 
     @property
     def used(self) -> int | None:
@@ -38,7 +39,7 @@ class MemoryParts(NamedTuple):
 
 
 class PartText(NamedTuple):
-    """A part in words."""
+    """The texts of a part."""
 
     short: str
     """In the bar of a card."""
@@ -91,7 +92,7 @@ PART_TEXTS = {
     ),
     "free": PartText("free", "free", "not in use", ""),
 }
-"""Each part in words, by its name in `MemoryParts`, in the order of the bar. `unsplit` stands for `other_processes`
+"""The texts of each part, by its name in `MemoryParts`, in the order of the bar. `unsplit` replaces `other_processes`
 where the context is not known, `used` where only the sum is."""
 
 
@@ -105,7 +106,7 @@ def memory_parts(
     """The parts of one moment.
 
     `context` is what `ContextEstimator` found, for allocators that do not know it; `driver` what driver and firmware
-    keep for themselves. On a virtual GPU nobody else is there, so that its allocator alone tells everything: the parts
+    keep for themselves. A virtual GPU has no other users, so its allocator alone tells everything: the parts
     then add up to the byte. On a real card `used` and the allocator are read up to a tick apart, by which the sum can
     be off while memory is taken or given back.
     """
@@ -133,7 +134,7 @@ class ContextEstimator:
 
     It is what the driver says that the process uses, less what the allocator has reserved. The list of processes is
     read only every few seconds and repeated in the samples between, so the two are subtracted only when the list is
-    new, and only when the allocator had reserved the same before and after it; until then the last result stands.
+    new, and only when the allocator had reserved the same before and after it; until then the last result is kept.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ class View(NamedTuple):
 
     who: str
     question: str
-    """How to ask it oneself."""
+    """How to ask for it by hand."""
     bytes: int | None
 
 

@@ -13,7 +13,7 @@ class Metric(NamedTuple):
 
     id: str
     label: str
-    """As it stands in menus and legends."""
+    """As menus and legends show it."""
     unit: str
     """A key of `UNITS`."""
     top: float | None = None
@@ -30,7 +30,7 @@ UNITS = {
     "megahertz": "MHz",
     "count": "",
 }
-"""Unit -> what stands behind the number; bytes and bytes per second take binary prefixes (MiB), the others none."""
+"""Unit -> what follows the number; bytes and bytes per second take binary prefixes (MiB), the others none."""
 
 METRICS: tuple[Metric, ...] = (
     Metric("memory_used_bytes", "Memory used", "bytes"),

@@ -49,7 +49,7 @@ class RowRing:
         self.stop = 0
         """Number of the row that comes next."""
         size = min(FIRST_ROWS, capacity)
-        self._times: Floats = np.zeros(2 * size)  # each time stands in it twice, one size apart: every part is one view
+        self._times: Floats = np.zeros(2 * size)  # each time is in it twice, one size apart: every part is one view
         self._values: Floats = np.empty((size, 0))
 
     @property
@@ -71,9 +71,9 @@ class RowRing:
         if self.stop - self.begin >= len(self._values) < self.capacity:
             self._grow()
         size = len(self._values)
-        at = self.stop % size
-        self._times[at] = self._times[at + size] = time_s
-        self._values[at] = row
+        index = self.stop % size
+        self._times[index] = self._times[index + size] = time_s
+        self._values[index] = row
         self.stop += 1
 
     def _grow(self) -> None:
@@ -132,7 +132,7 @@ class BinRing:
         return np.asarray((numbers + 0.5) * self.seconds, dtype=np.float64)
 
     def cells(self, numbers: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Where these bins stand in the tables."""
+        """The indices of these bins in the tables."""
         return numbers % len(self.count)
 
     def reserve(self, bins: int) -> None:
@@ -165,17 +165,17 @@ class BinRing:
 
     def fold(self, rows: Floats) -> None:
         """Take readings of shape `(n, columns)` into the newest bin."""
-        at = (self.stop - 1) % len(self.count)
+        index = (self.stop - 1) % len(self.count)
         known = ~np.isnan(rows)
         new = known.sum(axis=0, dtype=np.uint32)
-        total = self.count[at] + new
-        before = np.where(self.count[at] > 0, self.mean[at], 0.0) * self.count[at]
+        total = self.count[index] + new
+        before = np.where(self.count[index] > 0, self.mean[index], 0.0) * self.count[index]
         totals = before + np.where(known, rows, 0.0).sum(axis=0)
-        low = self.low[at] = np.fmin(self.low[at], np.fmin.reduce(rows, axis=0))
-        high = self.high[at] = np.fmax(self.high[at], np.fmax.reduce(rows, axis=0))
+        low = self.low[index] = np.fmin(self.low[index], np.fmin.reduce(rows, axis=0))
+        high = self.high[index] = np.fmax(self.high[index], np.fmax.reduce(rows, axis=0))
         with np.errstate(invalid="ignore"):
-            self.mean[at] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
-        self.count[at] = total
+            self.mean[index] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
+        self.count[index] = total
 
     def clear(self) -> None:
         """Forget every bin."""

@@ -1,9 +1,9 @@
 """Watches the CPU and every NVIDIA card, ten times a second, from named threads of its own. No torch, no Qt.
 
     sampler      keeps the time: reads the CPU, has the cards read, notices who does not answer, tells of changes
-    sampler-N    read the cards, list them anew every 10 s (the first time NVML is started, which can take seconds), and
-                 ask how they are joined: one thread while the driver is quick, one for each card when it is slow, and
-                 always another one when one of them hangs
+    sampler-N    read the cards, list them again every 10 s (the first time NVML is started, which can take seconds),
+    and ask how they are joined: one thread while the driver is quick, one for each card when it is slow, and always
+    another one when one of them hangs
 
 A call that hangs is given up after `CALL_LIMIT_S`: another thread then reads the card without it.
 
@@ -68,7 +68,7 @@ class Sampler:
     `put` and `on_cards` are called on the sampler's threads and must not wait. `on_cards(cards, problems)` comes once
     NVML was asked (with no cards where there are none), and again whenever one of the two changed. A card that is no
     longer there stays among the cards as a broken one, and as a problem.
-    `details`: whether anybody wants details and topology; samples are read without them.
+    `details`: whether details and topology are wanted; samples are read without them.
     `clock` gives the cadence (seconds, monotonic), `unix_clock` stamps the samples.
     """
 
@@ -136,15 +136,15 @@ class Sampler:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What cannot be watched at present, and why."""
+        """What cannot be watched now, and why."""
         result = [*self._cpu.facts.problems, *self._nvml.problems]
         taken = set()
         for reader in self._readers or ():
             taken.add(reader.card.index)
             if reader.stuck:
                 inside = self._nvml.inside(reader.card)
-                words = "the driver currently does not answer for this card" + (f" ({inside})" if inside else "")
-                result.append(Problem(words, device=reader.card.nvml_id))
+                message = "the driver currently does not answer for this card" + (f" ({inside})" if inside else "")
+                result.append(Problem(message, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
             result.append(
                 Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
@@ -164,8 +164,8 @@ class Sampler:
             self._list_due = None
 
     def set_interval(self, interval_s: float) -> None:
-        """Tick so often from now on, more seldom while nobody looks, say; slow fields then come every `SLOW_TICKS`
-        ticks. Any thread."""
+        """Tick so often from now on, less often while the window is hidden, say; slow fields then come every
+        `SLOW_TICKS` ticks. Any thread."""
         self._interval_s = _positive(interval_s)
         self._pace.slow_interval_s = max(self._slow_interval_s, SLOW_TICKS * interval_s)
         self._bell.set()
@@ -196,9 +196,9 @@ class Sampler:
         """Read everything once, all cards in parallel: the CPU's sample, then each card's in NVML's order.
 
         A card that does not answer within `patience_s` has its last reading, which its time tells; the first time, a
-        sample with device and time only. What it answers later is the next round's. Lists the cards first when nobody
-        did, and again, for the next round, when it is time; the first listing has `list_patience_s`. Details and
-        topology go to `put`. Raises RuntimeError when the sampler runs by itself.
+        sample with device and time only. What it answers later is the next round's. Lists the cards first where they
+        are not listed yet, and again, for the next round, when it is time; the first listing has `list_patience_s`.
+        Details and topology go to `put`. Raises RuntimeError when the sampler runs by itself.
         """
         if self._thread is not None:
             raise RuntimeError("the sampler runs by itself: its samples come by `put`")

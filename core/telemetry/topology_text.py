@@ -39,7 +39,7 @@ class Pairs:
         }
 
     def link(self, a: str, b: str) -> PeerLink | None:
-        """How two devices are joined; None where nobody said."""
+        """How two devices are joined; None: unknown."""
         return self.links.get(frozenset((a, b)))
 
     def numa_node(self, device: str) -> int | None:
@@ -66,7 +66,7 @@ def meaning_key(code: str | None) -> str | None:
 
 
 def code_text(link: PeerLink | None) -> str:
-    """What stands in the cell of a pair."""
+    """The text in the cell of a pair."""
     if link is None or link.code is None:
         return MISSING
     return f"{link.code}{SIMULATED}" if link.simulated else link.code
@@ -88,9 +88,9 @@ def pair_text(a: str, b: str, link: PeerLink | None) -> str:
         lines.append(f"NVLinks: {link.nvlinks or 'none'}")
     if link.gb_s is not None:
         lines.append(f"{link.gb_s:g} GB/s in one direction, by the datasheet")
-    for words, state in (("read", link.peer_read), ("write", link.peer_write), ("atomics", link.peer_atomics)):
+    for kind, state in (("read", link.peer_read), ("write", link.peer_write), ("atomics", link.peer_atomics)):
         unknown = "not modelled" if link.simulated else "not known"
-        lines.append(f"peer {words}: {state or unknown}")
+        lines.append(f"peer {kind}: {state or unknown}")
     return "\n".join(lines)
 
 
@@ -98,7 +98,7 @@ def legend(topologies: Iterable[Topology]) -> list[tuple[str, str]]:
     """Code and meaning of those codes that occur, fastest first; last what marks a simulated link."""
     links = [link for topology in topologies for link in topology.links]
     used = {meaning_key(link.code) for link in links}
-    result = [(code, words) for code, words in MEANINGS.items() if code in used]
+    result = [(code, meaning) for code, meaning in MEANINGS.items() if code in used]
     result += sorted((code, "not in nvidia-smi's list") for code in used - set(MEANINGS) if code is not None)
     return [*result, (SIMULATED, "simulated")] if any(link.simulated for link in links) else result
 
@@ -116,7 +116,7 @@ def matrix(topologies: Sequence[Topology], devices: Sequence[str]) -> str:
     meanings = legend([_among(topology, devices) for topology in topologies])
     longest = max((len(code) for code, _ in meanings), default=0)
     return "\n".join(
-        [*lines, *([""] if meanings else []), *(f"{code:<{longest}}  {words}" for code, words in meanings)]
+        [*lines, *([""] if meanings else []), *(f"{code:<{longest}}  {meaning}" for code, meaning in meanings)]
     )
 
 

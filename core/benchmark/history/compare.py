@@ -41,10 +41,10 @@ class Cell(NamedTuple):
     @property
     def interval(self) -> str:
         """The ratio's 95 % interval as text, `1.02 to 1.04`; empty where there is none."""
-        found = self.difference
-        if found is None or found.low is None or found.high is None or found.p_value is None:
+        change = self.difference
+        if change is None or change.low is None or change.high is None or change.p_value is None:
             return ""
-        return f"{found.low:.3f} to {found.high:.3f}"
+        return f"{change.low:.3f} to {change.high:.3f}"
 
 
 class Row(NamedTuple):
@@ -76,13 +76,13 @@ def compare(runs: Sequence[StoredRun], *, mixed: bool = False) -> Comparison:
     unless `mixed`."""
     _check(runs, mixed)
     differing = condition_rows(runs)
-    found = [_by_key(run.result, runs) for run in runs]
-    keys = [key for key in found[0] if any(key in other for other in found[1:])]
+    figures_by_key = [_by_key(run.result, runs) for run in runs]
+    keys = [key for key in figures_by_key[0] if any(key in other for other in figures_by_key[1:])]
     if not keys:
         raise BadInput("these runs have no figure in common: " + "; ".join(title(run.result.spec) for run in runs[:3]))
-    rows = tuple(_row(found[0][key], [other.get(key) for other in found[1:]]) for key in keys)
+    rows = tuple(_row(figures_by_key[0][key], [other.get(key) for other in figures_by_key[1:]]) for key in keys)
     is_mixed = len({run.result.simulated for run in runs}) > 1
-    remarks = _remarks(runs, found, keys, is_mixed)
+    remarks = _remarks(runs, figures_by_key, keys, is_mixed)
     return Comparison(tuple(runs), kind_name(runs[0].result), _judged(rows), differing, is_mixed, remarks)
 
 
@@ -147,13 +147,13 @@ def _difference(first: Figure, other: Figure) -> Difference | None:
         and not other.simulated
         and min(first.samples + other.samples) > 0
     ):
-        found = difference(first.samples, other.samples)
+        result = difference(first.samples, other.samples)
         # the samples that are kept are a part of those that the median was made of: the ratio is that of the figures on
         # show
         ratio = other.spread.median / first.spread.median
-        if found.low is not None and found.high is not None:
-            return found._replace(ratio=ratio, low=min(found.low, ratio), high=max(found.high, ratio))
-        return found._replace(ratio=ratio)
+        if result.low is not None and result.high is not None:
+            return result._replace(ratio=ratio, low=min(result.low, ratio), high=max(result.high, ratio))
+        return result._replace(ratio=ratio)
     return difference_of_spreads(first.spread, other.spread)
 
 
@@ -191,10 +191,10 @@ def speed_words(ratio: float, *, more_is_better: bool = True) -> str:
     return f"{number_text(abs(percent), 2)} % {'faster' if percent > 0 else 'slower'}"
 
 
-def _words(first: Figure, other: Figure, found: Difference, decided: Verdict) -> str:
-    speed = speed_words(found.ratio, more_is_better=first.more_is_better)
+def _words(first: Figure, other: Figure, change: Difference, decided: Verdict) -> str:
+    speed = speed_words(change.ratio, more_is_better=first.more_is_better)
     if first.quantity == "speedup":
-        speed = f"{number_text(found.ratio)} times the speed-up"
+        speed = f"{number_text(change.ratio)} times the speed-up"
     if first.simulated and other.simulated:
         return f"{speed} (both simulated: a model without noise)"
     if first.simulated or other.simulated:
@@ -216,7 +216,7 @@ def _words(first: Figure, other: Figure, found: Difference, decided: Verdict) ->
 
 def _remarks(
     runs: Sequence[StoredRun],
-    found: Sequence[dict[tuple[str, ...], Figure]],
+    figures_by_key: Sequence[dict[tuple[str, ...], Figure]],
     keys: Sequence[tuple[str, ...]],
     mixed: bool,
 ) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def _remarks(
         remarks.append(f"Ended before its time: {', '.join(stopped)}; what was measured until then is compared.")
     if wrong := [f"#{run.id}" for run in runs if run.result.verified is False]:
         remarks.append(f"The values were wrong: {', '.join(wrong)}; the speed of wrong results means nothing.")
-    left_out = len({key for each in found for key in each} - set(keys))
+    left_out = len({key for each in figures_by_key for key in each} - set(keys))
     if left_out:
         remarks.append(f"Left out: {count_text(left_out, 'figure')} that the first run or all others lack.")
     again = [
@@ -240,7 +240,9 @@ def _remarks(
         if run.result.spec == runs[0].result.spec and _card(run) == _card(runs[0]) and not run.result.simulated
     ]
     medians = [
-        each[keys[0]].spread.median for run, each in zip(runs, found, strict=True) if run in again and keys[0] in each
+        each[keys[0]].spread.median
+        for run, each in zip(runs, figures_by_key, strict=True)
+        if run in again and keys[0] in each
     ]
     apart = range_over_median(medians)
     if len(keys) == 1 and apart is not None:

@@ -1,4 +1,4 @@
-"""Conditions in words: all of one run as rows, and what differs between runs. Pure functions, any thread; no torch."""
+"""Conditions as text: all of one run as rows, and what differs between runs. Pure functions, any thread; no torch."""
 
 from __future__ import annotations
 

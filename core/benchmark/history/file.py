@@ -150,8 +150,8 @@ class HistoryFile:
                     self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
         elif os.path.getsize(self.path) <= CHECKED_BYTES:
-            (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
+            (answer,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if answer != "ok":
                 raise DamagedError
 
     def close(self) -> None:
@@ -211,9 +211,9 @@ class HistoryFile:
             f"SELECT {_COLUMNS} FROM runs WHERE {condition} ORDER BY began DESC, id DESC LIMIT ? OFFSET ?",
             (*values, limit, offset),
         ).fetchall()
-        found = [run for row in rows if (run := _run(row)) is not None]
-        self.unreadable = len(rows) - len(found)
-        return found
+        result = [run for row in rows if (run := _run(row)) is not None]
+        self.unreadable = len(rows) - len(result)
+        return result
 
     def readable(self) -> Iterator[StoredRun]:
         """Every run that can be read, the oldest first, up to the first damaged page."""

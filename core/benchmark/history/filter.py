@@ -104,11 +104,11 @@ def digest(result: BenchResult, conditions: Conditions) -> str:
 
 def checked_tags(tags: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """Tags without surrounding spaces and duplicates, in their order. Raises `BadInput`."""
-    found = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags))
-    if "" in found:
+    result = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags))
+    if "" in result:
         raise BadInput("a tag cannot be empty; enter a word or two")
-    if longest := next((tag for tag in found if len(tag) > LONGEST_TAG or not tag.isprintable()), None):
+    if longest := next((tag for tag in result if len(tag) > LONGEST_TAG or not tag.isprintable()), None):
         raise BadInput(f"the tag '{longest[:20]}…' is no tag; write at most {LONGEST_TAG} letters")
-    if len(found) > MOST_TAGS:
-        raise BadInput(f"{len(found)} tags are too many; a run has at most {MOST_TAGS}")
-    return found
+    if len(result) > MOST_TAGS:
+        raise BadInput(f"{len(result)} tags are too many; a run has at most {MOST_TAGS}")
+    return result

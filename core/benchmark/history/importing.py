@@ -81,9 +81,9 @@ def import_file(path: Path, store: Store) -> Imported:
 def read_runs(path: Path) -> tuple[StoredRun, ...]:
     """The runs of a file, each once, with numbers from 1 on. Raises `BadInput`."""
     try:
-        found = path.stat()
-        size, moment = found.st_size, found.st_mtime
-        if not stat.S_ISREG(found.st_mode):  # a pipe would never end
+        status = path.stat()
+        size, moment = status.st_size, status.st_mtime
+        if not stat.S_ISREG(status.st_mode):  # a pipe would never end
             raise BadInput(
                 f"{path} cannot be read (it is no file); take what `bench --json` prints or an export of a history"
             )
@@ -121,8 +121,8 @@ def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
     )
     if not entries:
         raise BadInput("there is no run in it")
-    found = {digest(entry.result, entry.conditions): entry for entry in entries}
-    return tuple(_stored(number, entry) for number, entry in enumerate(found.values(), 1))
+    unique = {digest(entry.result, entry.conditions): entry for entry in entries}
+    return tuple(_stored(number, entry) for number, entry in enumerate(unique.values(), 1))
 
 
 def _of_history(history: Sequence[dict[str, Any]]) -> Iterable[_Entry]:
@@ -179,10 +179,10 @@ def _checked(entry: _Entry) -> _Entry:
                 f"a figure of {value:.3g} {path}; nothing that is measured here is below {SMALLEST:g} or above"
                 f" {LARGEST:g}"
             )
-    found = figures(result)
-    if not found:
+    measured = figures(result)
+    if not measured:
         raise BadInput(f"this {kind_name(result)} run has no figure in it")
-    for figure in found:
+    for figure in measured:
         _check_spread(figure.spread, f"{figure.label} {figure.unit}".strip())
     return _Entry(result, conditions, checked_tags(entry.tags), entry.imported)
 
@@ -194,7 +194,7 @@ def _check_spread(known: Spread, what: str) -> None:
 
 
 def _values(value: object, path: str = "") -> Iterable[tuple[str, str | float]]:
-    """Every text and every number in plain values, with where it stands."""
+    """Every text and every number in plain values, with its place."""
     if isinstance(value, str | int | float):
         yield (f"in {path.lstrip('.')}" if path else "", value)
     elif isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Runs of the history as one HTML file with plots, for a colleague or an issue: nothing is loaded from anywhere. Any
 thread; no torch.
 
-Every name is escaped: runs can be somebody else's. Light and dark follow the reader's system.
+Every name is escaped: runs can come from other people. Light and dark follow the reader's system.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
     lines = []
     for run, figure in sampled[:MOST_CURVES]:
         last = len(figure.samples) - 1
-        points = tuple((place / last * 100, value) for place, value in enumerate(figure.samples))
+        points = tuple((index / last * 100, value) for index, value in enumerate(figure.samples))
         lines.append(Curve(run_words(run), points, colours.of(run), figure.simulated))
     drawn = curves(lines, "TFLOP/s", "% of the run", "Samples in the order of measurement", from_zero=False)
     return (
@@ -136,11 +136,11 @@ def _curve_plots(runs: Sequence[StoredRun], colours: _Colours, across: str) -> s
         for figure in figures(run.result):
             way = (figure.key[0], *figure.key[2:]) if len(figure.key) > 1 else ()
             series.setdefault(way, []).append(figure)
-        for way, found in series.items():
+        for way, own_figures in series.items():
             label = ", ".join([run_words(run), *(part for part in way if part)])
-            points = tuple((figure.place, figure.spread.median) for figure in found if figure.place is not None)
+            points = tuple((figure.place, figure.spread.median) for figure in own_figures if figure.place is not None)
             is_curve = kind_of(run.result).is_curve(run.result)
-            lines.append(Curve(label, points, colours.of(run), found[0].simulated, joined=is_curve))
+            lines.append(Curve(label, points, colours.of(run), own_figures[0].simulated, joined=is_curve))
     if not lines:
         return ""
     unit = figures(next(run for run in runs if figures(run.result)).result)[0].unit
@@ -192,7 +192,7 @@ def _comparison(runs: Sequence[StoredRun]) -> str:
     if (why := refusal(runs)) is not None:
         return f"<h3>Compared</h3><p>Not compared: {escape(why)}.</p>"
     try:
-        found = compare(runs, mixed=True)
+        comparison = compare(runs, mixed=True)
     except BadInput as error:
         return f"<h3>Compared</h3><p>Not compared: {escape(str(error))}.</p>"
     rows = [
@@ -200,20 +200,20 @@ def _comparison(runs: Sequence[StoredRun]) -> str:
             (f"#{run.id}", row.label, f"{cell.difference.ratio:.3f}", cell.interval or MISSING, cell.words),
             numbers=(2, 3),
         )
-        for row in found.rows
-        for run, cell in zip(found.runs[1:], row.cells[1:], strict=True)
+        for row in comparison.rows
+        for run, cell in zip(comparison.runs[1:], row.cells[1:], strict=True)
         if cell is not None and cell.difference is not None
     ]
     table = _table(("run", "what", ">ratio", ">95 % interval", "in words"), "".join(rows[:MOST_ROWS]))
-    remarks = "".join(f"<li>{escape(text)}</li>" for text in found.remarks)
-    return f"<h3>Compared with #{found.runs[0].id}</h3>{table}<ul>{remarks}</ul>{_differing(found)}"
+    remarks = "".join(f"<li>{escape(text)}</li>" for text in comparison.remarks)
+    return f"<h3>Compared with #{comparison.runs[0].id}</h3>{table}<ul>{remarks}</ul>{_differing(comparison)}"
 
 
-def _differing(found: Comparison) -> str:
-    if not found.differing:
+def _differing(comparison: Comparison) -> str:
+    if not comparison.differing:
         return "<p>No known condition differs.</p>"
-    body = "".join(_row((row.label, *row.values)) for row in found.differing)
-    return f"<h3>What differs</h3>{_table(('', *(f'#{run.id}' for run in found.runs)), body)}"
+    body = "".join(_row((row.label, *row.values)) for row in comparison.differing)
+    return f"<h3>What differs</h3>{_table(('', *(f'#{run.id}' for run in comparison.runs)), body)}"
 
 
 def _conditions(runs: Sequence[StoredRun]) -> str:
@@ -231,7 +231,7 @@ def _table(names: Iterable[str], body: str) -> str:
 
 
 def _row(cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool = False) -> str:
-    made = "".join(f"<td{_number(place in numbers)}>{escape(text)}</td>" for place, text in enumerate(cells))
+    made = "".join(f"<td{_number(index in numbers)}>{escape(text)}</td>" for index, text in enumerate(cells))
     return f'<tr class="simulated">{made}</tr>' if simulated else f"<tr>{made}</tr>"
 
 

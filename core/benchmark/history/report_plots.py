@@ -173,11 +173,11 @@ def tick_text(value: float, step: float) -> str:
 
 def _apart(places: Sequence[float], least: float = 13.0) -> list[float]:
     """The same places, moved down where two letters would lie on each other."""
-    found = list(places)
+    result = list(places)
     above = -math.inf
     for number in sorted(range(len(places)), key=lambda number: places[number]):
-        above = found[number] = max(found[number], above + least)
-    return found
+        above = result[number] = max(result[number], above + least)
+    return result
 
 
 def _vertical(low: float, high: float, from_zero: bool) -> tuple[float, float, float]:

@@ -44,7 +44,7 @@ from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
 WAIT_S = 2.0
-"""So long another process may hold the file."""
+"""How long another process may hold the file."""
 NEWER_OFFSET = 1 << 50
 """Added to the numbers of runs in a file of a newer version."""
 PAGE = 200
@@ -76,7 +76,7 @@ class Store:
         self._newer: HistoryFile | None = None
         self._waiting: list[StoredRun] = []
         self._written: dict[int, int] = {}
-        """Number while it waited -> number in the file."""
+        """Number in memory -> number in the file."""
         self._last = 0
         self._notices: list[str] = []
 
@@ -103,8 +103,8 @@ class Store:
 
     def notices(self) -> tuple[str, ...]:
         """What happened since the last call, a sentence each."""
-        said, self._notices = tuple(self._notices), []
-        return said
+        notices, self._notices = tuple(self._notices), []
+        return notices
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
@@ -162,13 +162,13 @@ class Store:
 
     def tag(self, number: int, tags: Iterable[str]) -> StoredRun:
         """Give a run these tags instead of those it has. Raises `BadInput` and `Unavailable`."""
-        found, wanted = self.get(number), checked_tags(tuple(tags))
-        tagged = msgspec.structs.replace(found, tags=wanted)
-        if found.id < 0:
-            self._waiting = [tagged if run.id == found.id else run for run in self._waiting]
+        stored, wanted = self.get(number), checked_tags(tuple(tags))
+        tagged = msgspec.structs.replace(stored, tags=wanted)
+        if stored.id < 0:
+            self._waiting = [tagged if run.id == stored.id else run for run in self._waiting]
         else:
-            self._refuse_newer([found.id])
-            self._change(lambda file: file.tag(found, wanted))
+            self._refuse_newer([stored.id])
+            self._change(lambda file: file.tag(stored, wanted))
         return tagged
 
     def delete(self, numbers: Iterable[int]) -> int:
@@ -197,15 +197,15 @@ class Store:
 
     def runs(self, wanted: Filter = _EVERYTHING, *, limit: int = PAGE, offset: int = 0) -> list[StoredRun]:
         """The newest first. Where the file cannot be read: what is in memory, and `problem` says why."""
-        found = [run for run in self._waiting if matches(run, wanted)]
+        result = [run for run in self._waiting if matches(run, wanted)]
         self.unreadable = 0
         for file, first_id in self._sources():
-            found += [
+            result += [
                 _numbered(run, first_id)
                 for run in self._read(file, lambda file: file.runs(wanted, limit + offset)) or ()
             ]
-        found.sort(key=lambda run: (-run.conditions.started_unix_s, -abs(run.id)))
-        return found[offset : offset + limit]
+        result.sort(key=lambda run: (-run.conditions.started_unix_s, -abs(run.id)))
+        return result[offset : offset + limit]
 
     def count(self, wanted: Filter = _EVERYTHING) -> int:
         """How many such runs there are."""
@@ -234,8 +234,8 @@ class Store:
             if digest(run.result, run.conditions) == wanted:
                 return run.id
         for file, first_id in self._sources():
-            if (found := self._read(file, lambda file: file.find(wanted))) is not None:
-                return found + first_id
+            if (number := self._read(file, lambda file: file.find(wanted))) is not None:
+                return number + first_id
         return None
 
     def choices(self) -> Choices:
@@ -260,7 +260,7 @@ class Store:
         try:
             if file is None:
                 return self._do(work)
-            found = work(file)
+            answer = work(file)
             self.unreadable += file.unreadable
         except FaultError as error:
             if self._waiting:
@@ -270,7 +270,7 @@ class Store:
         except sqlite3.Error:
             self._say(f"this version cannot read the runs in {file.path if file is not None else self.path}")
         else:
-            return found
+            return answer
         return None
 
     # --- the file ----------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Store:
 
     def _opened(self) -> HistoryFile:
         if self._file is not None and _identity(self.path) != self._identity:
-            self._drop()  # somebody deleted or exchanged the file: what is written to the old one is lost
+            self._drop()  # the file was deleted or replaced: what is written to the old one is lost
         if self._file is None:
             self._identity = _identity(self.path)
             try:
@@ -309,11 +309,11 @@ class Store:
                     raise NotAHistoryError from error
                 self._newer = HistoryFile(self.path, wait_s=self._wait_s, read_only=True)
                 newer, self.path = self.path, self.path.with_name(f"{self.path.stem}-{SCHEMA}{self.path.suffix}")
-                words = (
+                message = (
                     f"{newer} is the history of a newer DevExplorer: its runs are listed and not changed, new ones go"
                     f" to {self.path.name}"
                 )
-                self._notices.append(f"{words}.")
+                self._notices.append(f"{message}.")
                 return self._opened()
         return self._file
 
@@ -331,22 +331,22 @@ class Store:
             f"{self.path.stem}-{word}-{stamp}{more}{self.path.suffix}"
             for more in ("", *(f"-{n}" for n in range(2, 100)))
         )
-        copy = next(place for name in names if not (place := self.path.with_name(name)).exists())
+        copy = next(path for name in names if not (path := self.path.with_name(name)).exists())
         try:
             os.rename(self.path, copy)
             for ending in ("-journal", "-wal", "-shm"):  # they belong to the file, and what is in them too
                 if (beside := self.path.with_name(self.path.name + ending)).exists():
                     os.rename(beside, copy.with_name(copy.name + ending))
         except OSError as error:
-            words = (
+            message = (
                 f"the history {self.path} is damaged and cannot be moved aside ({error.strerror}); it is left as it is"
             )
-            raise FaultError(Fault.READ_ONLY, words) from error
+            raise FaultError(Fault.READ_ONLY, message) from error
         what = "is another program's database" if foreign else "is damaged"
-        words = f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started."
+        message = f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started."
         saved = 0 if foreign else self._salvage(copy)
         self._notices.append(
-            f"{words} {count_text(saved, 'run')} could still be read and taken over." if saved else words
+            f"{message} {count_text(saved, 'run')} could still be read and taken over." if saved else message
         )
 
     def _salvage(self, copy: Path) -> int:
@@ -372,11 +372,11 @@ class Store:
         count = count_text(len(self._waiting), "run")
         self._say(f"{error.message}; {count} kept in memory, to be written {until}")
 
-    def _say(self, words: str) -> None:
-        words = f"{words[:1].upper()}{words[1:]}."
-        if words != self.problem:
-            self._notices.append(words)
-        self.problem = words
+    def _say(self, message: str) -> None:
+        message = f"{message[:1].upper()}{message[1:]}."
+        if message != self.problem:
+            self._notices.append(message)
+        self.problem = message
 
 
 def _numbered(run: StoredRun, first_id: int) -> StoredRun:
@@ -385,7 +385,7 @@ def _numbered(run: StoredRun, first_id: int) -> StoredRun:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -33,7 +33,7 @@ Say = Callable[[str, bool], None]
 _WRITERS = {"json": write_json, "csv": write_csv, "html": write_report}
 
 
-def _nothing(words: str, failed: bool) -> None:
+def _nothing(message: str, failed: bool) -> None:
     """For those who do not want to know."""
 
 
@@ -70,7 +70,7 @@ class StoreThread:
         self._thread.start()
 
     def deliver(self) -> int:
-        """Call back whoever asked for what is ready; returns how many callbacks there were."""
+        """Run the callbacks of finished requests; returns how many there were."""
         count = len(self._replies)
         for _ in range(count):
             self._replies.popleft()()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from devexplorer.core.devices.backend import DeviceRegistry
 
 MOST_BYTES = 1 << 62
-"""Of one copy in someone else's file."""
+"""Of one copy in an imported file."""
 
 
 class BandwidthEntry(Entry, kw_only=True):

@@ -198,7 +198,7 @@ class BenchmarkKind(Generic[S, R]):
         return self.subject(result)
 
     def throughput(self, result: R) -> Spread | None:
-        """The TFLOP/s that a finished run stands for."""
+        """The TFLOP/s of a finished run."""
         return None
 
     def rows(self, result: R, conditions: Conditions) -> list[tuple[str, ...]]:
@@ -228,7 +228,7 @@ class BenchmarkKind(Generic[S, R]):
         return False
 
     def check_imported(self, result: R) -> R:
-        """A result from someone else's file when its numbers can be true. Raises `BadInput`."""
+        """An imported result whose numbers are possible. Raises `BadInput`."""
         return result
 
     def incomparable(self, results: Sequence[R]) -> str:

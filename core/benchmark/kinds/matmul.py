@@ -235,7 +235,7 @@ def product_dtype(arguments: argparse.Namespace, findings: Findings) -> str:
 
 
 def check_shapes(shapes: Iterable[tuple[int, ...]]) -> None:
-    """Raise `BadInput` where a side of someone else's shapes cannot be."""
+    """Raise `BadInput` where a side of imported shapes is impossible."""
     if wrong := next((shape for shape in shapes if not all(1 <= side <= LARGEST_SIDE for side in shape)), None):
         raise BadInput(f"a size in it is below 1 or above {LARGEST_SIDE:,}: {wrong}")
 

@@ -29,8 +29,8 @@ class Beside:
     ended last."""
 
     def __init__(self, infos: Sequence[DeviceInfo], specs: Iterable[BenchSpec], nvml: Nvml | None = None) -> None:
-        """`infos`: every device as the engine lists them; `specs`: what will be measured. `nvml` stands in for the real
-        one."""
+        """`infos`: every device as the engine lists them; `specs`: what will be measured. `nvml` replaces the real one
+        in tests."""
         measured = {name for spec in specs for name in devices_of(spec)}
         self._infos = tuple(infos)
         self._cards_wanted = any(info.kind == "cuda" for info in infos if info.id in measured)

@@ -35,13 +35,14 @@ READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "cl
 
 
 def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
-    """Run the benchmarks one device after the other and print what was measured; `nvml` stands in for the real one."""
+    """Run the benchmarks one device after the other and print what was measured; `nvml` replaces the real one in
+    tests."""
     findings = Findings()
     wanted = specs(arguments, findings)
     tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
     if (
         not findings.check_virtual(arguments.virtual) or not wanted
-    ):  # nobody knows which devices there would be, or what to check
+    ):  # it is not known which devices there would be, or what to check
         findings.demand_none()
     outcome = _measured(arguments, wanted, findings, tags, nvml)
     if outcome.finished:
@@ -77,7 +78,7 @@ def _measured(
             stack.enter_context(quiet_stdout())  # code of the user's may print at any time
             stack.enter_context(staying())
         engine = stack.enter_context(LocalEngine(arguments.virtual))
-        # whoever names code on the command line wants it to run
+        # code that is named on the command line is meant to run
         engine.engine.benchmarks.resolve = partial(model_copy, engine.engine.workspace, own_code=True)
         infos = engine.engine.fleet.infos()
         named = [findings.checked(partial(kind_of(spec).canonical, spec), spec) for spec in wanted]

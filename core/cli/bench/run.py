@@ -100,7 +100,7 @@ def _show(progress: Progress | None, task: TaskID | None, point: BenchPoint) -> 
     rate = point_rate(point)
     rate_text = "" if rate is None else f"{number_text(rate[0])} {rate[1]}"
     now = "  ".join(filter(None, (point.text, rate_text, "simulated" if point.simulated else "")))
-    progress.update(task, completed=point.done, now=now)  # None while nobody knows, as while a speed settles
+    progress.update(task, completed=point.done, now=now)  # None while it is unknown, as while a speed settles
 
 
 def _progress(terminal: Console) -> Progress:

@@ -58,21 +58,21 @@ class Line:
 
     def fitted(self, cells: int, end: str) -> Line:
         """Without blanks at the end, and cut to so many cells, `end` then being the last of them."""
-        found = Line()
+        result = Line()
         left = cells
         long = cell_len(self.plain.rstrip()) > cells
-        for at, (text, style) in enumerate(self._parts):
+        for index, (text, style) in enumerate(self._parts):
             if not long:
-                rest = "".join(piece for piece, _ in self._parts[at + 1 :])
+                rest = "".join(piece for piece, _ in self._parts[index + 1 :])
                 text = text if rest.strip() else text.rstrip()
             else:
                 room = max(left - len(end), 0)
                 if cell_len(text) > room:
-                    found.append((set_cell_size(text, room) + end)[: max(cells, 0)] if cells else "", style)
-                    return found
+                    result.append((set_cell_size(text, room) + end)[: max(cells, 0)] if cells else "", style)
+                    return result
                 left -= cell_len(text)
-            found.append(text, style)
-        return found
+            result.append(text, style)
+        return result
 
     def ansi(self) -> str:
         """With the codes that terminals know."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported where something is drawn: documents and the readin
 
 SCHEMA = 1
 PIPE_COLUMNS = 1000
-"""Where nobody looks, nothing is cut off or folded."""
+"""In a pipe or a file nothing is cut off or folded."""
 
 
 def print_document(**content: Any) -> None:

@@ -1,7 +1,7 @@
 """Ctrl-C and the system's request to end, as something that a loop notices between two steps. Main thread.
 
-A signal that raised would do so anywhere, also in the middle of a line that is being written. Here it wakes up who
-waits, and nothing else; a second one ends the program the usual way, in case something hangs.
+A signal that raised would do so anywhere, also in the middle of a line that is being written. Here it only wakes up
+`wait`; a second one ends the program the usual way, in case something hangs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTE
 
 
 class Stopping:
-    """Use as a context. `wait` returns early when somebody asks to stop; `exit_code` is then the shell's."""
+    """Use as a context. `wait` returns early on a request to stop; `exit_code` is then the shell's."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -31,12 +31,12 @@ class Stopping:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether there was a request to stop."""
         return self._number != 0
 
     @property
     def exit_code(self) -> int:
-        """128 and the signal's number as shells have it, 0 when nobody asked."""
+        """128 and the signal's number as shells have it, 0 without a request."""
         return 128 + self._number if self._number else 0
 
     def __enter__(self) -> Stopping:
@@ -60,7 +60,7 @@ class Stopping:
         self._undo.close()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, until somebody asks to stop; returns whether somebody did."""
+        """Sleep until a request to stop; returns whether there was one."""
         until = time.monotonic() + seconds
         while not self.asked and (left := until - time.monotonic()) > 0:
             if self._woken is None:
@@ -72,7 +72,7 @@ class Stopping:
     def _hear(self, before: Mapping[signal.Signals, Any]) -> Callable[[int, FrameType | None], None]:
         def heard(number: int, _frame: FrameType | None) -> None:
             self._number = self._number or number
-            for one, usual in before.items():  # a second one of either kind ends the program
-                signal.signal(one, USUAL[one] if usual is signal.SIG_IGN else usual)
+            for signal_number, usual in before.items():  # a second one of either kind ends the program
+                signal.signal(signal_number, USUAL[signal_number] if usual is signal.SIG_IGN else usual)
 
         return heard

@@ -1,5 +1,4 @@
-"""What a person sees who waits for a process of its own: one line on standard error that says how far it is. Main
-thread; no torch."""
+"""The progress of work in another process: one line on standard error. Main thread; no torch."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _COLUMNS = 80
 
 @contextmanager
 def waiting() -> Iterator[ProgressMonitor]:
-    """Who watches: the line on a terminal, nobody elsewhere. Afterwards the line is gone, after Ctrl-C also what was
-    waited for."""
+    """A monitor that writes the line on a terminal and does nothing elsewhere. Afterwards the line is gone; Ctrl-C also
+    ends the process."""
     stream = sys.stderr
     with Raising():
         if stream is None or not stream.isatty():

@@ -1,4 +1,4 @@
-"""The columns of `devexplorer watch`: what stands in each, and how much room its usual values need. Pure functions, any
+"""The columns of `devexplorer watch`: what each shows, and how much room its usual values need. Pure functions, any
 thread."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     """Where its text is made in another way."""
 
     def text(self, sample: DeviceSample) -> str:
-        """What stands in it for a device; a dash for what is not known."""
+        """Its text for a device; a dash for what is not known."""
         if self.write is not None:
             return self.write(sample)
         values = [getattr(sample, field) for field in self.fields]

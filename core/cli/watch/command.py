@@ -47,7 +47,7 @@ Show = Callable[[Sequence[Reading]], None]
 
 
 def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
-    """Read every device again and again; returns the exit code. `nvml` and `drm` stand in for the real ones."""
+    """Read every device again and again; returns the exit code. `nvml` and `drm` replace the real ones in tests."""
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
     count = (

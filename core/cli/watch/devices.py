@@ -104,10 +104,12 @@ class WatchedDevices:
             for info in self.infos
             if info.nvml_index is not None and info.parent is None
         }
-        said = tuple(
+        renamed = tuple(
             msgspec.structs.replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems
         )
-        return tuple(dict.fromkeys((*said, *(problem for problem in self._found.problems if problem.device is None))))
+        return tuple(
+            dict.fromkeys((*renamed, *(problem for problem in self._found.problems if problem.device is None)))
+        )
 
     def __enter__(self) -> WatchedDevices:
         if self._kernel is not None:
@@ -169,8 +171,8 @@ class WatchedDevices:
         if info.kind == "cpu":
             return {field: writer.reason(field) or NO_CPU_FIELD for field in empty}
         card = next((card for card in self._cards if info.nvml_index is not None and _is(card, info)), None)
-        said = {} if card is None or card.broken else self._nvml.missing(card)
-        reasons = {field: said.get(field) or writer.why(field) for field in empty}
+        missing = {} if card is None or card.broken else self._nvml.missing(card)
+        reasons = {field: missing.get(field) or writer.why(field) for field in empty}
         if card is not None and not card.named and (why := writer.reason("name")):
             reasons["name"] = why  # the one in its place is made of the card's number
         return reasons
@@ -230,19 +232,19 @@ class WatchedDevices:
 
     def _standing(self) -> list[Event]:
         """What holds for as long as it is watched and the sampler does not say: of virtual GPUs, and of Apple's."""
-        said: list[Event] = []
+        events: list[Event] = []
         now = time.time()
         if any(info.kind == "mps" for info in self.infos):
             from devexplorer.core.devices import apple
 
-            said.append(apple.details("mps", now))
+            events.append(apple.details("mps", now))
         if self._virtual is not None:
             from devexplorer.core.virtual.device.details import details
             from devexplorer.core.virtual.device.topology import topology
 
-            said += [details(gpu.id, gpu.profile, now) for gpu in self._virtual.gpus]
-            said.append(topology([(gpu.id, gpu.profile) for gpu in self._virtual.gpus]))
-        return said
+            events += [details(gpu.id, gpu.profile, now) for gpu in self._virtual.gpus]
+            events.append(topology([(gpu.id, gpu.profile) for gpu in self._virtual.gpus]))
+        return events
 
 
 def _taken(events: deque[Event]) -> list[Event]:

@@ -90,9 +90,9 @@ class WatchTable:
         lines += self._notes(readings, width)
         if all(reading.info.kind == "cpu" for reading in readings):
             lines += [
-                Line(self._plain(f"No GPU: {printable(one.reason)}"), "dim")
+                Line(self._plain(f"No GPU: {printable(problem.reason)}"), "dim")
                 for reading in readings
-                for one in reading.machine
+                for problem in reading.machine
             ]
         if height is not None:
             lines = _cut(lines, height, "device", width)
@@ -109,8 +109,8 @@ class WatchTable:
         device = max([6, *(cell_len(reading.info.id) for reading in readings)])
         memory = max([13, *(cell_len(_memory(reading.sample)) for reading in readings)])
         longest = max([4, *(cell_len(printable(reading.info.name)) for reading in readings)])
-        words = max([0, *(cell_len(_state(reading)) for reading in readings)])
-        self._state = max(self._state, min(words, STATE))
+        longest_state = max([0, *(cell_len(_state(reading)) for reading in readings)])
+        self._state = max(self._state, min(longest_state, STATE))
         state = self._state
         name = min(LEAST_NAME, longest)
         budget = _Budget(width - device - GAP - name - GAP - memory - (GAP + state if state else 0))
@@ -120,7 +120,7 @@ class WatchTable:
         name += budget.grow(min(USUAL_NAME, longest) - name)
         bar += budget.grow(USUAL_BAR - bar) if bar else 0
         columns |= {column: cells for column, cells in wanted.items() if not column.always and budget.take(GAP + cells)}
-        budget.grow(words - state)
+        budget.grow(longest_state - state)
         name += budget.grow(longest - name)
         bar += budget.grow(LARGEST_BAR - bar) if bar else 0
         return _Layout(device, name, bar, memory, columns)
@@ -154,7 +154,7 @@ class WatchTable:
     def _notes(self, readings: Sequence[Reading], width: int) -> list[Line]:
         """Why there are dashes, a line for each reason; and what concerns the whole machine."""
         shown = self._layout(readings, width).columns
-        said: dict[str, dict[str, list[str]]] = {}
+        by_reason: dict[str, dict[str, list[str]]] = {}
         for reading in readings:
             if reading.info.kind not in _CARDS or (reading.problem and reading.age_s is None):
                 continue
@@ -166,11 +166,11 @@ class WatchTable:
             for title, fields in subjects:
                 for field in fields:
                     if getattr(reading.sample, field, None) is None and (why := reading.reasons.get(field)):
-                        titles = said.setdefault(why, {}).setdefault(reading.info.id, [])
+                        titles = by_reason.setdefault(why, {}).setdefault(reading.info.id, [])
                         if title not in titles:
                             titles.append(title)
         notes = []
-        for why, devices in said.items():
+        for why, devices in by_reason.items():
             by_titles: dict[str, list[str]] = {}
             for device, titles in devices.items():
                 by_titles.setdefault(", ".join(titles), []).append(device)
@@ -251,8 +251,8 @@ def _cut(lines: list[Line], height: int, noun: str, width: int) -> list[Line]:
     if len(lines) <= height:
         return lines
     missing = len(lines) - height + 1
-    words = f"… {missing} more {noun}s; a higher terminal shows them"
-    return [*lines[: max(height - 1, 0)], Line(words if len(words) <= width else f"… {missing} more", "dim")]
+    message = f"… {missing} more {noun}s; a higher terminal shows them"
+    return [*lines[: max(height - 1, 0)], Line(message if len(message) <= width else f"… {missing} more", "dim")]
 
 
 def _memory(sample: DeviceSample) -> str:
@@ -271,15 +271,15 @@ def _three(value: float) -> str:
 
 def _state(reading: Reading) -> str:
     """What one should know of these figures, in words."""
-    words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
+    parts = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
     if reading.age_s is not None:
-        words.append(f"{reading.age_s:.1f} s old")
+        parts.append(f"{reading.age_s:.1f} s old")
     if reading.info.memory_shared:
-        words.append("shared memory")
+        parts.append("shared memory")
     if reading.sample.throttle_reasons:
         from devexplorer.core.telemetry.device_facts import (
             held_in_short,
         )  # the rows of every fact: needed by busy cards only
 
-        words += map(printable, held_in_short(reading.sample.throttle_reasons))
-    return ", ".join(words)
+        parts += map(printable, held_in_short(reading.sample.throttle_reasons))
+    return ", ".join(parts)

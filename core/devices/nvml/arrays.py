@@ -2,7 +2,7 @@
 
 Some drivers write one entry more than they were given room for (nvitop allocates one more for that reason), which would
 damage this process's memory. Here the driver is told of less room than there is. The functions are called as NVML's
-are, take what pynvml's take, and raise what pynvml's raise; `nvml` is that module, or what stands in for it.
+are, take what pynvml's take, and raise what pynvml's raise; `nvml` is that module, or its replacement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SPARE = 8
 MORE = 5
 """Entries that may have been added between two calls: a process that has just started."""
 MOST_ENTRIES = 100_000
-"""A list that is longer is a lie."""
+"""A longer list is wrong."""
 _U64 = ctypes.c_ulonglong
 _UNKNOWN_BYTES = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE, as the memory of a process."""
@@ -87,7 +87,7 @@ def _room(kind: Any, count: int) -> Any:
 
 
 def _function(nvml: Any, name: str) -> Any:
-    """NVML's own function; None for a stand-in that is no library. Raises NVMLError when the driver lacks it."""
+    """NVML's own function; None for a replacement that is no library. Raises NVMLError when the driver lacks it."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return None if find is None else find(name)
 
@@ -165,7 +165,7 @@ def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:
     """A list whose length the driver decides: asked how long it is, then for it, with room for some that join
     meanwhile.
 
-    A length that the driver gives afterwards and that is longer than the room it had is a lie: what is there counts.
+    A length that the driver gives afterwards and that is longer than the room it had is wrong: what is there counts.
     """
     count = ctypes.c_uint(0)
     code = ask(ctypes.byref(count), None)

@@ -1,6 +1,6 @@
 """How the details of a card are asked of NVML: what changes seldom or never. Sampler threads, about twice a minute.
 
-Nothing here is expected of every card: what one lacks is None, and the reason stands in `DeviceDetails.missing`.
+Nothing here is expected of every card: what one lacks is None, and the reason is in `DeviceDetails.missing`.
 Each question is named with its `nvidia-smi --query-gpu` equivalent where there is one.
 """
 

@@ -13,7 +13,8 @@ this package: callers need no try/except, and one failure never hides another fi
     topology     how cards are connected
 
 A blocking call holds only its own thread. Listing, starting and ending wait for each call until its time limit and then
-go on without it; a card is read on the caller's thread, and whoever waits for that calls `give_up` (see `time_limit`).
+go on without it; a card is read on the caller's thread, and the thread that waits for it calls `give_up` (see
+`time_limit`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _END = Query("nvml_end", lambda n, _: n.nvmlShutdown())
 
 
 def driver_cards() -> frozenset[str]:
-    """PCI addresses of the cards that Linux's NVIDIA driver holds at present; empty elsewhere."""
+    """PCI addresses of the cards that Linux's NVIDIA driver holds now; empty elsewhere."""
     try:
         return frozenset(path.name for path in Path("/proc/driver/nvidia/gpus").iterdir())
     except OSError:
@@ -310,7 +311,7 @@ class Nvml:
         return lost_details(device, time_unix_s, lost or self._gone or "the card was not opened")
 
     def missing(self, card: Card) -> dict[str, str]:
-        """Why fields of the card's samples and details are not known at present."""
+        """Why fields of the card's samples and details are not known now."""
         state = self._cards.get(card.key)
         return {} if state is None else missing(state)
 

@@ -86,8 +86,8 @@ def with_traffic(runner: QueryRunner, state: CardState, result: tuple[NvLink, ..
     wanted = [field for link in active for field in nvlink_fields(link)]
     values = runner.ask(state, Query("nvlink_traffic", lambda n, h: field_values(n, h, wanted))) or {}
 
-    def traffic(link: int, at: int, name: str) -> float | None:
-        value = values.get(nvlink_fields(link)[at])
+    def traffic(link: int, index: int, name: str) -> float | None:
+        value = values.get(nvlink_fields(link)[index])
         if value is None or value.code != 0 or value.number is None:
             return None
         return rate(state, name, link, value.number, now)

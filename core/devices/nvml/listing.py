@@ -2,7 +2,7 @@
 it; no torch, no Qt.
 
 What is known stays: a card that is listed again costs three calls, keeps what is remembered of it and gives an equal
-record, and one that cannot be opened at present is not forgotten. What left is let go, handle and all. Each card is a
+record, and one that cannot be opened now is not forgotten. What is gone is dropped with its handle. Each card is a
 job for itself, so that one that hangs hides no other.
 """
 

@@ -1,6 +1,6 @@
 """Who uses a card: process lists of NVML joined with what the system says about each process. Sampler threads.
 
-NVML's process numbers are the host's. In a container with numbers of its own they mean somebody else, so there names,
+NVML's process numbers are the host's. In a container with its own numbers they mean other processes, so names,
 users and command lines are left out, and an empty list is "not visible from here".
 """
 

@@ -3,8 +3,8 @@
 A query has one or more getters. A failure becomes None and a reason, and also a `Problem` if every card is expected to
 have the field. Only two things end a reading: the card is lost, or NVML is gone.
 
-Each call is noted on the `CallTracker` of its job. Whoever waits for the job calls `give_up`; a call that hangs is not
-repeated until it returns, and its query is answered with None and that reason.
+Each call is noted on the `CallTracker` of its job. The thread that waits for the job calls `give_up`; a call that hangs
+is not repeated until it returns, and its query is answered with None and that reason.
 """
 
 from __future__ import annotations
