@@ -7,7 +7,7 @@ import argparse
 from typing import NoReturn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, json_option
+from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
 
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
@@ -51,19 +51,18 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     tour.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="colours of the window")
 
     devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
-    devices.add_argument(
-        "--details", action="store_true", help="with everything that is known of each, and how they are joined"
-    )
+    add_options(devices, ("--details", None, "with everything that is known of each, and how they are joined"))
     json_option(devices)
 
     watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
     watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
-    watch.add_argument("--count", metavar="TICKS", help="stop after so many readings")
-    watch.add_argument("--record", metavar="FILE", help="write every reading to a file that the window can replay")
-    watch.add_argument(
-        "--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics"
+    add_options(
+        watch,
+        ("--count", "TICKS", "stop after so many readings"),
+        ("--record", "FILE", "write every reading to a file that the window can replay"),
+        ("--prometheus", "PORT", "serve the readings for Prometheus at 127.0.0.1:PORT/metrics"),
+        ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
     )
-    watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
     json_option(watch, "print one JSON object for each device and reading, a line each")
 
     bench = commands.add_parser("bench", parents=[common], add_help=False, help="measure what a device does")
@@ -89,18 +88,17 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("target", metavar="TARGET", help=TARGET)
-    doctor.add_argument(
-        "--device", metavar="D", help="where the model is moved and runs (default: the first GPU, or else vgpu:0)"
-    )
-    doctor.add_argument("--input", metavar="SHAPES", help=SHAPES)
-    doctor.add_argument("--train", action="store_true", help="backward and a step of an optimizer, too")
-    doctor.add_argument("--dtype", metavar="T", help="move the model to this dtype, too")
-    doctor.add_argument("--timeout", metavar="S", help=TIMEOUT)
-    doctor.add_argument(
-        "--allow-unchecked", action="store_true", help="exit code 0 also when something could not be checked"
+    add_options(
+        doctor,
+        ("--device", "D", "where the model is moved and runs (default: the first GPU, or else vgpu:0)"),
+        ("--input", "SHAPES", SHAPES),
+        ("--train", None, "backward and a step of an optimizer, too"),
+        ("--dtype", "T", "move the model to this dtype, too"),
+        ("--timeout", "S", TIMEOUT),
+        ("--allow-unchecked", None, "exit code 0 also when something could not be checked"),
     )
     json_option(doctor)
-    doctor.add_argument("--github", action="store_true", help="print annotations for GitHub Actions")
+    add_options(doctor, ("--github", None, "print annotations for GitHub Actions"))
 
 
 def _fit(fit: argparse.ArgumentParser) -> None:
@@ -110,16 +108,17 @@ def _fit(fit: argparse.ArgumentParser) -> None:
         " every profile)"
     )
     fit.add_argument("--gpu", metavar="GPU", action="append", help=cards)
-    fit.add_argument("--batch", metavar="N", help="samples per step (default 1, or the first size of --input)")
-    fit.add_argument("--dtype", metavar="T", help="of parameters and inputs (default: the model's own)")
-    fit.add_argument("--autocast", metavar="T", help="float16 or bfloat16")
-    fit.add_argument("--train", action="store_true", help="forward, backward and optimizer step; otherwise forward")
-    fit.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, momentum, adam or adamw (default adamw)")
-    fit.add_argument(
-        "--checkpointing", action="store_true", help="with --train: compute activations of blocks again in backward"
+    add_options(
+        fit,
+        ("--batch", "N", "samples per step (default 1, or the first size of --input)"),
+        ("--dtype", "T", "of parameters and inputs (default: the model's own)"),
+        ("--autocast", "T", "float16 or bfloat16"),
+        ("--train", None, "forward, backward and optimizer step; otherwise forward"),
+        ("--optimizer", "NAME", "with --train: sgd, momentum, adam or adamw (default adamw)"),
+        ("--checkpointing", None, "with --train: compute activations of blocks again in backward"),
+        ("--input", "SHAPES", SHAPES),
+        ("--timeout", "S", TIMEOUT),
     )
-    fit.add_argument("--input", metavar="SHAPES", help=SHAPES)
-    fit.add_argument("--timeout", metavar="S", help=TIMEOUT)
     json_option(fit)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from devexplorer.core.devices.nvml_card import ProcessFacts
 
@@ -65,19 +64,12 @@ def _user(folder: Path) -> str | None:
 def _by_psutil(pid: int) -> ProcessFacts:
     import psutil
 
-    def or_none(question: Any) -> Any:
-        try:
-            return question()
-        except (psutil.Error, OSError, KeyError):
-            return None
-
     try:
-        process = psutil.Process(pid)
-    except (psutil.Error, OSError, ValueError):
+        facts = psutil.Process(pid).as_dict(("name", "username", "cmdline"))  # what may not be read is None
+    except (psutil.Error, OSError, ValueError, KeyError):
         return ProcessFacts()
-    with process.oneshot():
-        words = or_none(process.cmdline)
-        texts = (or_none(process.name), or_none(process.username), " ".join(words) if words else None)
+    words = facts["cmdline"]
+    texts = (facts["name"], facts["username"], " ".join(words) if words else None)
     name, user, command = (
         None if text is None else _readable(text.encode("utf-8", "surrogateescape")) for text in texts
     )

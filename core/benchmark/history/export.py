@@ -67,7 +67,7 @@ def write_json(
 ) -> str:
     """Write the document; returns what was written, in words. `names=False`: `without_names`. Raises `BadInput` and
     `Unavailable`."""
-    chosen = _chosen(runs, names)
+    chosen = chosen_runs(runs, names)
     data = msgspec.json.format(msgspec.json.encode(history_document(chosen, now_unix_s=clock())), indent=1)
     with replacing(path) as temporary:
         temporary.write_bytes(data + b"\n")
@@ -76,7 +76,7 @@ def write_json(
 
 def write_csv(path: Path, runs: Sequence[StoredRun], *, names: bool = True) -> str:
     """Write a table of all figures; returns what was written, in words. Raises `BadInput` and `Unavailable`."""
-    chosen = _chosen(runs, names)
+    chosen = chosen_runs(runs, names)
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
@@ -93,7 +93,8 @@ def written_message(path: Path, runs: Sequence[StoredRun]) -> str:
     return f"{count_text(len(runs), 'run')} written to {path}.{marked}"
 
 
-def _chosen(runs: Sequence[StoredRun], names: bool) -> list[StoredRun]:
+def chosen_runs(runs: Sequence[StoredRun], names: bool) -> list[StoredRun]:
+    """The runs as they are written, with or `without_names`. Raises `BadInput` where there is none."""
     if not runs:
         raise BadInput("there is no run to export; choose some first")
     return list(runs) if names else [without_names(run) for run in runs]

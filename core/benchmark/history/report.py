@@ -17,7 +17,7 @@ from devexplorer.core.base.formats import MISSING, count_text, number_text, seco
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.history.export import without_names, written_message
+from devexplorer.core.benchmark.history.export import chosen_runs, written_message
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
 from devexplorer.core.benchmark.history.report_style import STYLE
@@ -44,9 +44,7 @@ def write_report(
 
     Raises `BadInput` and `Unavailable`.
     """
-    if not runs:
-        raise BadInput("there is no run to report; choose some first")
-    page = report_html(runs if names else [without_names(run) for run in runs], now_unix_s=clock())
+    page = report_html(chosen_runs(runs, names), now_unix_s=clock())
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")
     return written_message(path, runs)

@@ -13,6 +13,15 @@ SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: a g
 VIRTUAL = 'add virtual GPUs, for example "2x Tesla T4" or "Tesla T4, NVIDIA A10"'
 
 
-def json_option(command: argparse.ArgumentParser, words: str = "print one JSON document") -> None:
+def json_option(command: argparse.ArgumentParser, text: str = "print one JSON document") -> None:
     """The option `--json`."""
-    command.add_argument("--json", action="store_true", help=words)
+    command.add_argument("--json", action="store_true", help=text)
+
+
+def add_options(command: argparse.ArgumentParser, *options: tuple[str, str | None, str]) -> None:
+    """Options as flag, what its value is called (None: it takes none), and help."""
+    for flag, metavar, text in options:
+        if metavar is None:
+            command.add_argument(flag, action="store_true", help=text)
+        else:
+            command.add_argument(flag, metavar=metavar, help=text)
