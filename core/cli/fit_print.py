@@ -11,6 +11,7 @@ from rich.text import Text
 
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.cli.terminal.output import printable, table
+from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
@@ -18,16 +19,6 @@ COLUMNS = 4
 WIDE = 110
 """Characters of a line that has room for every column of that list."""
 SIMULATED = "every time is simulated"
-_PARTS = {
-    "parameters": "parameters",
-    "buffers": "buffers",
-    "gradients": "gradients",
-    "optimizer": "optimizer state",
-    "activations": "activations",
-    "library_workspace": "workspaces of libraries",
-    "context": "CUDA context",
-}
-"""Field of `FitBytes` -> what its row is called."""
 
 
 def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
@@ -114,9 +105,9 @@ def _side_by_side(fits: Sequence[Fit]) -> Table:
     columns = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]
     listing = table("", *(f">{escape(printable(name))}" for name, _ in columns))
     cards = [card for _, card in columns]
-    for part in _PARTS:
+    for part, name in PARTS.items():
         if part in _ALWAYS or any(getattr(card.bytes, part) for card in cards):
-            listing.add_row(_PARTS[part], *(bytes_text(getattr(card.bytes, part)) for card in cards))
+            listing.add_row(name.removeprefix("the "), *(bytes_text(getattr(card.bytes, part)) for card in cards))
     listing.add_row("total", *(bytes_text(card.bytes.total) for card in cards), style="bold")
     listing.add_row("capacity", *(bytes_text(card.capacity_bytes) for card in cards))
     listing.add_row("share", *(_share(card) for card in cards))

@@ -10,7 +10,7 @@ from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
 from devexplorer.core.cli.device_document import device_document
 from devexplorer.core.devices.catalog import join
-from devexplorer.core.devices.cpu import CpuFacts
+from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.details import lost_details
 from devexplorer.core.records.devices import DeviceSample
 from devexplorer.core.telemetry.device_facts import facts, facts_text
@@ -24,7 +24,7 @@ def document(fake: FakeNvml) -> dict[str, Any]:
     nvml, (card, *_) = opened(fake)
     sample = nvml.read(card, device="nvml:0", time_unix_s=1.0, slow=nvml.read_slow(card))
     details = nvml.read_details(card, device="nvml:0", time_unix_s=1.0)
-    found = join(CpuFacts("x", 1, 1 << 40, None).info(), [card], [], problems=nvml.problems)
+    found = join(CpuReader(CpuFacts("x", 1, 1 << 40, None)).info(), [card], [], problems=nvml.problems)
     made = device_document(found.devices[-1], sample, details, found.problems)
     nvml.close()
     return dict(json.loads(json.dumps(made)))
@@ -63,7 +63,7 @@ def test_a_lost_card_has_one_reason_and_no_figure_of_before() -> None:
     (card,) = nvml.cards()
     assert cards[0].memory_used_bytes is not None
     assert card.memory_used_bytes is None
-    found = join(CpuFacts("x", 1, 1 << 40, None).info(), [card], [], problems=nvml.problems)
+    found = join(CpuReader(CpuFacts("x", 1, 1 << 40, None)).info(), [card], [], problems=nvml.problems)
     details = lost_details("nvml:0", 1.0, card.broken or "")
     made = device_document(found.devices[-1], DeviceSample(device="nvml:0", time_unix_s=1.0), details, found.problems)
     assert made["memory_used_bytes"] is None
@@ -85,7 +85,7 @@ def test_a_lost_card_has_one_reason_and_no_figure_of_before() -> None:
 def test_where_a_link_leads(remote: str, kind: int, words: str) -> None:
     nvml, (card,) = opened(FakeNvml(FakeCard(uuid=UUID, links=[FakeLink(remote, kind=kind)])))
     details = nvml.read_details(card, device="nvml:0", time_unix_s=1.0)
-    found = join(CpuFacts("x", 1, 1 << 40, None).info(), [card], [])
+    found = join(CpuReader(CpuFacts("x", 1, 1 << 40, None)).info(), [card], [])
     lines = facts_text(facts(found.devices[-1], None, details)).splitlines()
     assert next(" ".join(line.split()[2:]) for line in lines if line.strip().startswith("link 0")) == words
     nvml.close()

@@ -156,8 +156,8 @@ def test_devices_are_judged_apart_and_simulated_ones_are_marked() -> None:
     changes += alerts.feed(sample(0, "cuda:0", memory_used_bytes=10, memory_total_bytes=100))
     changes += alerts.feed(sample(3, "vgpu:0", memory_used_bytes=96, memory_total_bytes=100, simulated=True))
     assert words(changes) == [("vgpu:0", MEMORY_PERCENT, True)]
-    assert changes[0].alert.simulated
-    assert alert_message(changes[0].alert) == "vgpu:0 (simulated): memory in use 96 %, raised at 95 %"
+    assert changes[0].simulated
+    assert alert_message(changes[0]) == "vgpu:0 (simulated): memory in use 96 %, raised at 95 %"
 
 
 # --- the default rules
@@ -269,8 +269,8 @@ def test_throttling_that_comes_and_goes_is_one_alert() -> None:
         for change in alerts.feed(sample(t / 10, throttle_reasons=(HEAT, CAP) if t % 3 else (), power_w=1))
     ]
     assert words(changes) == [("cuda:0", THROTTLED, True)]
-    assert HEAT in alert_message(changes[0].alert)
-    assert CAP not in alert_message(changes[0].alert)
+    assert HEAT in alert_message(changes[0])
+    assert CAP not in alert_message(changes[0])
     changes = [
         change for t in range(600, 900) for change in alerts.feed(sample(t / 10, throttle_reasons=(), power_w=1))
     ]
