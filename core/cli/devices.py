@@ -27,7 +27,7 @@ from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
@@ -173,7 +173,8 @@ def _print(catalog: Catalog, readings: Readings | None) -> None:
     out.print(listing)
     if readings is not None:
         for info in catalog.devices:
-            out.print(f"\n{_heading(info)}", style="bold", markup=False)
+            simulated = " (simulated)" if info.simulated else ""
+            out.print(f"\n{info.id}: {info.name}{simulated}", style="bold", markup=False)
             groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
             out.print(facts_in_short(groups), markup=False)
         joined = [
@@ -189,10 +190,6 @@ def _print(catalog: Catalog, readings: Readings | None) -> None:
         out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow", markup=False)
     if not any(info.usable and info.kind != "cpu" for info in catalog.devices):
         out.print('No GPU that can be used. Try it with virtual ones: devexplorer --virtual "2x Tesla T4"', style="dim")
-
-
-def _heading(info: DeviceInfo) -> str:
-    return f"{info.id}: {info.name}" + (" (simulated)" if info.simulated else "")
 
 
 def _number(value: int | None) -> str:

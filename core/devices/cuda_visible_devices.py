@@ -52,7 +52,12 @@ def visible_cards(value: str | None, uuids: Sequence[str | None]) -> VisibleCard
         given = (entry if entry.startswith(f"{form.group(1)}-") else None) if form is not None else _leading(entry)
         if given in read:  # also where the list has ended before
             return VisibleCards((), f"{entry} is named twice: then no card is visible at all")
-        card = _other_kind(entry, form) if given is None else _card(given, uuids)
+        if given is not None:
+            card = _card(given, uuids)
+        elif form is None:
+            card = f"'{entry}' is no number"
+        else:
+            card = f"'{entry}' does not begin with {form.group(1)}- as the first entry does"
         if isinstance(card, int) and note is None:
             order.append(card)
         elif isinstance(card, str) and note is None:
@@ -65,14 +70,6 @@ def visible_cards(value: str | None, uuids: Sequence[str | None]) -> VisibleCard
     if form is not None and form.group(1) == "MIG" and len(order) > 1:
         return VisibleCards((order[0],), "a process gets one MIG instance: the first one counts")
     return VisibleCards(tuple(order), note)
-
-
-def _other_kind(entry: str, form: re.Match[str] | None) -> str:
-    return (
-        f"'{entry}' is no number"
-        if form is None
-        else f"'{entry}' does not begin with {form.group(1)}- as the first entry does"
-    )
 
 
 def _card(given: int | str, uuids: Sequence[str | None]) -> int | str:

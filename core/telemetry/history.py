@@ -124,6 +124,8 @@ class History:
             raise ValueError(f"a history holds at least one reading, not {readings}")
         self._index = {metric.id: number for number, metric in enumerate(metrics)}
         self._gap_s, self._step_s = gap_s, 0.0
+        self.capacity = readings
+        """Most readings that are kept one by one."""
         self._rows = RowRing(readings)
         self._tiers = tuple(BinRing(seconds, capacity) for seconds, capacity in TIERS)
         self._columns: dict[str, int] = {}
@@ -135,11 +137,6 @@ class History:
     def __len__(self) -> int:
         """Readings that are there one by one."""
         return self._rows.stop - self._rows.start
-
-    @property
-    def capacity(self) -> int:
-        """Most readings that are kept one by one."""
-        return self._rows.capacity
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -194,7 +191,7 @@ class History:
             if time_s >= tier.end_s:
                 self._fold(tier)
                 tier.move_to(time_s)
-            elif self._rows.stop - tier.folded == self._rows.capacity:  # before a reading leaves that is in no bin yet
+            elif self._rows.stop - tier.folded == self.capacity:  # before a reading leaves that is in no bin yet
                 self._fold(tier)
         self._rows.append(time_s, row)
 

@@ -122,7 +122,10 @@ def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
     if not entries:
         raise BadInput("there is no run in it")
     unique = {digest(entry.result, entry.conditions): entry for entry in entries}
-    return tuple(_stored(number, entry) for number, entry in enumerate(unique.values(), 1))
+    return tuple(
+        StoredRun(id=number, result=entry.result, conditions=entry.conditions, tags=entry.tags, imported=True)
+        for number, entry in enumerate(unique.values(), 1)
+    )
 
 
 def _of_history(history: Sequence[dict[str, Any]]) -> Iterable[_Entry]:
@@ -150,10 +153,6 @@ def _of_documents(document: _Document, file_unix_s: float) -> Iterable[_Entry]:
             yield _checked(_Entry(result, conditions))
         except BadInput as error:
             raise BadInput(f"run {number}: {error}") from None
-
-
-def _stored(number: int, entry: _Entry) -> StoredRun:
-    return StoredRun(id=number, result=entry.result, conditions=entry.conditions, tags=entry.tags, imported=True)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

@@ -74,7 +74,8 @@ class Store:
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened last."""
         self._newer: HistoryFile | None = None
-        self._waiting: list[StoredRun] = []
+        self.waiting: list[StoredRun] = []
+        """Runs that are in memory only."""
         self._written: dict[int, int] = {}
         """Number in memory -> number in the file."""
         self._last = 0
@@ -95,11 +96,6 @@ class Store:
         if self._newer is not None:
             self._newer.close()
             self._newer = None
-
-    @property
-    def waiting(self) -> tuple[StoredRun, ...]:
-        """Runs that are in memory only."""
-        return tuple(self._waiting)
 
     def notices(self) -> tuple[str, ...]:
         """What happened since the last call, a sentence each."""
@@ -127,33 +123,33 @@ class Store:
             raise BadInput(
                 "this run has figures that are no numbers (not a number, or infinite) and cannot be kept"
             ) from None
-        self._waiting.append(run)
+        self.waiting.append(run)
         self.flush()
         return msgspec.structs.replace(run, id=self._written.get(run.id, run.id))
 
     def flush(self) -> int:
         """Try to write what waits; returns how many runs wait still."""
         try:
-            while self._waiting:
-                run = self._waiting[0]
+            while self.waiting:
+                run = self.waiting[0]
                 self._written[run.id] = self._do(lambda file, run=run: file.add(run))  # type: ignore[misc]
-                self._waiting.pop(0)
-                if not self._waiting:
+                self.waiting.pop(0)
+                if not self.waiting:
                     self.problem = None
         except FaultError as error:
             self._say_waiting(error)
-        return len(self._waiting)
+        return len(self.waiting)
 
     def _rescue(self) -> None:
         """Write what waits beside the history, or where temporary files go."""
         name = f"{self.path.stem}-unsaved-{self._stamp()}-{os.getpid()}.json"
-        what = count_text(len(self._waiting), "run")
+        what = count_text(len(self.waiting), "run")
         for folder in (self.path.parent, Path(tempfile.gettempdir())):
             try:
-                write_json(folder / name, self._waiting, clock=self._clock)
+                write_json(folder / name, self.waiting, clock=self._clock)
             except Unavailable:
                 continue
-            self._waiting = []
+            self.waiting = []
             self._notices.append(
                 f"{what} could not be written to the history: saved in {folder / name}, import that file later."
             )
@@ -165,7 +161,7 @@ class Store:
         stored, wanted = self.get(number), checked_tags(tuple(tags))
         tagged = msgspec.structs.replace(stored, tags=wanted)
         if stored.id < 0:
-            self._waiting = [tagged if run.id == stored.id else run for run in self._waiting]
+            self.waiting = [tagged if run.id == stored.id else run for run in self.waiting]
         else:
             self._refuse_newer([stored.id])
             self._change(lambda file: file.tag(stored, wanted))
@@ -177,9 +173,9 @@ class Store:
         self._refuse_newer(ids)
         stored = [number for number in ids if number > 0]
         deleted = self._change(lambda file: file.delete(stored)) if stored else 0
-        before = len(self._waiting)
-        self._waiting = [run for run in self._waiting if run.id not in ids]
-        return deleted + before - len(self._waiting)
+        before = len(self.waiting)
+        self.waiting = [run for run in self.waiting if run.id not in ids]
+        return deleted + before - len(self.waiting)
 
     def _change(self, work: Callable[[HistoryFile], _T]) -> _T:
         try:
@@ -197,7 +193,7 @@ class Store:
 
     def runs(self, wanted: Filter = _EVERYTHING, *, limit: int = PAGE, offset: int = 0) -> list[StoredRun]:
         """The newest first. Where the file cannot be read: what is in memory, and `problem` says why."""
-        result = [run for run in self._waiting if matches(run, wanted)]
+        result = [run for run in self.waiting if matches(run, wanted)]
         self.unreadable = 0
         for file, first_id in self._sources():
             result += [
@@ -210,13 +206,13 @@ class Store:
     def count(self, wanted: Filter = _EVERYTHING) -> int:
         """How many such runs there are."""
         stored = sum(self._read(file, lambda file: file.count(wanted)) or 0 for file, _ in self._sources())
-        return stored + sum(matches(run, wanted) for run in self._waiting)
+        return stored + sum(matches(run, wanted) for run in self.waiting)
 
     def get(self, number: int) -> StoredRun:
         """One run. Raises `BadInput` where there is none of that number, `Unavailable` where the file cannot be
         read."""
         number = self._written.get(number, number)
-        found = next((run for run in self._waiting if run.id == number), None)
+        found = next((run for run in self.waiting if run.id == number), None)
         for file, first_id in self._sources() if found is None else ():
             if (number >= NEWER_OFFSET) == (first_id > 0):
                 found = self._read(file, lambda file, at=number - first_id: file.get(at))  # type: ignore[misc]
@@ -230,7 +226,7 @@ class Store:
     def find(self, result: BenchResult, conditions: Conditions) -> int | None:
         """The number of the run that measured just this at that time; None where there is none."""
         wanted = digest(result, conditions)
-        for run in self._waiting:
+        for run in self.waiting:
             if digest(run.result, run.conditions) == wanted:
                 return run.id
         for file, first_id in self._sources():
@@ -263,7 +259,7 @@ class Store:
             answer = work(file)
             self.unreadable += file.unreadable
         except FaultError as error:
-            if self._waiting:
+            if self.waiting:
                 self._say_waiting(error)
             else:
                 self._say(f"{error.message}; runs that it holds are not listed")
@@ -291,7 +287,7 @@ class Store:
             else:
                 self.unreadable += file.unreadable
                 file.unreadable = 0
-                if not self._waiting:
+                if not self.waiting:
                     self.problem = None
                 return done
         raise AssertionError("the second attempt returns or raises")
@@ -369,7 +365,7 @@ class Store:
 
     def _say_waiting(self, error: FaultError) -> None:
         until = "when it is free" if error.fault is Fault.LOCKED else "when that is possible"
-        count = count_text(len(self._waiting), "run")
+        count = count_text(len(self.waiting), "run")
         self._say(f"{error.message}; {count} kept in memory, to be written {until}")
 
     def _say(self, message: str) -> None:

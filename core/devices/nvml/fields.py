@@ -157,10 +157,6 @@ def _cuda_version(number: int) -> int:
     return int(in_range(number, 1000, 99_999, "as CUDA version"))
 
 
-def _bus_id(nvml: Any, handle: Any) -> str:
-    return nonempty_text(nvml.nvmlDeviceGetPciInfo(handle).busId)
-
-
 MEMORY = Query(
     "memory_used_bytes",
     _memory_v2,
@@ -188,7 +184,7 @@ one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`."""
 # What a card is: asked when it is first listed.
 NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)
 UUID = simple("uuid", "nvmlDeviceGetUUID", nonempty_text, expected=True)
-BUS_ID = Query("bus_id", _bus_id, expected=True)
+BUS_ID = simple("bus_id", "nvmlDeviceGetPciInfo", lambda pci: nonempty_text(pci.busId), expected=True)
 CAPABILITY = Query("compute_capability", _capability, expected=True)
 POWER_CAP = simple("power_cap_w", "nvmlDeviceGetEnforcedPowerLimit", watts)
 ECC = Query("ecc", lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]))

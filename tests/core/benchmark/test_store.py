@@ -37,7 +37,7 @@ def test_every_kind_of_run_is_the_same_when_it_is_read_again(store: Store, path:
     assert [run.result for run in added] == list(RESULTS)
     assert again(path) == added[::-1], "the newest first"
     assert store.get(added[0].id) == added[0]
-    assert (store.problem, store.notices(), store.waiting) == (None, (), ())
+    assert (store.problem, store.notices(), store.waiting) == (None, (), [])
 
 
 def test_the_file_is_made_with_its_folders_at_the_first_use(path: Path) -> None:
