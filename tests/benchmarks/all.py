@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cpu import cpu_facts
 
 SCRIPTS: dict[str, list[str] | None] = {
     "startup.py": ["--times", "3"],
