@@ -22,7 +22,7 @@ from devexplorer.gui.widgets.theme import Theme
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.gui.files.session_code import SessionSource
+    from devexplorer.core.session.session import Session
 
 
 class _Refreshable(Protocol):
@@ -40,7 +40,7 @@ class WindowContext(QObject):
     device_selected = Signal(str)
     """Another device card is selected."""
     session_started = Signal(object)
-    """The `SessionSource`."""
+    """The `Session`."""
     history_opened = Signal(object)
     """The `StoreThread`."""
     history_changed = Signal()
@@ -86,7 +86,7 @@ class WindowContext(QObject):
         """What is selected in the tree."""
         self.device: str | None = None
         """The device whose card is selected."""
-        self.session: SessionSource | None = None
+        self.session: Session | None = None
         self.history: StoreThread | None = None
         self.history_problem = ""
         self.folder = ""
@@ -112,7 +112,7 @@ class WindowContext(QObject):
         self.device = device
         self.device_selected.emit(device)
 
-    def set_session(self, session: SessionSource) -> None:
+    def set_session(self, session: Session) -> None:
         """The session started."""
         self.session = session
         self.session_started.emit(session)

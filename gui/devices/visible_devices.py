@@ -235,7 +235,6 @@ class _CardsTree(QTreeWidget):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         for column, width in enumerate(_WIDTHS):
             self.setColumnWidth(column, width)
-        self._cards: dict[str, DeviceInfo] = {}
 
     def set_cards(self, cards: Sequence[DeviceInfo], number_title: str) -> None:
         """Show these cards, from the top."""
@@ -243,25 +242,21 @@ class _CardsTree(QTreeWidget):
         self.setHeaderLabels([number_title if title == "nvidia-smi" else title for title in _COLUMNS])
         for column in (2, 3):
             self.headerItem().setTextAlignment(column, RIGHT)
-        self._cards = {info.id: info for info in cards}
-        for info in cards:
-            self.addTopLevelItem(_item(info))
-        if cards:
-            self.setCurrentItem(self._item(0))
+        self.addTopLevelItems([_item(info) for info in cards])
+        self.setCurrentIndex(self.model().index(0, 0))
+
+    def _items(self) -> list[QTreeWidgetItem]:
+        items = map(self.topLevelItem, range(self.topLevelItemCount()))
+        return [item for item in items if item is not None]
 
     def checked_cards(self) -> list[DeviceInfo]:
         """The checked ones, from the top."""
-        return [
-            self._card(index)
-            for index in range(self.topLevelItemCount())
-            if self._item(index).checkState(0) == Qt.CheckState.Checked
-        ]
+        return [_card(item) for item in self._items() if item.checkState(0) == Qt.CheckState.Checked]
 
     def check(self, ids: set[str]) -> None:
         """Check exactly these."""
-        for index in range(self.topLevelItemCount()):
-            wanted = Qt.CheckState.Checked if self._card(index).id in ids else Qt.CheckState.Unchecked
-            self._item(index).setCheckState(0, wanted)
+        for item in self._items():
+            item.setCheckState(0, Qt.CheckState.Checked if _card(item).id in ids else Qt.CheckState.Unchecked)
 
     @property
     def current_row(self) -> int:
@@ -273,7 +268,7 @@ class _CardsTree(QTreeWidget):
         """Move the chosen row up or down."""
         index = self.current_row
         if index >= 0 and 0 <= index + by < self.topLevelItemCount():
-            item = self._item(index)
+            item = self._items()[index]
             self.takeTopLevelItem(index)
             self.insertTopLevelItem(index + by, item)
             self.setCurrentItem(item)
@@ -291,13 +286,11 @@ class _CardsTree(QTreeWidget):
         event.accept()
         self.reordered.emit()
 
-    def _item(self, at: int) -> QTreeWidgetItem:
-        item = self.topLevelItem(at)
-        assert item is not None
-        return item
 
-    def _card(self, at: int) -> DeviceInfo:
-        return self._cards[self._item(at).data(0, Qt.ItemDataRole.UserRole)]
+def _card(item: QTreeWidgetItem) -> DeviceInfo:
+    info = item.data(0, Qt.ItemDataRole.UserRole)
+    assert isinstance(info, DeviceInfo)
+    return info
 
 
 def _item(info: DeviceInfo) -> QTreeWidgetItem:
@@ -314,7 +307,7 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
             info.uuid or MISSING,
         ]
     )
-    item.setData(0, Qt.ItemDataRole.UserRole, info.id)
+    item.setData(0, Qt.ItemDataRole.UserRole, info)
     item.setFlags(
         Qt.ItemFlag.ItemIsEnabled
         | Qt.ItemFlag.ItemIsSelectable
@@ -325,8 +318,9 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
     item.setSizeHint(0, QSize(0, _ROW_PX))
     for column in (2, 3):
         item.setTextAlignment(column, RIGHT)
+    reason = "" if info.usable else info.reason
     for column in range(len(_COLUMNS)):
-        item.setToolTip(column, tip(info.reason) if info.reason and not info.usable else tip(item.text(column)))
+        item.setToolTip(column, tip(reason or item.text(column)))
     return item
 
 

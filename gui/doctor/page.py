@@ -16,18 +16,21 @@ from devexplorer.gui.doctor.form import DoctorForm
 from devexplorer.gui.doctor.rows import (
     COLUMNS,
     FINDING,
+    PATH,
+    PLACE,
+    RULE,
     all_of_it,
     circumstances,
     sign_of,
     table_rows,
 )
-from devexplorer.gui.doctor.table import FindingsTable
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import CENTRE, hbox, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
 from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
@@ -37,6 +40,10 @@ OLD = "checked before it was changed"
 _SIGN_PX = 16
 WIDE_FROM_PX = 1500
 _SHARES = [580, 430]
+_WIDTHS_PX = [130, 220, 160, 112, 0]
+"""Of the columns; the last takes what is left."""
+PATH_FROM_PX, RULE_FROM_PX = 702, 922
+"""From these widths of the table on a column leaves the sentences 300 pixels."""
 
 
 class DoctorPanel(QWidget):
@@ -210,3 +217,17 @@ def _line() -> QWidget:
     result.setAutoFillBackground(True)
     result.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border
     return result
+
+
+class FindingsTable(RowsTable):
+    """Double-click and Return are `activated`."""
+
+    def __init__(self, model: RowsModel) -> None:
+        super().__init__(model, "Findings", _WIDTHS_PX)
+        for column in (PATH, PLACE):
+            self.setItemDelegateForColumn(column, CutAtTheStart(self))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        for column, least in ((PATH, PATH_FROM_PX), (RULE, RULE_FROM_PX)):
+            self.setColumnHidden(column, event.size().width() < least)
+        super().resizeEvent(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.records.laboratory import Comparison, FileContents
 from devexplorer.core.records.messages import Command
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField, is_file
+from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
@@ -76,7 +77,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
     def _ask(self) -> None:
         """Ask the engine about the file, if it exists and the question is new."""
         path = self.file.path
-        question = self._question(str(path)) if path is not None and is_file(path) else None
+        question = self._question(str(path)) if path is not None and os.path.isfile(path) else None
         if question != self._asked:
             self._asked, self._result = question, None
             self._answer, self._before = self._state.answer, self._latest()
@@ -98,7 +99,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         path, answer = self.file.path, self._state.answer
         if path is None:
             self.say("Choose a file.", ready=False)
-        elif not is_file(path):
+        elif not os.path.isfile(path):
             self.say(f"There is no file {path}.", wrong=True)
         elif self._result is not None:
             self._say_result(self._result)

@@ -3,6 +3,7 @@ nothing is run here."""
 
 from __future__ import annotations
 
+import os.path
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from devexplorer.core.base.formats import sentence
 from devexplorer.core.models.source import describe
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField, is_file
+from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.panel import give_room
@@ -127,7 +128,7 @@ class OpenModelDialog(FormDialog):
             path = self.file.path
             if path is None:
                 raise _Missing("choose a Python file")
-            if not is_file(path):
+            if not os.path.isfile(path):
                 raise BadInput(f"there is no file {path}")
             return f"{path}:{_needed(factory, FACTORY)}", str(path.parent)
         if kind == "module":

@@ -1,9 +1,8 @@
-"""The dialog that saves objects to a file, and the choice of a file for the session as Python. Main thread; nothing
-blocks."""
+"""The dialog that saves objects to a file. Main thread; nothing blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os.path
 from pathlib import Path
 
 from PySide6.QtCore import Signal
@@ -12,10 +11,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.records.laboratory import Save
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField, is_file, is_folder
+from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 WIDTH_PX = 520
 FORMS = {
@@ -86,24 +84,24 @@ class SaveFileDialog(FormDialog):
         path = self.file.path
         return (
             path
-            if path is None or path.suffix in _SUFFIXES or is_folder(path)
+            if path is None or path.suffix in _SUFFIXES or os.path.isdir(path)
             else path.with_name(path.name + self._suffix)
         )
 
     def _check(self) -> None:
         path = self._path()
-        there = path is not None and is_file(path)
+        there = path is not None and os.path.isfile(path)
         self.form.setRowVisible(self.overwrite, there)
         if path is None:
             self.say("Choose a file.", ready=False)
-        elif is_folder(path):
+        elif os.path.isdir(path):
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
         elif path.suffix != self._suffix:
             self.say(
                 f"The format is {self._suffix}: name it {path.stem}{self._suffix}, or choose another format.",
                 wrong=True,
             )
-        elif not is_folder(path.parent):
+        elif not os.path.isdir(path.parent):
             self.say(f"There is no folder {path.parent}.", wrong=True)
         elif there and not self.overwrite.isChecked():
             self.say(
@@ -130,13 +128,3 @@ class SaveFileDialog(FormDialog):
 
 def _things(targets: tuple[str, ...]) -> str:
     return targets[0] if len(targets) == 1 else count_text(len(targets), "object")
-
-
-def choose_script(parent: QWidget, chosen: Callable[[Path], None]) -> None:
-    """A file for the session as a script (`.py`) or a notebook (`.ipynb`); one that is there is replaced after the
-    system's question."""
-    dialog = SaveDialog(
-        parent, "Save the session as Python", "session.py", {"py": "Python script", "ipynb": "Jupyter notebook"}
-    )
-    dialog.saved.connect(chosen)
-    dialog.open()

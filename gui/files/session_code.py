@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
@@ -21,20 +21,10 @@ from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
+if TYPE_CHECKING:
+    from devexplorer.core.session.session import Session
+
 _COLUMNS = (Column("time"), Column("action"))
-
-
-class SessionSource(Protocol):
-    """Who knows what was done."""
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        """Everything that was not undone, the oldest first."""
-        ...
-
-    def script(self) -> str:
-        """All of it as a script."""
-        ...
 
 
 class SessionPanel(QWidget):
@@ -45,7 +35,7 @@ class SessionPanel(QWidget):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state, self._theme = state, theme
-        self._source: SessionSource | None = None
+        self._source: Session | None = None
         self._shown: tuple[Action, ...] | None = None
         self._places: list[int] = []
         """First line of each action in the script."""
@@ -73,7 +63,7 @@ class SessionPanel(QWidget):
         top = hbox((self.words, 1), self.copy_button, self.save_button, margins=(EDGE_PX, 8, EDGE_PX, 0))
         vbox(top, (splitter(self.table, self.text, sizes=(420, 820)), 1), parent=self)
 
-    def set_source(self, source: SessionSource | None) -> None:
+    def set_source(self, source: Session | None) -> None:
         """Ask this one from now on."""
         self._source, self._shown = source, None
         self.refresh()

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 def _make(context: WindowContext) -> SessionPanel:
-    from devexplorer.gui.files.save_file import choose_script
     from devexplorer.gui.files.session_code import SessionPanel
 
     page = SessionPanel(context.state, context.theme)
-    page.save_requested.connect(partial(choose_script, context.window, context.script_chosen.emit))
+    page.save_requested.connect(partial(_save, context))
     page.set_source(context.session)
     context.session_started.connect(page.set_source)
     return page
+
+
+def _save(context: WindowContext) -> None:
+    """As a script or a notebook, by the extension."""
+    formats = {"py": "Python script", "ipynb": "Jupyter notebook"}
+    context.save_file("Save the session as Python", "session.py", formats, context.script_chosen.emit)
 
 
 TAB = TabSpec(

@@ -1,4 +1,4 @@
-"""The bars of a plan: the parts of the memory against the capacity of the card, in a cell of the table. Main thread.
+"""The table of the cards of a plan, and in it the bars: the parts of the memory against the capacity. Main thread.
 
 Colour means device, and these cards are no devices here: the parts are shades of one hue, apart by lightness and by a
 gap.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.records.planner import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
-from devexplorer.gui.fit.rows import MEMORY, sizes
+from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.picture import draw_text
 from devexplorer.gui.widgets.rows import RowsModel
-from devexplorer.gui.widgets.table import PAD_PX
+from devexplorer.gui.widgets.table import PAD_PX, RowsTable
 from devexplorer.gui.widgets.theme import Theme
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
@@ -26,6 +26,9 @@ CAPACITY_AT = 0.72
 """Where in the bar the capacity is: what does not fit is drawn beyond it, as far as there is room."""
 _SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
 """Part -> place in the ramp, falling from left to right."""
+_WIDTHS = {CARD: 190, MEMORY: 126, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
+_ALL_FROM_PX = sum(_WIDTHS.values())
+"""Narrower, only the bar and the details show the card's memory."""
 
 
 def part_colour(key: str, theme: Theme) -> QColor:
@@ -99,3 +102,14 @@ class Swatch(QWidget):
         painter.setPen(QPen(QColor(self._theme.border_strong), 1))
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
+
+
+class CardsTable(RowsTable):
+    """A row for each card; the bar takes the room that is left."""
+
+    def __init__(self, model: RowsModel) -> None:
+        super().__init__(model, "Cards", [_WIDTHS[column] for column in range(len(COLUMNS))], stretched=MEMORY)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.setColumnHidden(CAPACITY, event.size().width() < _ALL_FROM_PX)
+        super().resizeEvent(event)

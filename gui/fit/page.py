@@ -18,10 +18,9 @@ from devexplorer.core.models.source import parse
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
-from devexplorer.gui.fit.bars import BarDelegate
+from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
-from devexplorer.gui.fit.table import CardsTable
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
 from devexplorer.gui.widgets.layouts import check_box, splitter

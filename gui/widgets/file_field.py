@@ -67,14 +67,3 @@ class FileField(QWidget):
         dialog.setFileMode(QFileDialog.FileMode.Directory if self._folder else QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.edit.setText)
         dialog.open()
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is a file: no for what cannot be asked, a name that is too long or in a folder of somebody
-    else's."""
-    return os.path.isfile(path)
-
-
-def is_folder(path: Path) -> bool:
-    """The same for a folder."""
-    return os.path.isdir(path)
