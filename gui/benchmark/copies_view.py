@@ -75,6 +75,7 @@ class CopiesView(QWidget):
         self.summary = Summary("The run on show")
         self.model = RowsModel((), self)
         self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])
+        self.table.selectionModel().currentChanged.connect(self._on_cell)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.table.setItemDelegate(_Badges(self.table))
         self.table.horizontalHeader().setStretchLastSection(False)
@@ -146,10 +147,7 @@ class CopiesView(QWidget):
     def _begin(self, spec: BandwidthSpec) -> None:
         """Another run: its columns, its sizes, the largest first."""
         columns = [Column("from ↓  to →"), *(Column(name, is_number=True) for name in spec.destinations)]
-        old, self.model = self.model, RowsModel(columns, self)
-        self.table.setModel(self.model)
-        self.table.selectionModel().currentChanged.connect(self._on_cell)
-        old.deleteLater()
+        self.model.set_columns(columns)
         for number in range(len(spec.destinations) + 1):
             self.table.setColumnWidth(number, CELL_PX if number else NAME_PX)
         self._split(len(spec.destinations))

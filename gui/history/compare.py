@@ -3,6 +3,7 @@ Main thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -37,22 +38,14 @@ class ConditionsModel(RowsModel):
 
     def show_runs(self, comparison: Comparison) -> None:
         """The columns and rows of this comparison."""
-        self.beginResetModel()
-        self._columns = (Column("what differs"), *(Column(f"#{run.id}  {device_text(run)}") for run in comparison.runs))
-        self._rows = [
-            TableRow(
-                differing.label,
-                (
-                    Cell(differing.label, self.theme.dim),
-                    *(
-                        Cell(value, "" if value != differing.values[0] else self.theme.soft, value)
-                        for value in differing.values
-                    ),
-                ),
-            )
-            for differing in comparison.differing
-        ]
-        self.endResetModel()
+        self.set_columns(
+            (Column("what differs"), *(Column(f"#{run.id}  {device_text(run)}") for run in comparison.runs))
+        )
+        self.set_rows([self._row(differing.label, differing.values) for differing in comparison.differing])
+
+    def _row(self, name: str, values: Sequence[str]) -> TableRow:
+        cells = (Cell(value, "" if value != values[0] else self.theme.soft, value) for value in values)
+        return TableRow(name, (Cell(name, self.theme.dim), *cells))
 
     def is_different(self, index: Index) -> bool:
         """Whether a cell differs from the first run's; what is not known does not."""

@@ -43,7 +43,8 @@ class Entry(NamedTuple):
 
     run: StoredRun
     cell: Cell
-    is_first: bool
+    group: QRectF | None
+    """Of the run that the others are compared with: the boxes of all of them."""
     scale: float
     """What its figures are divided by for the axis."""
     box: QRectF
@@ -126,12 +127,13 @@ class Intervals(Picture):
                 head = ", ".join(part for part in (row.label or NAMES.get(first.figure.quantity, ""), row.unit) if part)
                 self.heads.append(Head(head, QRectF(EDGE_PX, y, self.width() - 2 * EDGE_PX, HEAD_PX)))
                 y += HEAD_PX
-            for number, (run, cell) in enumerate(zip(self._comparison.runs, row.cells, strict=True)):
+            for run, cell in zip(self._comparison.runs, row.cells, strict=True):
                 if cell is not None and first is not None:
                     scale = first.figure.spread.median if is_ratio else 1.0
-                    self.entries.append(
-                        Entry(run, cell, number == 0, scale or 1.0, QRectF(0, y, self.width(), ENTRY_PX))
-                    )
+                    box = QRectF(0, y, self.width(), ENTRY_PX)
+                    known = sum(other is not None for other in row.cells)
+                    group = box.adjusted(0, 0, 0, (known - 1) * ENTRY_PX) if cell is first else None
+                    self.entries.append(Entry(run, cell, group, scale or 1.0, box))
                     y += ENTRY_PX
         self.axis = self._axis_for(rows, left, right, is_ratio)
         self.setFixedHeight(round(y) + EDGE_PX // 2)
@@ -213,8 +215,8 @@ class Intervals(Picture):
     def _paint_entry(self, painter: QPainter, entry: Entry) -> None:
         theme, axis, box = self._theme, self.axis, entry.box
         colour = QColor(self._colour(entry.run))
-        if entry.is_first:
-            self._paint_reference(painter, entry)
+        if entry.group is not None:
+            self._paint_reference(painter, entry, entry.group)
         else:
             painter.setPen(QPen(QColor(theme.border), 1))
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
@@ -226,27 +228,23 @@ class Intervals(Picture):
         draw_text(painter, QRectF(left, top, width, 18), _value(entry), theme.text, Role.STRONG)
         behind = text_width(_value(entry), Role.STRONG) + 12
         draw_text(painter, QRectF(left + behind, top, width - behind, 18), _ratio(entry), theme.soft, Role.TEXT)
-        words = entry.cell.words or ("the others are compared with this" if entry.is_first else "")
+        words = entry.cell.words or ("the others are compared with this" if entry.group is not None else "")
         is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
         painter.setFont(font(Role.LABEL))
         painter.setPen(QColor(theme.text if is_clear else theme.dim))
         painter.drawText(QRectF(left, box.top() + 28, width, 30), Qt.TextFlag.TextWordWrap, words)
 
-    def _paint_reference(self, painter: QPainter, first: Entry) -> None:
+    def _paint_reference(self, painter: QPainter, first: Entry, group: QRectF) -> None:
         """What the others are compared with, behind all of its group."""
-        group = [entry for entry in self.entries if entry.box.top() >= first.box.top() and entry.scale == first.scale]
-        bottom = first.box.bottom() if len(self.entries) == 1 else group[-1].box.bottom()
-        following = next((head.box.top() for head in self.heads if head.box.top() > first.box.top()), bottom)
-        bottom = min(bottom, following)
         spread = first.cell.figure.spread
         low, middle, high = (self.axis.x(value / first.scale) for value in (spread.p20, spread.median, spread.p80))
         band = QColor(self._theme.text)
         band.setAlphaF(0.06)
-        painter.fillRect(QRectF(low, first.box.top(), max(high - low, 1), bottom - first.box.top()), band)
+        painter.fillRect(QRectF(low, group.top(), max(high - low, 1), group.height()), band)
         pen = QPen(QColor(self._theme.dim), 1)
         pen.setDashPattern([2, 3])
         painter.setPen(pen)
-        painter.drawLine(QPointF(round(middle) + 0.5, first.box.top()), QPointF(round(middle) + 0.5, bottom))
+        painter.drawLine(QPointF(round(middle) + 0.5, group.top()), QPointF(round(middle) + 0.5, group.bottom()))
 
     def _paint_interval(self, painter: QPainter, entry: Entry, colour: QColor) -> None:
         spread = entry.cell.figure.spread

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QFileDialog, QStackedLayout, QToolButton, QWidget
 
@@ -208,12 +208,9 @@ class HistoryPanel(QWidget):
             self.table.choose([number])
             return
         self._sought, self._limit = number, MOST_SOUGHT
-        for field in (self.filter, self.kind):
-            field.blockSignals(True)
-        self.filter.clear()
-        self.kind.setCurrentIndex(0)
-        for field in (self.filter, self.kind):
-            field.blockSignals(False)
+        with QSignalBlocker(self.filter), QSignalBlocker(self.kind):
+            self.filter.clear()
+            self.kind.setCurrentIndex(0)
         self.refresh()
 
     def say(self, words: str = "", failed: bool = False) -> None:

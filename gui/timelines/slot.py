@@ -3,6 +3,8 @@ device. Main thread."""
 
 from __future__ import annotations
 
+from typing import TypeVar, cast
+
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QStackedLayout, QWidget
@@ -20,6 +22,7 @@ from devexplorer.gui.widgets.theme import DARK, Theme
 
 THROUGHPUT_CHOICE = THROUGHPUT.id
 PARTS_PREFIX = "parts:"
+P = TypeVar("P", bound=TimelinePlot)
 
 
 class PlotSlot(QWidget):
@@ -47,7 +50,8 @@ class PlotSlot(QWidget):
         self._time_controls: dict[TimelinePlot, TimeControl] = {}
         self._with_time = time_control
         self._plots: dict[type[TimelinePlot], TimelinePlot] = {}
-        self._choice = FIRST
+        self.choice = FIRST
+        """What is shown, for the settings."""
         self.menu = QMenu(self)
         self._inside = QMenu(
             "Allocator and parts", self.menu
@@ -59,11 +63,6 @@ class PlotSlot(QWidget):
         self._show(choice if self._is_choice(choice) else FIRST)
 
     # What the window calls
-
-    @property
-    def choice(self) -> str:
-        """What is shown, for the settings."""
-        return self._choice
 
     @property
     def plot(self) -> TimelinePlot:
@@ -79,15 +78,15 @@ class PlotSlot(QWidget):
 
     def set_choice(self, choice: str) -> None:
         """Show something else; unknown choices are ignored."""
-        if choice != self._choice and self._is_choice(choice):
+        if choice != self.choice and self._is_choice(choice):
             self._show(choice)
             self.choice_changed.emit(choice)
 
     def refresh(self, now_unix_s: float) -> None:
         """Draw what changed; up to 30 times a second."""
         plot = self.plot
-        if isinstance(plot, PartsPlot) and not plot.device and self._choice != PARTS_PREFIX:
-            plot.set_device(self._choice.removeprefix(PARTS_PREFIX))  # it was not there yet, or has come back
+        if isinstance(plot, PartsPlot) and not plot.device and self.choice != PARTS_PREFIX:
+            plot.set_device(self.choice.removeprefix(PARTS_PREFIX))  # it was not there yet, or has come back
         plot.refresh(now_unix_s)
 
     def set_theme(self, theme: Theme) -> None:
@@ -109,23 +108,21 @@ class PlotSlot(QWidget):
         return choice in BY_ID or choice.startswith(PARTS_PREFIX)
 
     def _show(self, choice: str) -> None:
-        self._choice = choice
+        self.choice = choice
         if choice == THROUGHPUT_CHOICE:
             plot: TimelinePlot = self._plot(ThroughputPlot)
         elif choice.startswith(PARTS_PREFIX):
-            plot = self._plot(PartsPlot)
-            assert isinstance(plot, PartsPlot)
-            plot.set_device(choice.removeprefix(PARTS_PREFIX))
+            plot = parts = self._plot(PartsPlot)
+            parts.set_device(choice.removeprefix(PARTS_PREFIX))
         else:
-            plot = self._plot(MetricPlot)
-            assert isinstance(plot, MetricPlot)
-            if plot.metric_id != choice:
-                plot.set_metric(choice)
+            plot = metric = self._plot(MetricPlot)
+            if metric.metric_id != choice:
+                metric.set_metric(choice)
         self._stack.setCurrentWidget(plot)
         if self._axis.clock_unix_s:
             self.refresh(self._axis.clock_unix_s)
 
-    def _plot(self, kind: type[TimelinePlot]) -> TimelinePlot:
+    def _plot(self, kind: type[P]) -> P:
         """The plot of that kind, made when it is first chosen."""
         if kind not in self._plots:
             # all kinds are made alike, but for the base
@@ -142,7 +139,7 @@ class PlotSlot(QWidget):
             plot.set_theme(self._theme)
             self._plots[kind] = plot
             self._stack.addWidget(plot)
-        return self._plots[kind]
+        return cast(P, self._plots[kind])
 
     def _fill_menu(self) -> None:
         """Throughput, the metrics that some device reports, then the rarely used ones."""
@@ -177,6 +174,6 @@ class PlotSlot(QWidget):
         action = QAction(words.replace("&", "&&"), menu)
         action.setData(choice)
         action.setCheckable(True)
-        action.setChecked(choice == self._choice)
+        action.setChecked(choice == self.choice)
         action.triggered.connect(lambda _checked=False: self.set_choice(choice))
         menu.addAction(action)

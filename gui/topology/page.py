@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt, Signal
@@ -51,9 +53,10 @@ class TopologyPanel(QWidget):
         self.area = ScrollArea(self.picture, sideways=True)
         # the words of a CPU's box stay in sight
         self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)
-        self.model: _MatrixModel = _MatrixModel((), {}, self)
+        self.model = _MatrixModel((), self)
         self.table = RowsTable(self.model, "Every pair of devices", [])
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
+        self.table.selectionModel().currentChanged.connect(self._on_cell)
         self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.table.setVerticalHeader(_Names(self.table))
         self.table.setCornerButtonEnabled(False)
@@ -129,16 +132,13 @@ class TopologyPanel(QWidget):
         ]
         invented = all(device.info.simulated for device in devices.values())  # near no CPU: nothing but dashes
         self._affinity_px = 0 if invented else NODE_PX + CPUS_PX
-        old, self.model = self.model, _MatrixModel(columns, {}, self)
-        self.table.setModel(self.model)
-        self.table.selectionModel().currentChanged.connect(self._on_cell)
-        old.deleteLater()
+        self.model.set_columns(columns)
         for number in range(len(devices)):
             self.table.setColumnWidth(number, self._pair_px() + (0 if number else FIRST_PX))
         self.table.setColumnWidth(len(devices), NODE_PX)
         self.table.setColumnWidth(len(devices) + 1, CPUS_PX)
-        for number in (len(devices), len(devices) + 1):
-            self.table.setColumnHidden(number, invented)
+        for number in range(len(columns)):
+            self.table.setColumnHidden(number, invented and number >= len(devices))
         self._split()
 
     def _fill_matrix(self) -> None:
@@ -238,9 +238,8 @@ class _Names(QHeaderView):
 class _MatrixModel(RowsModel):
     """Rows with the device's id at their side, where it stays when the columns are scrolled."""
 
-    def __init__(self, columns: Any, colours: dict[str, str], parent: Any = None) -> None:
-        super().__init__(columns, parent)
-        self.colours = colours
+    colours: Mapping[str, str] = MappingProxyType({})
+    """Of the devices."""
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if orientation == Qt.Orientation.Horizontal:

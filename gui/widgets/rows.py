@@ -59,6 +59,12 @@ class RowsModel(QAbstractTableModel):
         """What is shown, from the top."""
         return list(self._rows)
 
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Have these columns from now on, without rows."""
+        self.beginResetModel()
+        self._columns, self._rows = tuple(columns), []
+        self.endResetModel()
+
     def set_rows(self, rows: Sequence[TableRow]) -> None:
         """Show these rows."""
         old, new = [row.key for row in self._rows], [row.key for row in rows]

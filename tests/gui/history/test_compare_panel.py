@@ -47,7 +47,7 @@ def test_two_runs_stand_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
     assert picture.axis.low < first.cell.figure.spread.p20
     assert picture.axis.high > second.cell.figure.spread.p80
     assert picture.axis.left < picture.axis.x(798.0) < picture.axis.x(823.0) < picture.axis.right
-    assert (first.is_first, second.is_first) == (True, False)
+    assert (first.group, second.group) == (first.box.united(second.box), None)
     assert panel.title.text() == "2 matmul runs side by side"
     assert "Compared with #1" in panel.facts.text()
 
