@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from devexplorer.core.base.errors import BadInput
 
 MISSING = "—"
-"""What stands on screen for "not available"."""
+"""What is shown for "not available"."""
 
 LONGEST_SECONDS = 1e8
 """Three years; what is longer is a typing error, and more than some systems can wait."""

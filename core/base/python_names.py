@@ -46,12 +46,12 @@ def checked_name(name: str, taken: Collection[str]) -> str:
 
 
 def unique_name(stem: str, taken: Collection[str]) -> str:
-    """The stem itself, or numbered on: `x`, `x2`, `x3`; what ends in a number of its own gets a dash: `resnet18-2`."""
+    """The stem itself, or numbered on: `x`, `x2`, `x3`; what ends in a number gets a dash: `resnet18-2`."""
     used = {variable(name) for name in taken}
     if variable(stem) not in used:
         return stem
     numbered = re.fullmatch(r"(.+?)-?\d+", stem)
-    if numbered and variable(numbered[1]) in used:  # `x2` beside `x`: the next one is `x3`
+    if numbered and variable(numbered[1]) in used:  # `x2` next to `x`: the next one is `x3`
         stem = numbered[1]
     dash = "-" if stem[-1].isdigit() else ""
     number = 2

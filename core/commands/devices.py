@@ -17,7 +17,7 @@ from devexplorer.core.workspace.workspace import Workspace
 def add_gpus(fleet: DeviceRegistry, spec: str) -> list[str]:
     """Add virtual GPUs to those that there are; returns the ids of the visible ones.
 
-    Nothing is installed before the first: from then on `torch.accelerator` means vgpu, even beside CUDA.
+    Nothing is installed before the first: from then on `torch.accelerator` means vgpu, even where there is CUDA.
     """
     names = backend.add_virtual_gpus(spec, fleet.visible_devices)
     fleet.add(backend.install())

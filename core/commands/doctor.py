@@ -1,69 +1,66 @@
-"""Carries out `Check`: has a model like this one examined in a process of its own, and looks at the very one there is.
+"""Carries out `Check`: a separate process examines a model like this one; then the live one is examined.
 Jobs thread."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
-from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.commands.models import blueprint
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.live import messages
 from devexplorer.core.doctor.live.examine import live_findings
 from devexplorer.core.doctor.live.unsourced import examined_here
-from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
 from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 
 def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> CommandResult:
     """What the doctor says. Changes nothing; raises `BadInput` where there is nothing to check or no such device,
     `Cancelled`."""
-    name = command.target.partition(":")[0]
-    model = workspace.get(name)
-    if isinstance(model, Tensor):
-        raise BadInput(f"'{name}' is a tensor, and the doctor checks models")
+    target = workspace.target(command.target.partition(":")[0])
+    name, model = target.name, target.module
     device = workspace.registry.choose(command.device)
     if command.inputs.strip():
         parse_inputs(command.inputs)
     extras = workspace.extras(name)
-    request = _request(workspace.registry, model, extras, replace(command, device=device))
+    request = _request(workspace, target, replace(command, device=device))
     if request is None:
         found = examined_here(name, model, workspace.registry.info(device))
     else:
-        progress.report(0.0, f"{name} is made again")
+        progress.report(0.0, f"{name} is rebuilt")
         found = diagnosed(request, progress)
     found = _with_live(found, name, model, extras)
     return CommandResult(messages.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))
 
 
-def _request(fleet: DeviceRegistry, model: nn.Module, extras: Extras, command: Check) -> DoctorRequest | None:
+def _request(workspace: Workspace, target: Target, command: Check) -> DoctorRequest | None:
     """What makes the same model on the same kind of device elsewhere; None where its source is unknown."""
-    source = extras.recipe or extras.source
-    if source is None:
+    extras = workspace.extras(target.name)
+    made = blueprint(target, extras)
+    if made is None:
         return None
-    virtual = [info.name for info in fleet.infos() if info.kind == "virtual" and info.usable]
-    dtypes = {dtype_name(one.dtype) for one in model.parameters() if one.is_floating_point()}
+    virtual = [info.name for info in workspace.registry.infos() if info.kind == "virtual" and info.usable]
     return DoctorRequest(
-        source=source,
-        folder=extras.folder if extras.recipe is None else "",
+        source=made.source,
+        folder=made.folder,
         device=command.device,
         virtual=", ".join(virtual),
         train=command.train,
-        inputs=command.inputs or extras.inputs or (extras.guessed if extras.recipe is None else ""),
-        dtype=dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None,
+        inputs=command.inputs or made.inputs,
+        dtype=made.dtype,
         seed=extras.seed,
     )
 
 
 def _with_live(found: Diagnosis, name: str, model: nn.Module, extras: Extras) -> Diagnosis:
     live = live_findings(name, model, extras)
-    errors = [one for one in (*found.problems, *live) if one.severity == "error"]
-    warnings = [one for one in (*found.problems, *live) if one.severity == "warning"]
-    notes = [*found.notes, *(one for one in live if one.severity == "note")]
-    return replace(found, target=name, problems=(*errors, *warnings), notes=tuple(notes))
+    every = (*found.problems, *live)
+    problems = [item for severity in ("error", "warning") for item in every if item.severity == severity]
+    notes = [*found.notes, *(item for item in live if item.severity == "note")]
+    return replace(found, target=name, problems=tuple(problems), notes=tuple(notes))

@@ -163,7 +163,7 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         if report.reached:
             words += f" One arrived in {' and '.join(report.reached)} too."
         if report.accumulated:
-            words += " There were gradients before: the new ones were added to them. zero_grad() starts afresh."
+            words += " There were gradients before: the new ones were added to them. zero_grad() clears them."
         words += missing_words(report.missing)
         words += _ties(snapshot.rows)
     elif report.kept_as is not None:

@@ -1,10 +1,11 @@
-"""Carries out `OpenModel`: check, try in a process of its own, build, move to its device, say what it is. Jobs
+"""Carries out `OpenModel`: check, try in a separate process, build, move to its device, say what it is. Jobs
 thread."""
 
 from __future__ import annotations
 
 import os
 import time
+from typing import NamedTuple
 
 import torch
 
@@ -81,7 +82,7 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
 
 
 def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, progress: ProgressMonitor) -> build.Sizes:
-    """The sizes of its tensors, found out without allocating them here; none where only the real making tells."""
+    """The sizes of its tensors, found without allocating them here; none where the model has to be built."""
     if not recipe.source.own_code:
         progress.report(0.0, f"looking at {recipe.source.text}")
         return recipe.sizes() or []
@@ -105,4 +106,29 @@ def _answer(made: build.Made, snapshot: ObjectSnapshot, command: OpenModel, seco
     where = " and ".join(snapshot.bytes_by_device) or command.device
     return Answer(
         title=f"{snapshot.name} is on {where}", words=text, facts=tuple(facts), code=code, subject=snapshot.name
+    )
+
+
+class Blueprint(NamedTuple):
+    """What makes a model of the workspace again in another process."""
+
+    source: str
+    folder: str
+    inputs: str
+    dtype: str | None
+    """None: that of its source."""
+
+
+def blueprint(target: Target, extras: Extras) -> Blueprint | None:
+    """That of a model; None where its source is unknown."""
+    source = extras.recipe or extras.source
+    if source is None:
+        return None
+    own_code = extras.recipe is None
+    dtypes = {dtype_name(item.dtype) for item in target.module.parameters() if item.is_floating_point()}
+    return Blueprint(
+        source=source,
+        folder=extras.folder if own_code else "",
+        inputs=extras.inputs or (extras.guessed if own_code else ""),
+        dtype=dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None,
     )

@@ -100,7 +100,7 @@ def _sharing_memory(snapshots: Sequence[ObjectSnapshot]) -> dict[tuple[str, int]
     """Storages that different tensors share: device and address -> identity of each tensor -> its first object and
     path.
 
-    Two passes, because most models have 50,000 storages that nobody shares.
+    Two passes, because most models have 50,000 storages that are not shared.
     """
     seen: dict[int, int | None] = {}
     shared: set[int] = set()

@@ -175,7 +175,13 @@ def move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> Comm
         after = workspace.snapshots(names)
     touched = (*after, *(now for now in beside_now if now not in beside))
     unchanged = report.already_there and not state.code
-    return CommandResult(state.added_to(answer), () if unchanged else touched, report=report)
+    answer = msgspec.structs.replace(
+        answer,
+        words=f"{answer.words} {state.words}".rstrip(),
+        code=f"{answer.code}\n{state.code}".strip(),
+        offers=(*answer.offers, *state.offers),
+    )
+    return CommandResult(answer, () if unchanged else touched, report=report)
 
 
 def _moved(

@@ -1,4 +1,4 @@
-"""Carries out `PlanFit`: has a model like that of the workspace planned for in a process of its own. Runs on the jobs
+"""Carries out `PlanFit`: has a model like that of the workspace planned for in a separate process. Runs on the jobs
 thread."""
 
 from __future__ import annotations
@@ -6,12 +6,11 @@ from __future__ import annotations
 import shlex
 
 from msgspec.structs import replace
-from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.records.messages import Answer, Fact
@@ -20,7 +19,7 @@ from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 HELPS_TOLD = 3
-"""What would help most, in the words of the answer; the planner's panel shows all of it."""
+"""What would help most, named in the answer; the planner's panel shows all of it."""
 
 
 def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) -> CommandResult:
@@ -34,25 +33,15 @@ def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) 
 
 def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
     """The request with what the model of the workspace was made from."""
-    name = command.target.partition(":")[0]
-    model, extras = workspace.get(name), workspace.extras(name)
-    if isinstance(model, Tensor):
-        raise BadInput(f"'{name}' is a tensor; the planner plans for models")
-    source = extras.recipe or extras.source
-    if source is None:
+    target = workspace.target(command.target.partition(":")[0])
+    made = blueprint(target, workspace.extras(target.name))
+    if made is None:
         raise BadInput(
-            f"'{name}' was not created here, so the planner cannot rebuild it; open it from its file or module"
+            f"'{target.name}' was not created here, so the planner cannot rebuild it; open it from its file or module"
         )
-    dtypes = {dtype_name(one.dtype) for one in model.parameters() if one.is_floating_point()}
-    now = dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None
-    known = extras.inputs or extras.guessed if extras.recipe is None else ""
-    return replace(
-        command.spec,
-        source=source,
-        folder=extras.folder if extras.recipe is None else "",
-        inputs=command.spec.inputs or known,
-        dtype=command.spec.dtype or now,
-    )
+    spec = command.spec
+    inputs, dtype = spec.inputs or made.inputs, spec.dtype or made.dtype
+    return replace(spec, source=made.source, folder=made.folder, inputs=inputs, dtype=dtype)
 
 
 def _answer(name: str, report: FitReport) -> Answer:
@@ -81,7 +70,7 @@ def _words(report: FitReport) -> str:
         f"Planned for {what} in batches of {spec.batch}, on {report.inputs}, by running it without values; all seconds"
         " are simulated."
     ]
-    said += [f"{fit.gpu}: {_told(fit)}." for fit in report.fits] if len(report.fits) <= HELPS_TOLD else []
+    said += [f"{fit.gpu}: {_outcome(fit)}." for fit in report.fits] if len(report.fits) <= HELPS_TOLD else []
     helps = report.helps[:HELPS_TOLD]
     if helps:
         said.append(f"What would help on {helps[0].gpu}:")
@@ -89,13 +78,13 @@ def _words(report: FitReport) -> str:
     return " ".join(said)
 
 
-def _told(fit: Fit) -> str:
+def _outcome(fit: Fit) -> str:
     if not fit.fits:
         return fit.reason
-    told = f"a step takes {seconds_text(fit.step_seconds)} (simulated), {number_text(fit.samples_per_s)} samples/s"
+    text = f"a step takes {seconds_text(fit.step_seconds)} (simulated), {number_text(fit.samples_per_s)} samples/s"
     if fit.largest_batch is not None:
-        told += f", and the largest batch is {'at least ' if fit.at_least else ''}{fit.largest_batch:,}"
-    return told
+        text += f", and the largest batch is {'at least ' if fit.at_least else ''}{fit.largest_batch:,}"
+    return text
 
 
 def _facts(report: FitReport) -> list[Fact]:
@@ -122,7 +111,8 @@ def _code(spec: FitSpec) -> str:
     )
     return "\n".join(
         [
-            "from devexplorer.core.planner.ask import planned",
+            "from devexplorer.core.commands.models import blueprint
+from devexplorer.core.planner.ask import planned",
             "from devexplorer.core.records.planner import FitSpec",
             "",
             f"# {command_line(spec)}",

@@ -15,9 +15,8 @@ from devexplorer.core.commands.registry import refused_title
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched
 from devexplorer.core.partition.crossings import has_crossings
-from devexplorer.core.partition.messages import insert_offer, join_offer
 from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.laboratory import TrainStep
+from devexplorer.core.records.laboratory import InsertHops, Join, TrainStep
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
@@ -65,7 +64,8 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     if isinstance(error, CombineFailed):
         title, words, facts, offers, code = _combine_failed(error, command)
     if isinstance(error, Dispatched):
-        offers.append(join_offer(error.name, command.device if isinstance(command, Move) else "cpu"))
+        device = command.device if isinstance(command, Move) else "cpu"
+        offers.append(Offer(f"Join {error.name} on {device}", Join(target=error.name, device=device)))
     if isinstance(error, Refused):
         facts, offers = error.facts, list(error.offers)
     if isinstance(error, BadInput) and error.virtual_helps:
@@ -96,7 +96,7 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     frame = error.frame
     target = getattr(command, "target", "")
     model = target.partition(":")[0]
-    facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
+    facts = tuple(Fact(item.label, operand_text(item)) for item in error.operands)
     title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
     if frame is None:
         return title, sentence(str(error)) + (f" It was{_at(error)}." if error.place is not None else ""), facts, [], ""
@@ -123,7 +123,7 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
         facts = (*facts, Fact("line", f"{PurePath(error.place.file).name}:{error.place.line}"))
     if error.reason == "devices" or error.finding is not None:
         return _mixed_run(error, command, layer, kind, facts)
-    shapes = ", ".join(shape_text(one.shape) for one in frame.operands)
+    shapes = ", ".join(shape_text(item.shape) for item in frame.operands)
     words = (
         f"It stopped in {layer} ({kind})"
         + (f", which was given {shapes}" if shapes else "")
@@ -137,8 +137,8 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     target = getattr(command, "target", "")
     model = target.partition(":")[0]
     inputs = error.frame.operands
-    own = [one for one in error.operands if one not in inputs]
-    said = " and ".join(f"{one.label} is on {one.device}" for one in _one_per_device(error.operands))
+    own = [item for item in error.operands if item not in inputs]
+    said = " and ".join(f"{item.label} is on {item.device}" for item in _one_per_device(error.operands))
     stopped = f"It stopped in {layer} ({kind}){_at(error)}"
     finding = error.finding
     if finding is not None:
@@ -150,7 +150,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     offers: list[Offer] = []
     code = ""
     given = command.input if isinstance(command, _RUNS) else None
-    if any("not registered" in one.label for one in own):
+    if any("not registered" in item.label for item in own):
         fix = "Hold layers in an nn.ModuleList and tensors in a buffer." if finding is None else finding.fix
         words += f" What is not registered does not follow .to(). {fix}"
     elif len(error.model_devices) > 1:
@@ -166,12 +166,12 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
                 " The model's parts are on different devices: move them together, or move the activations where they"
                 " meet (hops)."
             )
-            offers.append(insert_offer(model))
+            offers.append(Offer("Insert hops", InsertHops(target=model)))
     elif given is not None and error.model_devices:
         home = error.model_devices[0]
         names = tuple(part.strip() for part in given.split(","))
         offers.append(Offer(f"Move {' and '.join(names)} to {home}", Move(targets=names, device=home)))
-        if inputs and len({one.device for one in inputs}) == 1:
+        if inputs and len({item.device for item in inputs}) == 1:
             offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
@@ -190,7 +190,7 @@ def _at(error: RunFailed) -> str:
 
 
 def _one_per_device(operands: Sequence[Operand]) -> list[Operand]:
-    return list({one.device: one for one in reversed(operands)}.values())[::-1]
+    return list({item.device: item for item in reversed(operands)}.values())[::-1]
 
 
 def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
@@ -223,6 +223,6 @@ def _subject(command: Command | None) -> str | None:
     return target.partition(":")[0] if isinstance(target, str) else None
 
 
-def operand_text(one: Operand) -> str:
+def operand_text(item: Operand) -> str:
     """`2×20 float32 on cpu`."""
-    return f"{shape_text(one.shape)} {one.dtype} on {one.device}"
+    return f"{shape_text(item.shape)} {item.dtype} on {item.device}"

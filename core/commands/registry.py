@@ -45,7 +45,7 @@ class CommandSpec:
     """What carries it out, or where that is: `package.module:function` below core. None: the engine itself does."""
     _: KW_ONLY
     undoable: bool = False
-    """What it changes is one step of Undo, and is taken back when it fails half-way."""
+    """What it changes is one step of Undo, and is reverted when it fails half-way."""
     replayed: bool = False
     """A new engine is given it again, to make the workspace what it was."""
     names_result: bool = False
@@ -67,7 +67,7 @@ def _resolve(name: str) -> Handler:
 
 
 def spec_of(command: object) -> CommandSpec:
-    """The specification of a command; `KeyError` for what is none."""
+    """The specification of a command; `KeyError` for anything else."""
     return REGISTRY[type(command)]
 
 

@@ -15,8 +15,7 @@ from devexplorer.core.models.walk import is_uninitialised, named_modules
 from devexplorer.core.partition import code, messages
 from devexplorer.core.partition.blocks import Block, blocks_of, ties
 from devexplorer.core.partition.budgets import budgets_of, even
-from devexplorer.core.partition.changes import CrossingsChange
-from devexplorer.core.partition.crossings import DeviceCrossings
+from devexplorer.core.partition.crossings import CrossingsChange, DeviceCrossings
 from devexplorer.core.partition.foreign import is_dispatched, take_hooks
 from devexplorer.core.partition.mapping import placed
 from devexplorer.core.partition.planner import propose
@@ -30,7 +29,7 @@ from devexplorer.core.records.laboratory import (
     SplitPlanned,
     SplitShare,
 )
-from devexplorer.core.records.messages import AddVirtual, Offer
+from devexplorer.core.records.messages import AddVirtual, Answer, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target
@@ -55,13 +54,14 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
     ]
     plan = _as_plan(name, blocks, budgets, proposal.devices, (*warnings, *proposal.warnings, *_lazy_warning(blocks)))
     accelerators = [info.id for info in workspace.registry.infos() if info.usable and info.kind != "cpu"]
-    offers = [messages.split_offer(plan)]
+    device_map = {block.path: block.device for block in plan.blocks}
+    offers = [Offer("Split it like this", Split(target=name, device_map=device_map))]
     if not accelerators:
         offers = [Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC))]
-        plan = _warned(
-            plan,
-            "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from.",
+        warning = (
+            "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from."
         )
+        plan = msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
     elif (
         not command.budgets
         and len(accelerators) > 1
@@ -96,10 +96,6 @@ def _as_plan(
     )
     hops = sum(row.device != following.device for row, following in itertools.pairwise(rows))
     return SplitPlan(target=name, blocks=rows, shares=shares, hops=hops, warnings=warnings)
-
-
-def _warned(plan: SplitPlan, warning: str) -> SplitPlan:
-    return msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
 
 
 def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
@@ -169,18 +165,13 @@ def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMon
     if command.on == there:
         if not command.on:
             raise BadInput(f"'{name}' has no hops that could be removed")
-        return CommandResult(
-            messages.no_change(name, "Nothing was changed: each part already moves its inputs to its own device.", "")
-        )
+        words = "Nothing was changed: each part already moves its inputs to its own device."
+        return CommandResult(Answer(title=f"Activations follow the parts of {name} already", words=words, subject=name))
     hops = DeviceCrossings(model, workspace.registry) if command.on else None
     title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
     workspace.changed(title, CrossingsChange(workspace, name, hops))
-    answer = (
-        messages.inserted(name, held, code.follow(name))
-        if command.on
-        else messages.removed(name, held, code.unfollow(name))
-    )
-    return CommandResult(answer, (workspace.snapshot(name),))
+    python = code.follow(name) if command.on else code.unfollow(name)
+    return CommandResult(messages.followed(name, held, python, on=command.on), (workspace.snapshot(name),))
 
 
 def _held(snapshot: ObjectSnapshot) -> dict[str, int]:

@@ -60,7 +60,7 @@ def type_of_module(target: Target, module: nn.Module) -> Answer:
         " parameters and leaves the object what it is."
     )
     if said:
-        words += f" Its tensors are the ones that answer with the device: {', '.join(said)}."
+        words += f" Its tensors' types depend on the device: {', '.join(said)}."
     if any(name.startswith("torch.vgpu.") for name in said):
         words += f" On a real card that would be {', '.join(sorted({type_names(tensor)[1] for tensor in tensors}))}."
     words += " (model.type() is something else: it casts all tensors to the given type.)"

@@ -39,8 +39,8 @@ def refuse_long(seconds: float, what: str, less: str) -> None:
     smaller."""
     if seconds > LONGEST_SECONDS:
         raise BadInput(
-            f"{what} would take about {seconds / 60:.0f} min here, and nothing else could run meanwhile; choose {less},"
-            " or measure it on the Benchmark page"
+            f"{what} would take about {seconds / 60:.0f} min here, and nothing else could run until then; choose"
+            f" {less}, or measure it on the Benchmark page"
         )
 
 

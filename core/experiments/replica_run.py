@@ -145,7 +145,7 @@ class ReplicaRun:
 
 @contextmanager
 def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Evaluation mode meanwhile; every module gets its own mode back."""
+    """Evaluation mode inside; every module gets its own mode back."""
     modes = [(module, module.training) for model in models for module in model.modules()]
     try:
         for model in models:

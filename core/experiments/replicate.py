@@ -1,7 +1,7 @@
 """Puts a copy of a model on each of several devices and runs a batch over all of them, as DataParallel does. Runs on
 the jobs thread.
 
-The original is copied and otherwise left alone; the copies stay, as objects of their own.
+The original is copied and otherwise left alone; the copies stay, as separate objects.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _checked(workspace: Workspace, command: Replicate) -> tuple[Target, nn.Modul
     elif len(command.devices) < 2:
         others = [device for device in registry.usable() if device != "cpu"]
         there = (
-            f"there is no device beside {registry.usable()[0]} here"
+            f"there is no device other than {registry.usable()[0]} here"
             if not others
             else f"there are {', '.join(registry.usable())}"
         )

@@ -28,7 +28,7 @@ Tick = Callable[[int], None]
 
 
 class Stopped(Cancelled):
-    """Cancelled: what had been begun is taken back."""
+    """Cancelled: what had begun is reverted."""
 
 
 class Entry(NamedTuple):
@@ -140,7 +140,7 @@ def checked_key(key: str) -> str:
 
 
 def device_said(text: str) -> str | None:
-    """The device that a file names; None for what is none."""
+    """The device that a file names; None for text that names none."""
     return text if re.fullmatch(r"[a-z]{1,20}(:\d{1,4})?", text) else None
 
 

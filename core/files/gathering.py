@@ -25,7 +25,7 @@ class Item:
     target: str
     thing: nn.Module | Tensor
     tensors: dict[str, Tensor]
-    """By key below the item; a tensor stands under the empty key."""
+    """By key below the item; a tensor has the empty key."""
     about: SavedObject
 
 
@@ -35,7 +35,7 @@ class Gathered:
 
     items: list[Item]
     plain: bool
-    """One state dict, whose keys stand alone."""
+    """One state dict, whose keys have no prefix."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """What is written, by key in the file; each tensor once."""
     ties: dict[str, str] = field(default_factory=dict)

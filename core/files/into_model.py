@@ -2,7 +2,7 @@
 thread.
 
 Values go to where their tensors are, one tensor after the other in pieces, so the file may be larger than the memory
-that is free. The values that were there are kept in the host's memory meanwhile: for Undo, and for taking everything
+that is free. The values that were there are kept in host memory until then: for Undo, and for taking everything
 back when reading fails.
 """
 
@@ -245,7 +245,7 @@ def _notes(file: TensorFile, match: Match) -> list[str]:
             f"The file holds more than a state dict; the part '{shown(match.container.title)}' is the one that fits."
         )
     if match.strip:
-        words.append(f"'{shown(match.strip)}' was taken away from the beginning of the file's keys.")
+        words.append(f"'{shown(match.strip)}' was removed from the beginning of the file's keys.")
     elif match.suggested is not None:
         why = " DataParallel puts that there." if match.suggested == "module." else ""
         words.append(f"The file's keys begin with '{shown(match.suggested)}', those of the model do not.{why}")

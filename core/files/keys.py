@@ -15,7 +15,7 @@ Identity = tuple[object, ...]
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by key, in the order of `state_dict()`; a tied one stands under each of its
+    """Parameters and persistent buffers by key, in the order of `state_dict()`; a tied one has several
     keys."""
     return {f"{path}.{name}" if path else name: tensor for path, _, name, tensor in slots(module)}
 

@@ -1,4 +1,4 @@
-"""What a file is that somebody wants to open: a model's Python, tensors, a recording, an allocator snapshot. Any
+"""What a file is that the user wants to open: a model's Python, tensors, a recording, an allocator snapshot. Any
 thread; reads a few bytes.
 
 By its first bytes where those say it, by its name where they do not: every pickle looks alike. Nothing of a file is run

@@ -191,7 +191,7 @@ def name_for(key: str, prefix: str | None, path: str, taken: Collection[str]) ->
 
 
 def _clean(text: str) -> str:
-    """Without what cannot stand in a name, and begun by a letter."""
+    """Without what cannot be in a name; it begins with a letter."""
     return re.sub(r"^[\W\d_]+", "", _FORBIDDEN.sub(".", text)).strip()
 
 

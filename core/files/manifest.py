@@ -1,7 +1,7 @@
 """What a workspace file says about its objects beside their values: kind, recipe and seed, devices, flags. Pure, jobs
 thread.
 
-It stands as one JSON document in the metadata of a safetensors file, under `devexplorer`; other programs see the
+It is one JSON document in the metadata of a safetensors file, under `devexplorer`; other programs see the
 tensors alone.
 """
 

@@ -66,7 +66,7 @@ class Match(NamedTuple):
 
 
 def best_match(model: nn.Module, name: str, file: TensorFile, strip: str) -> Match:
-    """Find the part of the file that fits a model best, with this prefix taken away from its keys."""
+    """Find the part of the file that fits a model best, with this prefix removed from its keys."""
     state = state_of(model)
     found = containers(file)
     scored = []

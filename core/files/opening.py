@@ -1,5 +1,5 @@
-"""Opens a file of tensors by what is in it, whatever its name says; refuses, in one line, what is none. Runs on the
-jobs thread."""
+"""Opens a file of tensors by what is in it, whatever its name says; refuses, in one line, anything else. Runs on
+the jobs thread."""
 
 from __future__ import annotations
 

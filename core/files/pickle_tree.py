@@ -123,7 +123,7 @@ def names_in(data: bytes) -> tuple[list[str], int]:
                 strings.append(memo[number])
             elif isinstance(argument, str):
                 strings.append(argument)
-    except Exception:  # damaged or cut off: what was found until then is what can be told
+    except Exception:  # damaged or cut off: what was found until then is returned
         pass
     return list(found), 0
 
@@ -252,7 +252,7 @@ def _stored(arguments: tuple[Any, ...], typed: bool) -> Stored:
     shape, stride = (tuple(item[1] if item and item[0] == "value" else item) for item in (shape, stride))
     dtype = torch_dtype(arguments[6]) if typed else storage.dtype
     if any(type(number) is not int for number in (offset, *shape, *stride)):
-        raise BadInput("the shape of a tensor in it is none")
+        raise BadInput("the shape of a tensor in it is not a shape")
     return Stored(storage, dtype, offset, shape, stride, bool(requires_grad))
 
 

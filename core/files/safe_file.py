@@ -3,7 +3,7 @@ thread.
 
 The format is that of github.com/huggingface/safetensors: the header ends where it says, tensors follow each other
 without gaps or overlaps and fill the file exactly. Values are read with plain reads and not mapped, so that a file that
-shrinks meanwhile is an error in words instead of a signal that ends the process.
+shrinks while it is read is an error message instead of a signal that ends the process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SafeFile(TensorFile):
             while into:
                 count = self._file.readinto(into)
                 if not count:
-                    raise BadInput(f"'{self.path}' ended while it was read: something has changed it meanwhile")
+                    raise BadInput(f"'{self.path}' ended while it was read: another program has changed it")
                 into = into[count:]
         except OSError as error:
             raise BadInput(f"'{self.path}' could not be read: {error.strerror or error}") from error

@@ -159,7 +159,7 @@ def _on_module(gathered: Gathered) -> Sequence[str]:
     return [
         f"torch.save(model) pickles the {own.__name__} object itself: the file names its class"
         f" ({own.__module__}.{own.__qualname__}) and not its code. Loading it imports that class, as it is then,"
-        " and runs what the pickle says, so weights_only has to be False, and a file from somebody else could do"
+        " and runs what the pickle says, so weights_only has to be False, and a file from someone else could do"
         " anything. It breaks when the class is moved or renamed. A state dict has the values alone and loads into"
         " any model with those names: that is the better file, and DevExplorer opens no other."
     ]

@@ -1,7 +1,7 @@
 """Reads torch.save files (`.pt`): looked through without running anything, then `torch.load(weights_only=True)`,
 mapped. Jobs thread.
 
-Such a file is a zip archive: `data.pkl` says what there is, every storage is a record of its own, uncompressed. All of
+Such a file is a zip archive: `data.pkl` says what there is, every storage is a separate record, uncompressed. All of
 it is checked before torch gets the file: the names in the pickle, that every tensor lies in its storage, and every
 storage in the file.
 """

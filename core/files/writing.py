@@ -58,8 +58,8 @@ def checked_path(path: str, form: str) -> Path:
 
 @contextmanager
 def written(path: str, target: Path, needed_bytes: int) -> Iterator[Path]:
-    """The temporary file that takes the target's place at the end; whatever fails is said in one line, and leaves what
-    was there."""
+    """The temporary file that takes the target's place at the end; an error is reported in one line, and the
+    old file stays."""
     try:
         free = shutil.disk_usage(target.parent).free
         if free < needed_bytes:
@@ -134,7 +134,7 @@ def write_torch(temporary: Path, thing: Any, tick: Ticker) -> int:
 
 
 class _Watched:
-    """A file that tells how far it is, and remembers what stopped it: torch's writer passes on no exception of ours as
+    """A file that reports its progress, and remembers what stopped it: torch's writer passes on no exception of ours as
     it was."""
 
     def __init__(self, file: IO[bytes], tick: Ticker) -> None:
@@ -160,8 +160,8 @@ class _Watched:
 
 
 class Hosted:
-    """Tensors as torch.save shall write them: virtual ones in the host's memory, views without the storage around them,
-    ties kept."""
+    """Tensors as torch.save should write them: virtual ones in host memory, views without the storage around them, ties
+    kept."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], Tensor] = {}

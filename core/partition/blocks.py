@@ -30,7 +30,7 @@ class Block:
     own_bytes: int
     """Without what an earlier block has counted."""
     whole: bool = True
-    """False: what the module holds directly, its children are blocks of their own."""
+    """False: what the module holds directly, its children are separate blocks."""
 
     @property
     def type(self) -> str:
@@ -163,7 +163,7 @@ def _kept_types(model: nn.Module) -> set[str]:
 
 
 def _is_container(module: nn.Module) -> bool:
-    """It holds or runs layers one after the other and adds nothing of its own."""
+    """It holds or runs layers one after the other and adds nothing itself."""
     return isinstance(module, _LISTS) or (
         isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
     )

@@ -3,8 +3,8 @@ jobs thread.
 
 A part is a module whose tensors are all on one device, whatever that is when it runs: a part that moves takes its hops
 along. A module in pieces fetches to where the tensors are that it holds itself, and nowhere when it holds none; for the
-functions in its own forward there is `meeting`. The output of the whole model goes to where its input came from, so
-that code around it need not know of any of this. Copies are `Tensor.to`, which autograd follows back.
+functions in its own forward there is `CrossDeviceMode`. The output of the whole model goes to where its input came
+from, so that code around it need not know of any of this. Copies are `Tensor.to`, which autograd follows back.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models.extras import CrossingHooks
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
-from devexplorer.core.partition.cross_device_mode import CrossDeviceMode
 from devexplorer.core.records.laboratory import Hop
+from devexplorer.core.workspace.changes import ObjectChange
 from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.workspace import Workspace
 
 
 class DeviceCrossings:
@@ -64,6 +66,25 @@ class DeviceCrossings:
         self._forward.forget()
 
 
+class CrossingsChange(ObjectChange):
+    """Hops that were inserted in a model, or removed from it. Makes the change itself, so that it knows what was
+    before."""
+
+    def __init__(self, workspace: Workspace, name: str, hops: CrossingHooks | None) -> None:
+        super().__init__(name, None)
+        self._previous = self.exchange(workspace, hops)
+
+    def exchange(self, workspace: Workspace, state: CrossingHooks | None) -> CrossingHooks | None:
+        """Put these hops in place of those that are there."""
+        extras = workspace.extras(self.name)
+        previous, extras.hops = extras.hops, state
+        if previous is not None:
+            previous.remove()
+        if state is not None:
+            state.attach()
+        return previous
+
+
 class _Hook:
     """In a copy of the model, or in a file of it, there is something in its place that does nothing and that every
     Python has."""
@@ -81,7 +102,7 @@ class Fetch(_Hook):
     """Before a module runs: brings its inputs to its device."""
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """The inputs as the module shall have them; None: as they are."""
+        """The inputs as the module should get them; None: as they are."""
         if self._path == "":
             self._forward.begin()
         if self._forward.settled:
@@ -100,7 +121,7 @@ class Leave(_Hook):
     """After a module has run, or failed: notes what it made, and brings the model's output home."""
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        """The output as the caller shall have it; None: as it is."""
+        """The output as the caller should get it; None: as it is."""
         return self._forward.leave(module, self._path, output)
 
 
@@ -141,7 +162,7 @@ class _Forward:
 
     def begin(self) -> None:
         """The whole model begins."""
-        if self._running:  # a forward that somebody interrupted: no hook told of its end
+        if self._running:  # the forward before was interrupted: no hook reported its end
             self._end()
 
     def enter(self, module: nn.Module, path: str, given: Any) -> None:
@@ -270,7 +291,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _mapped(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest with other tensors; dataclasses are copied, not made anew."""
+    """The same nest with other tensors; dataclasses are copied, not created again."""
 
     def leaf(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -287,3 +308,46 @@ def _mapped(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def _is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+class CrossDeviceMode(TorchFunctionMode):
+    """On during the forward of a model with hops: lets functions between the modules (`query * item`, a residual sum)
+    work on tensors from several devices, as hooks let modules.
+
+    A function that PyTorch refuses because its tensors are on several devices is called once more with all of them on
+    one: where a Parameter among them is, else where the first is, and always where the first is when it is written to.
+    `fetch(values, device)` returns the values with every tensor on the device.
+    """
+
+    def __init__(self, fetch: Callable[[Any, torch.device], Any]) -> None:
+        super().__init__()
+        self._fetch = fetch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            device = None if isinstance(error, torch.OutOfMemoryError) else _common_device(func, args, kwargs)
+            if device is None:
+                raise
+        args, kwargs = self._fetch((args, kwargs or {}), device)
+        return func(*args, **kwargs)
+
+
+def _common_device(func: Any, args: Any, kwargs: Any) -> torch.device | None:
+    """None: they are on one device already."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    if len({tensor.device for tensor in tensors}) < 2:
+        return None
+    parameter = next((tensor for tensor in tensors if isinstance(tensor, nn.Parameter)), None)
+    return tensors[0].device if parameter is None or _writes(getattr(func, "__name__", "")) else parameter.device
+
+
+def _writes(name: str) -> bool:
+    """Whether a function of this name changes its first argument: `add_`, `__iadd__`, `__setitem__`."""
+    inside = name.strip("_")
+    return (
+        inside == "setitem" or (name.startswith("__i") and inside != "invert")
+        if name.startswith("__")
+        else name.endswith("_")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -12,7 +13,8 @@ from torch import nn
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
-from devexplorer.core.partition.changes import HooksRemoved, attributes
+from devexplorer.core.workspace.changes import ObjectChange
+from devexplorer.core.workspace.workspace import Workspace
 
 _KEYS = (
     "_hf_hook",
@@ -47,7 +49,7 @@ def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
     hooks: Any = importlib.import_module("accelerate.hooks")
     modules = [module for _, module in named_modules(model)]
     offloaded = any(parameter.is_meta for parameter in model.parameters())
-    before = [(module, attributes(module, _KEYS)) for module in modules]
+    before = [(module, _attributes(module)) for module in modules]
     hooks.remove_hook_from_submodules(model)
     vars(model).pop("hf_device_map", None)
     for module in modules:
@@ -56,5 +58,26 @@ def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
             getattr(own, "__func__", None) is type(module).forward
         ):  # accelerate leaves the class's own method on the instance
             del vars(module)["forward"]
-    changed = [(module, previous) for module, previous in before if previous != attributes(module, _KEYS)]
-    return None if offloaded else HooksRemoved(name, changed, _KEYS)
+    changed = [(module, previous) for module, previous in before if previous != _attributes(module)]
+    return None if offloaded else HooksRemoved(name, changed)
+
+
+State = Sequence[tuple[nn.Module, dict[str, Any]]]
+"""What accelerate's hooks are to each module: attributes of the instance."""
+
+
+class HooksRemoved(ObjectChange):
+    """Hooks of accelerate that were removed from a model."""
+
+    def exchange(self, workspace: Workspace, state: State) -> State:
+        """Give the modules these attributes."""
+        now = [(module, _attributes(module)) for module, _ in state]
+        for module, own in state:
+            for key in _KEYS:
+                vars(module).pop(key, None)
+            vars(module).update(own)
+        return now
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    return {key: vars(module)[key] for key in _KEYS if key in vars(module)}

@@ -1,6 +1,6 @@
 """What a device map means for a model: checked, and turned into parts to be moved. Reads only. Runs on the jobs thread.
 
-A path stands for everything below it that no longer path names; `""` is the model itself.
+A path means everything below it that no longer path names; `""` is the model itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from devexplorer.core.partition.blocks import own_tensors, tensors_below
 from devexplorer.core.workspace.targets import Target, named_tensors
 
 FEW = 3
-"""Findings of one kind that are told."""
+"""Findings of one kind that are reported."""
 
 
 class Placed:

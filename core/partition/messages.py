@@ -1,4 +1,4 @@
-"""Says in words what a plan would do, what a split did, and how activations hopped. Pure functions, jobs thread."""
+"""Answers about splits: what a plan would do, what a split did, how activations hopped. Pure functions, jobs thread."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text, seconds_text
-from devexplorer.core.records.laboratory import Hop, InsertHops, Join, MoveOptimizer, Split, SplitPlan
-from devexplorer.core.records.messages import Answer, Command, Fact, Offer
+from devexplorer.core.records.laboratory import Hop, MoveOptimizer, SplitPlan
+from devexplorer.core.records.messages import Answer, Fact, Offer
 
 FOLLOW = (
     "Each part now moves its inputs to its own device, and the model's output returns to the device of its"
     " input. Gradients take the same way back."
 )
 FEW_HOPS = 6
-"""Hops that are told one by one."""
+"""Hops that are listed one by one."""
 
 
 def planned(plan: SplitPlan, code: str, offers: Sequence[Offer]) -> Answer:
@@ -75,25 +75,18 @@ def split(
     return Answer(title=title, words=words, facts=facts, code=code, offers=tuple(offers), subject=name)
 
 
-def inserted(name: str, held: Mapping[str, int], code: str) -> Answer:
-    """Hops in a model whose parts are where they were."""
-    words = FOLLOW
-    if len(held) < 2:
-        words += f" All of it is on {' and '.join(held) or 'no device'} now, so nothing hops before a part is moved."
-    return Answer(title=f"Activations follow the parts of {name}", words=words, code=code, subject=name)
-
-
-def removed(name: str, held: Mapping[str, int], code: str) -> Answer:
-    """A model without hops."""
-    words = "Activations no longer follow the parts."
-    if len(held) > 1:
-        words += f" Its parts are on {' and '.join(held)}, so a forward fails between them."
-    return Answer(title=f"{name} no longer has hops", words=words, code=code, subject=name)
-
-
-def no_change(name: str, words: str, code: str) -> Answer:
-    """Hops that are there already."""
-    return Answer(title=f"Activations follow the parts of {name} already", words=words, code=code, subject=name)
+def followed(name: str, held: Mapping[str, int], code: str, *, on: bool) -> Answer:
+    """Hops were inserted in a model whose parts are where they were, or removed from it."""
+    places = " and ".join(held) or "no device"
+    if on:
+        title, words = f"Activations follow the parts of {name}", FOLLOW
+        if len(held) < 2:
+            words += f" All of it is on {places} now, so nothing hops before a part is moved."
+    else:
+        title, words = f"{name} no longer has hops", "Activations no longer follow the parts."
+        if len(held) > 1:
+            words += f" Its parts are on {places}, so a forward fails between them."
+    return Answer(title=title, words=words, code=code, subject=name)
 
 
 def joined(name: str, device: str, moved_bytes: int, code: str, *, hops: bool, hooks: bool) -> Answer:
@@ -107,7 +100,7 @@ def joined(name: str, device: str, moved_bytes: int, code: str, *, hops: bool, h
 
 
 def with_hops(answer: Answer, hops: Sequence[Hop]) -> Answer:
-    """The answer of a forward, and how activations hopped meanwhile."""
+    """The answer of a forward, and how activations hopped during it."""
     if not hops:
         return msgspec.structs.replace(
             answer, words=f"{answer.words} No activation had to hop: everything was where it was needed."
@@ -126,19 +119,3 @@ def hop_text(hop: Hop) -> str:
     """`8.0 KiB from vgpu:0 to vgpu:1, 7.2 µs (simulated)`."""
     took = "" if hop.seconds is None else f", {seconds_text(hop.seconds)}{' (simulated)' if hop.simulated else ''}"
     return f"{bytes_text(hop.bytes)} from {hop.source} to {hop.destination}{took}"
-
-
-def insert_offer(name: str) -> Offer:
-    """For a model whose parts were moved one by one."""
-    return Offer("Insert hops", InsertHops(target=name))
-
-
-def join_offer(name: str, device: str) -> Offer:
-    """For a model that somebody else has dispatched."""
-    return Offer(f"Join {name} on {device}", Join(target=name, device=device))
-
-
-def split_offer(plan: SplitPlan) -> Offer:
-    """Does what the plan says."""
-    command: Command = Split(target=plan.target, device_map={block.path: block.device for block in plan.blocks})
-    return Offer("Split it like this", command)

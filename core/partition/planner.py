@@ -2,7 +2,7 @@
 Jobs thread.
 
 accelerate (`infer_auto_device_map`) sees a skeleton of the model whose children are the blocks, so that it cuts nowhere
-else, and numbers instead of devices: it knows no virtual GPUs. Number 0 stands for no device and has no room, because
+else, and numbers instead of devices: it knows no virtual GPUs. Number 0 means no device and has no room, because
 accelerate keeps room for the largest layer free on the first device (and on `cpu`), where it would put layers that it
 brings back from the host; here nothing is brought back. What is known of its planner: it leaves blocks over (issue
 3041), overfills (608), and splits what is tied (4014).
@@ -58,7 +58,7 @@ def propose(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> P
             " budget."
         )
     if not groups.fill(chosen, budgets):
-        chosen = groups.afresh(name, budgets)
+        chosen = groups.from_scratch(name, budgets)
     return Proposal(groups.spread(chosen), warnings)
 
 
@@ -160,7 +160,7 @@ class Groups:
             previous = devices.index(place)
         return True
 
-    def afresh(self, name: str, budgets: Mapping[str, int]) -> Chosen:
+    def from_scratch(self, name: str, budgets: Mapping[str, int]) -> Chosen:
         """The largest first, each where the least is left over; `BadInput` where even that leaves something without a
         device."""
         free = dict(budgets)

@@ -113,7 +113,7 @@ HEAD_SIZE = _HEAD.size
 
 
 class Head(NamedTuple):
-    """What stands before a payload."""
+    """What precedes a payload."""
 
     length: int
     """Bytes of the payload."""
@@ -123,7 +123,7 @@ class Head(NamedTuple):
     last_ms: int
     """Of the entries in it, since the recording began."""
     unix_s: float
-    """What the clock of the day said at `last_ms`."""
+    """Wall-clock time at `last_ms`."""
 
 
 class Damaged(DevExplorerError):
@@ -131,7 +131,6 @@ class Damaged(DevExplorerError):
 
 
 # --- writing
-# -------------------------------------------------------------------------------------------------------------
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -172,11 +171,10 @@ def _crc(kind: int, first_ms: int, last_ms: int, unix_s: float, payload: bytes) 
 
 
 # --- reading: nothing here is believed before it was checked
-# ----------------------------------------------------------------
 
 
 def read_head(data: bytes) -> Head:
-    """The head in the first `HEAD_SIZE` bytes; `Damaged` when there is none."""
+    """The head in the first `HEAD_SIZE` bytes; `Damaged` for anything else."""
     mark, *fields = _HEAD.unpack_from(data)
     head = Head(*fields)
     if (
@@ -196,7 +194,7 @@ def check(head: Head, payload: bytes) -> None:
 
 
 def decode_header(payload: bytes) -> Header:
-    """The header's record; `Damaged` when it is none."""
+    """The header's record; `Damaged` for anything else."""
     try:
         header = _decode_header(_plain(payload))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -207,8 +205,8 @@ def decode_header(payload: bytes) -> Header:
 
 
 def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
-    """The entries of a frame, and how many were refused: each alone, because it is no known record or holds what nobody
-    could show.
+    """The entries of a frame, and how many were refused: each alone, because its kind is unknown or it cannot be
+    shown.
 
     `Damaged` when the payload is no list of entries at all.
     """
@@ -242,7 +240,7 @@ _decode_record = msgspec.msgpack.Decoder(Recorded).decode
 
 
 def _plain(payload: bytes) -> bytes:
-    """Decompress, but never more than `PLAIN_LIMIT`: a few bytes of zlib can stand for gigabytes."""
+    """Decompress, but never more than `PLAIN_LIMIT`: a few bytes of zlib can expand to gigabytes."""
     inflate = zlib.decompressobj()
     try:
         plain = inflate.decompress(payload, PLAIN_LIMIT)

@@ -1,4 +1,4 @@
-"""Opens a recording: checks every byte once, finds where each half second stands, reads it when asked. Blocks on the
+"""Opens a recording: checks every byte once, finds where each half second is, reads it when asked. Blocks on the
 disk: no main thread.
 
 A file that is damaged or cut off is opened as far as it can be believed, and `Recording.findings` says what is missing.
@@ -42,7 +42,7 @@ MOST_WASTED = 1 << 30
 
 
 class Frame(NamedTuple):
-    """Readings of half a second and where they stand in the file."""
+    """Readings of half a second and where they are in the file."""
 
     offset: int
     """Of the payload."""
@@ -65,7 +65,7 @@ class Recording:
         self.ended = False
         """Whether it was ended, and did not break off."""
         self.last_unix_s = 0.0
-        """What the clock of the day said at the end."""
+        """Wall-clock time at the end."""
         self.refused = 0
         """Records that were left out, each alone."""
         self.skipped: list[int] = []
@@ -124,7 +124,7 @@ class Recording:
 
     @property
     def first_unix_s(self) -> float:
-        """What the clock of the day said at the beginning."""
+        """Wall-clock time at the beginning."""
         return self.header.time_unix_s or (self.frames[0].head.unix_s if self.frames else self.last_unix_s)
 
     def _payload(self, offset: int, head: Head) -> bytes:
@@ -136,7 +136,6 @@ class Recording:
         return payload
 
     # --- the one look at every byte
-    # --------------------------------------------------------------------------------------
 
     def scan(self, progress: Callable[[float], bool]) -> bool:
         """Find every frame, and read those that hold no readings. `progress` gets 0 to 1; False from it gives up
@@ -162,7 +161,7 @@ class Recording:
         return True
 
     def _whole_frame(self, offset: int) -> Head | int:
-        """Take over the frame at `offset`; the bytes that were read in vain when there is none."""
+        """Take over the frame at `offset`; the bytes that were read in vain when it is damaged."""
         self._file.seek(offset)
         data = self._file.read(HEAD_SIZE)
         if len(data) < HEAD_SIZE:

@@ -19,7 +19,7 @@ from devexplorer.core.telemetry.rings import BinRing, Floats
 
 Integers = npt.NDArray[np.int64]
 MOST_BINS = 200_000
-"""A clock that jumped farther ahead begins the bins anew."""
+"""A clock that jumped farther ahead starts new bins."""
 
 
 class Readings(NamedTuple):
@@ -166,7 +166,7 @@ class RecordedHistory(History):
         super().__init__(metrics, gap_s=gap_s)
         start, times = monotone(readings.times)
         times, rows = _with_gaps(times, readings.rows[start:], gap_s)
-        older = [None if start else bins for bins in before]  # a clock that was set back begins everything anew
+        older = [None if start else bins for bins in before]  # a clock that was set back starts everything again
         if not len(times):  # it fell silent earlier: a row of nothing where its bins end
             ends = [
                 min(bins.stop, until_unix_s // bins.seconds) * bins.seconds

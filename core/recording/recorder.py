@@ -208,7 +208,7 @@ class Recorder:
         except OSError as error:
             self._fail(_why(error))
         finally:
-            self._over.wait()  # until nobody writes any more
+            self._over.wait()  # until the writer has ended
             os.close(self._file)
 
     def _fail(self, why: str, *, kept: bool = True) -> None:

@@ -9,53 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import Reading
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady, Event
 
+_RETAINED: dict[type, Callable[[Any], object]] = {
+    DeviceDetails: lambda event: event.device,
+    Topology: lambda event: event.source,
+    EngineReady: lambda event: None,
+    BenchPreparing: lambda event: event.run,
+    BenchStarted: lambda event: event.run,
+}
+"""Events that are valid until the next one of the same kind with the same key."""
+_OF_THE_ENGINE = (EngineReady, BenchPreparing, BenchStarted)
 
-class RetainedEvents(EventHandlers):
+
+class RetainedEvents:
     """The latest events that are still valid: engine, details, topology, unfinished runs."""
 
     def __init__(self) -> None:
-        self._events: dict[tuple[str, object], Event] = {}
+        self._events: dict[tuple[type, object], Event] = {}
 
-    @handles(DeviceDetails)
-    def _details(self, event: DeviceDetails) -> None:
-        self._events["details", event.device] = event
-
-    @handles(Topology)
-    def _topology(self, event: Topology) -> None:
-        self._events["topology", event.source] = event
-
-    @handles(EngineReady)
-    def _engine_ready(self, event: EngineReady) -> None:
-        self._events["engine", None] = event
-
-    @handles(BenchPreparing)
-    def _preparing(self, event: BenchPreparing) -> None:
-        self._events["preparing", event.run] = event
-
-    @handles(BenchStarted)
-    def _started(self, event: BenchStarted) -> None:
-        self._events["started", event.run] = event
-
-    @handles(BenchEnded)
-    def _ended(self, event: BenchEnded) -> None:
-        self._forget(("preparing", event.run), ("started", event.run))
-
-    @handles(EngineLost)
-    def _engine_lost(self, event: EngineLost) -> None:
-        self._forget(*(key for key in self._events if key[0] in ("engine", "preparing", "started")))
-
-    def _forget(self, *keys: tuple[str, object]) -> None:
-        for key in keys:
-            self._events.pop(key, None)
+    def take(self, event: Event) -> None:
+        """Retain it, or drop what it ends."""
+        key = _RETAINED.get(type(event))
+        if key is not None:
+            self._events[type(event), key(event)] = event
+        elif isinstance(event, BenchEnded):
+            self._events.pop((BenchPreparing, event.run), None)
+            self._events.pop((BenchStarted, event.run), None)
+        elif isinstance(event, EngineLost):
+            self._events = {key: kept for key, kept in self._events.items() if key[0] not in _OF_THE_ENGINE}
 
     def events(self) -> list[Event]:
         """What a new recording starts with."""
@@ -96,7 +84,7 @@ class RecordingTee:
     def take(self, event: Event) -> None:
         """What the window gets. Main thread; readings were taken by `put`."""
         if not isinstance(event, Reading):
-            self._retained.handle(event)
+            self._retained.take(event)
             if self._recorder is not None:
                 self._recorder.put(event)
 

@@ -1,6 +1,6 @@
 """The frozen records that cross threads and processes, and nothing else. No thread, no torch, no Qt.
 
-Units stand in the field names; `None` means "not available", never 0. The home of each family:
+Units are in the field names; `None` means "not available", never 0. The home of each family:
 
 - `devices`:   what a device is (`DeviceInfo`) and one reading of it (`DeviceSample`, `AllocatorSample`)
 - `objects`:   what is where (`ObjectSnapshot`, `Row`), what a move did (`MoveReport`)

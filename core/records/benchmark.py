@@ -308,7 +308,7 @@ class ModelResult(BaseResult, tag="model"):
     """Counted by torch.utils.flop_counter; None where it cannot count."""
     tflops: Spread | None = None
     peak_memory_bytes: int | None = None
-    """The most that was allocated on the device during the steps; None where nobody counts."""
+    """The most that was allocated on the device during the steps; None where it is not counted."""
 
 
 BenchResult = MatmulResult | SweepResult | BandwidthResult | ScalingResult | ModelResult
@@ -351,4 +351,4 @@ class StoredRun(Record, omit_defaults=True):
     conditions: Conditions
     tags: tuple[str, ...] = ()
     imported: bool = False
-    """Measured elsewhere, read from somebody's file."""
+    """Measured elsewhere, read from a file."""

@@ -129,7 +129,7 @@ class DeviceSample(Record, omit_defaults=True, tag="device_sample"):
     """Errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
     processes: tuple[ProcessUse, ...] | None = None
-    """None: not visible from here. Empty: nobody uses the device."""
+    """None: not visible from here. Empty: no process uses the device."""
     simulated: bool = False
 
 

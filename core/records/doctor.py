@@ -20,7 +20,7 @@ class Check(BaseCommand, tag="Check"):
 
 
 class DoctorRequest(Record):
-    """What the process of its own is asked in which the doctor works."""
+    """What the doctor's separate process is asked."""
 
     source: str
     """A sample model's name, or a source as `core.models.source` reads it."""

@@ -1,6 +1,6 @@
 """Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
 
-Those of the experiments, the doctor and the planner are in modules of their own; the unions below hold them too. A
+Those of the experiments, the doctor and the planner are in separate modules; the unions below hold them too. A
 target is `name`, or `name:path` for a module, parameter or buffer of a model.
 """
 
@@ -17,17 +17,17 @@ from devexplorer.core.records.planner import FitPlanned, PlanFit
 
 
 class OpenModel(BaseCommand, tag="OpenModel"):
-    """Build a model that somebody else wrote.
+    """Build a model from the user's code or a library.
 
     `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2`
     or `transformers:path/to/config.json`, the last three with options behind a question mark:
     `transformers:gpt2?n_layer=2`. The window asks before it sends one that runs code of the user's; the engine tries it
-    in a process of its own first.
+    in a separate process first.
     """
 
     source: str
     folder: str = ""
-    """The folder that is importable meanwhile; empty: the engine's current one."""
+    """The folder that is importable while it is built; empty: the engine's current one."""
     name: str | None = None
     device: str = "cpu"
     dtype: str | None = None
@@ -42,7 +42,7 @@ class CompareCheckpoint(BaseCommand, tag="CompareCheckpoint"):
     target: str
     path: str
     strip: str = ""
-    """A prefix to take away from the file's keys: `module.`, as DataParallel leaves it."""
+    """A prefix to remove from the file's keys: `module.`, as DataParallel leaves it."""
 
 
 class LoadCheckpoint(BaseCommand, tag="LoadCheckpoint"):
@@ -65,7 +65,7 @@ class KeyMismatch(msgspec.Struct, frozen=True):
 
 
 class Comparison(Record):
-    """A checkpoint beside a model."""
+    """A checkpoint compared with a model."""
 
     target: str
     path: str
@@ -228,7 +228,7 @@ class Tie(BaseCommand, tag="Tie"):
 
 
 class Untie(BaseCommand, tag="Untie"):
-    """Give this name a Parameter of its own again, with the same values."""
+    """Give this name a separate Parameter again, with the same values."""
 
     target: str
 

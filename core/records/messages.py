@@ -1,6 +1,6 @@
 """What goes over the link: commands to the engine, events from it. Plain frozen records; both unions are tagged.
 
-`request` is chosen by the sender, unique per command; events that answer a command repeat it, 0 means nobody asked.
+`request` is chosen by the sender, unique per command; events that answer a command repeat it, 0 means none.
 Ending: every command is answered by exactly one `JobEnded`, after everything else that it caused.
 """
 
@@ -242,7 +242,7 @@ class RowsChanged(BaseEvent, tag="RowsChanged"):
     places: tuple[int, ...]
     """Indexes into the rows."""
     rows: tuple[Row, ...]
-    """What stands there now."""
+    """The rows there now."""
     rest: ObjectSnapshot
     """Everything else of the object as it is now; its `rows` are empty."""
     following: int = 0
@@ -343,7 +343,7 @@ class UndoState(BaseEvent, tag="UndoState"):
 
 
 class Undid(BaseEvent, tag="Undid"):
-    """An Undo took back the command with the number `of`."""
+    """An Undo reverted the command with the number `of`."""
 
     of: int
 

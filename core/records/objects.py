@@ -11,7 +11,7 @@ from devexplorer.core.records.base import Record
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children.
+    """One line of the object tree: a module, or a tensor inside it. Depth first, parents before children.
 
     A large model has 60,000 of them: on the link they are lists without field names, and the garbage collector does not
     look at them (they hold texts, numbers and tuples of those, so there is nothing that it could find).
@@ -77,7 +77,7 @@ class ObjectSnapshot(Record):
     hops: bool = False
     """Its parts fetch what they are given to their own devices (`InsertHops`)."""
     dispatched: str | None = None
-    """Who placed it with hooks of their own, and what that means, in a sentence; None: nobody."""
+    """Which library placed it with its own hooks, and what that means, in a sentence; None: none did."""
 
 
 class CastError(Record):
@@ -146,7 +146,7 @@ class MoveReport(Record):
     after: dict[str, int] = msgspec.field(default_factory=dict)
     kept_for_undo_bytes: int = 0
     losses: CastError | None = None
-    """What a cast that can lose did to the values; None: it cannot, or nobody could count."""
+    """What a cast that can lose did to the values; None: it cannot, or counting failed."""
 
     @property
     def kind(self) -> MoveKind:

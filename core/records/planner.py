@@ -7,7 +7,7 @@ from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 
 class FitSpec(Record):
-    """What shall run, and how."""
+    """What to run, and how."""
 
     source: str
     """A sample model's name, or a source as `core.models.source` reads it."""

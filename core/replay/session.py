@@ -1,6 +1,6 @@
 """A session that plays a recording; the window uses it like `core.session` and can seek in it. Main thread only.
 
-No method waits. A thread of its own (`replay`) opens the file, makes the state of a moment that was sought, reads ahead
+No method waits. A separate thread (`replay`) opens the file, makes the state of a moment that was sought, reads ahead
 of what is played, and looks through the whole recording once for the coarse curves. `drain` hands out what has become
 due.
 
@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, sentence
+from devexplorer.core.base.times import elapsed_text, moment_text
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
-from devexplorer.core.records.messages import Command, Event
-from devexplorer.core.replay.messages import REFUSED, initial_state, refusal
+from devexplorer.core.records.messages import Answer, Command, Event, Fact
 from devexplorer.core.replay.timeline import RecordingTimeline
 from devexplorer.core.session.session import MOST_EVENTS, PollResult
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
+REFUSED = "a recording cannot be changed; choose “Back to live” to return to this machine"
 SPEEDS = (1, 10, 60)
 """Times as fast as it happened."""
 AHEAD_S = 2.0
@@ -37,7 +39,7 @@ LONGEST_STEP_S = 2.0
 
 
 class ReplayView(NamedTuple):
-    """What can be said about a replay at this moment."""
+    """The state of a replay at this moment."""
 
     file: str
     host: str
@@ -53,7 +55,7 @@ class ReplayView(NamedTuple):
     length_ms: int
     position_ms: int
     now_unix_s: float
-    """What the clock of the day said at the position."""
+    """Wall-clock time at the position."""
     playing: bool
     speed: int
     seeking: bool
@@ -125,7 +127,6 @@ class ReplaySession:
         return not self._thread.is_alive()
 
     # --- what a session can do, and a recording cannot
-    # --------------------------------------------------------------------
 
     def send(self, command: Command) -> int:
         """Nothing in a recording can be changed: says so."""
@@ -160,7 +161,6 @@ class ReplaySession:
         raise BadInput(REFUSED)
 
     # --- winding
-    # -----------------------------------------------------------------------------------------------------------
 
     @property
     def view(self) -> ReplayView:
@@ -185,7 +185,7 @@ class ReplaySession:
         )
 
     def now(self) -> float:
-        """What the clock of the day said at the position: the end of the plots."""
+        """Wall-clock time at the position: the end of the plots."""
         return self._reel.unix_s(round(self._position)) if self._reel is not None else self._clock()
 
     def play(self) -> None:
@@ -260,7 +260,6 @@ class ReplaySession:
         return catalog
 
     # --- the thread
-    # --------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -332,3 +331,37 @@ class ReplaySession:
             if number == self._jumps:
                 self._ahead.extend(entries)
                 self._ahead_ms = until_ms
+
+
+# --- messages
+
+
+def refusal(time_unix_s: float) -> Answer:
+    """The answer to a command."""
+    return Answer(title="A recording cannot be changed", words=sentence(REFUSED), failed=True, time_unix_s=time_unix_s)
+
+
+def initial_state(recording: Recording, rules: tuple[Rule, ...]) -> State:
+    """The state before any of the recording is read; its answer describes the recording."""
+    state = State()
+    state.alerts.set_rules(rules)
+    header = recording.header
+    state.recording = f"recording of {header.host}"
+    words = [f"Recorded on {header.host}.", sentence(REFUSED), *recording.findings]
+    state.answer = Answer(title=f"Recording of {header.host}", words=" ".join(words), facts=_facts(recording))
+    return state
+
+
+def _facts(recording: Recording) -> tuple[Fact, ...]:
+    header, begin_s = recording.header, recording.first_unix_s
+    devices = [f"{info.id} {info.name}{', simulated' if info.simulated else ''}" for info in recording.first_devices]
+    return (
+        Fact("file", recording.path.name),
+        Fact("recorded on", header.host),
+        Fact("from", moment_text(begin_s)),
+        Fact("to", moment_text(recording.last_unix_s)),
+        Fact("length", elapsed_text(recording.last_ms / 1000)),
+        Fact("recorded by", f"DevExplorer {header.devexplorer}".rstrip()),
+        Fact("size", bytes_text(recording.size_bytes)),
+        *(Fact("device", device) for device in devices),
+    )

@@ -30,9 +30,9 @@ CHUNK_FRAMES = 64
 """Half a minute of a recording at 10 Hz."""
 CACHE_BYTES = 128 << 20
 CONTEXT_FRAMES = 8
-"""Before a chunk that is read alone: what the allocators said last belongs to its first samples."""
+"""Before a chunk that is read alone: the last readings of the allocators belong to its first samples."""
 LATEST_MS = 2_000
-"""What a device said last is looked for so far back."""
+"""How far back the last reading of a device is searched."""
 FINE_BINS_S = 2 * 86_400
 """Longer recordings have no bins of the finest ring but for the minutes before the moment: they would take
 gigabytes."""
@@ -62,7 +62,7 @@ class _RowReader:
     def __init__(self, events: Sequence[Entry]) -> None:
         self.next_chunk = -1
         self._state = State()
-        self._state.alerts.set_rules(())  # nobody asks this one
+        self._state.alerts.set_rules(())  # no alert of this one is shown
         self._events, self._taken = events, 0
         self._moment = [0]
         self._collectors: dict[Key, RowCollector] = {}
@@ -140,7 +140,7 @@ class RecordingTimeline:
         return self._overview.chunks / chunks if chunks else 1.0
 
     def unix_s(self, at_ms: int) -> float:
-        """What the clock of the day said at a position."""
+        """Wall-clock time at a position."""
         if not self._frames:
             return self.recording.header.time_unix_s + at_ms / 1000
         head = self._frames[min(bisect_left(self._frame_ends, at_ms), len(self._frames) - 1)].head
@@ -170,7 +170,6 @@ class RecordingTimeline:
         yield self.length_ms, events[taken:]
 
     # --- the state at a position
-    # -----------------------------------------------------------------------------------------
 
     def is_near(self, at_ms: int) -> bool:
         """Whether the whole state of that moment can be had at once, without reading much."""
@@ -222,7 +221,7 @@ class RecordingTimeline:
         return events
 
     def _latest(self, at_ms: int) -> list[Entry]:
-        """The last reading of each kind of each device, unless it has said nothing for long."""
+        """The last reading of each kind of each device, unless it has been silent for long."""
         result: dict[tuple[type, str], Entry] = {}
         silent = set(self._devices_at(at_ms))
         number = self._frame_number(at_ms)
@@ -242,7 +241,6 @@ class RecordingTimeline:
         return [info.id for info in last.devices] if last is not None else []
 
     # --- chunks
-    # ----------------------------------------------------------------------------------------------------------
 
     def _frame_number(self, at_ms: int) -> int:
         """The last frame that has something from before that moment, or that moment itself; -1: none."""

@@ -1,4 +1,4 @@
-"""What carrying out a command gives back. No thread of its own."""
+"""What carrying out a command returns. Any thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommandResult:
     devices_changed: bool = False
     """The list of devices is another one now."""
     undid: Command | None = None
-    """The command that was taken back."""
+    """The command that was undone."""
     redid: Command | None = None
     """The command that was carried out again."""
 
@@ -46,5 +46,5 @@ class Refused(BadInput):
 
 
 Handler = Callable[["Workspace", Any, ProgressMonitor], CommandResult]
-"""Carries out one command; raises `DevExplorerError` when nothing could be done. What it has changed it tells
+"""Carries out one command; raises `DevExplorerError` when nothing could be done. It reports its changes to
 `Workspace.changed`."""

@@ -1,5 +1,5 @@
-"""Cuts a tensor into pieces that fit a cache, so that several passes over a piece read memory once. No thread
-of its own."""
+"""Cuts a tensor into pieces that fit a cache, so that several passes over a piece read memory once. Any
+thread."""
 
 from __future__ import annotations
 

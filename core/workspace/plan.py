@@ -66,7 +66,7 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
     """Everything to one device; models cast as `Module.to` does, tensors as `Tensor.to` does."""
 
     by_dtype: dict[torch.dtype, Wanted] = {}
-    """Dtype of a model's tensor -> where it shall be: a large model has thousands of tensors and a handful of
+    """Dtype of a model's tensor -> where it should be: a large model has thousands of tensors and a handful of
     dtypes."""
 
     def rule(key: Key, tensor: Tensor) -> Wanted:
@@ -214,8 +214,8 @@ class Plan:
         self.keys.append(self._holders.keys(tensor, key))
 
     def _wanted(self, key: Key, tensor: Tensor) -> tuple[Wanted, Tensor | None, Origin] | None:
-        """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the
-        way."""
+        """Where the tensor should go, its gradient, and where both are; None when there is nothing to do. Adds to the
+        sums."""
         identity = id(tensor)
         if identity in self._seen:
             return None

@@ -61,9 +61,9 @@ class Ran(NamedTuple):
     missing: WithoutGradient = NOTHING_MISSING
     """Backward: what it did not reach."""
     reached: tuple[str, ...] = ()
-    """Backward: objects beside the model that a gradient arrived in, because they are inputs or led to one."""
+    """Backward: objects other than the model that received a gradient, because they are inputs or led to one."""
     retained: bool = False
-    """Backward: an input has a graph of its own, which was kept, so that there can be another backward through it."""
+    """Backward: an input has its own graph, which was kept, so that another backward can go through it."""
 
 
 def run_model(

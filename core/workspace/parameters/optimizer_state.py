@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -178,12 +177,6 @@ class AfterMove(NamedTuple):
     offers: tuple[Offer, ...] = ()
     code: str = ""
     """Of what followed; empty: nothing has moved."""
-
-    def added_to(self, answer: Answer) -> Answer:
-        """The answer of the move with this."""
-        code = "\n".join(part for part in (answer.code, self.code) if part)
-        words = " ".join(part for part in (answer.words, self.words) if part)
-        return msgspec.structs.replace(answer, words=words, code=code, offers=(*answer.offers, *self.offers))
 
 
 def after_move(workspace: Workspace, names: Sequence[str], progress: ProgressMonitor, *, follows: bool) -> AfterMove:

@@ -105,7 +105,7 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
     if frozen:
         words += f" {count_text(frozen, 'frozen parameter')} are left out."
     words += (
-        f" It keeps {count_text(kind.state_per_value, 'value')} beside each parameter value, where the parameter"
+        f" It keeps {count_text(kind.state_per_value, 'value')} for each parameter value, where the parameter"
         f" is: {bytes_text(kind.state_per_value * size)} are allocated at the first step."
         if kind.state_per_value
         else " It keeps no state."

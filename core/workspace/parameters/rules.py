@@ -1,5 +1,5 @@
-"""Rules for initial values: their options, which tensors they make sense for, how they are written in Python. No thread
-of its own.
+"""Rules for initial values: their options, which tensors they make sense for, how they are written in Python. Any
+thread.
 
 Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
 Kaiming: K. He et al., "Delving deep into rectifiers", 2015. Both draw so that the variance of activations (or

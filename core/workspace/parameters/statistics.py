@@ -1,4 +1,4 @@
-"""Statistics of a tensor's values, computed on its device piece by piece. No thread of its own.
+"""Statistics of a tensor's values, computed on its device piece by piece. Any thread.
 
 Each piece gets a few reductions that PyTorch has vectorised, in float32 (float64 for float64 and whole numbers); pieces
 are combined in float64 on the host. A piece that holds NaN or Inf, or whose sum of squares says too little about its
@@ -104,9 +104,9 @@ def whole_moments(values: Tensor, progress: ProgressMonitor) -> Moments:
         rows.append(torch.stack((x.sum(), torch.dot(x, x), x.amin(), x.amax(), differs.sum())))
     if not rows:
         return Moments(0)
-    told = torch.stack(rows).to("cpu", torch.float64).tolist()
+    sums = torch.stack(rows).to("cpu", torch.float64).tolist()
     sizes = (piece.numel() for piece in pieces(values, limit))
-    parts = [_from_sums(n, row, work) for n, row in zip(sizes, told, strict=True)]
+    parts = [_from_sums(n, row, work) for n, row in zip(sizes, sums, strict=True)]
     for index, piece in enumerate(pieces(values, limit)):
         if parts[index] is None:
             if progress.cancelled():

@@ -42,7 +42,7 @@ def tie(workspace: Workspace, command: Tie, progress: ProgressMonitor) -> Comman
 
 
 def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> CommandResult:
-    """Give a name a Parameter of its own, with the same values."""
+    """Give a name a separate Parameter, with the same values."""
     target = _parameter(workspace, command.target)
     if not target.also:
         raise BadInput(f"'{command.target}' is not tied: it is the only name of its Parameter")
@@ -55,7 +55,7 @@ def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> Co
             " one module, which holds it once; build the model with two modules"
         )
     old = target.tensor
-    check_sizes([old.nbytes], device_id(old.device), workspace.registry, "a Parameter of its own")
+    check_sizes([old.nbytes], device_id(old.device), workspace.registry, "a separate Parameter")
     with torch.no_grad():
         own = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
     _exchange(workspace, target, own, f"the untying of {command.target}")

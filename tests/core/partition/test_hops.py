@@ -12,8 +12,7 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.partition.cross_device_mode import _common_device
-from devexplorer.core.partition.crossings import DeviceCrossings, has_crossings, home
+from devexplorer.core.partition.crossings import DeviceCrossings, _common_device, has_crossings, home
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.core.virtual.backend import backward_guard
 
