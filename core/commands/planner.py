@@ -111,8 +111,7 @@ def _code(spec: FitSpec) -> str:
     )
     return "\n".join(
         [
-            "from devexplorer.core.commands.models import blueprint
-from devexplorer.core.planner.ask import planned",
+            "from devexplorer.core.planner.ask import planned",
             "from devexplorer.core.records.planner import FitSpec",
             "",
             f"# {command_line(spec)}",
