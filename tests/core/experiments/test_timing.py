@@ -106,7 +106,7 @@ def test_what_cannot_be_timed_is_refused(place: Place, command: TimeWork, words:
 
 def test_what_would_take_minutes_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "LONGEST_SECONDS", 0.0)
-    with pytest.raises(BadInput, match="nothing else could run meanwhile; choose smaller ones"):
+    with pytest.raises(BadInput, match="nothing else could run until then; choose smaller ones"):
         place.do(TimeWork(device="cpu", size=8))
     with pytest.raises(BadInput, match="choose smaller ones"):
         place.do(Crossover(device="vgpu:0", sizes=(8, 16)))
