@@ -120,12 +120,12 @@ class Blueprint(NamedTuple):
 
 
 def blueprint(target: Target, extras: Extras) -> Blueprint | None:
-    """That of a model; None where its source is unknown."""
+    """That of a model; None where its source is unknown. `BadInput` for a tensor."""
+    dtypes = {dtype_name(item.dtype) for item in target.module.parameters() if item.is_floating_point()}
     source = extras.recipe or extras.source
     if source is None:
         return None
     own_code = extras.recipe is None
-    dtypes = {dtype_name(item.dtype) for item in target.module.parameters() if item.is_floating_point()}
     return Blueprint(
         source=source,
         folder=extras.folder if own_code else "",
