@@ -1,4 +1,4 @@
-"""Guards for every test: no thread, no child process and no unexpected log line is left behind."""
+"""Guards for every test: it must not leave a thread, a child process or an unexpected log line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: there is a worker for every core already
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: every core already has a worker
 
 import psutil
 import pytest
@@ -25,15 +25,15 @@ from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
 with suppress(ImportError):  # not needed where only tests/gpu runs
     import hypothesis
 
-    hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy we are
+    hypothesis.settings.register_profile("untimed", deadline=None)  # the time of an example depends on the load
     hypothesis.settings.load_profile("untimed")
 
 LARGE_BYTES = 400_000_000
-"""A process of tests that has grown by more may have garbage to collect."""
+"""A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
-"""A full collection that takes longer looks at too much that stays."""
+"""A full collection that takes longer visits too many permanent objects."""
 GRACE_SECONDS = 2.0
-"""For threads and processes that are ending already."""
+"""For threads and processes that are already ending."""
 
 
 class _Warnings(logging.Handler):
@@ -46,13 +46,13 @@ class _Warnings(logging.Handler):
 
 
 class _Garbage:
-    """Keeps full collections quick and memory small: what is imported and cached meanwhile (torch, transformers) is
-    moved where no collection looks, between two tests and never while a window lives."""
+    """Keeps full collections fast and memory small: freezes modules and caches that tests loaded (torch, transformers),
+    between two tests and never while a window exists."""
 
     def __init__(self) -> None:
         self._began = self._slowest_s = 0.0
         self._held_bytes = 0
-        """What this process of tests had in memory when everything was collected."""
+        """Memory of this test process after the last collection."""
         gc.callbacks.append(self._timed)
 
     def _timed(self, phase: str, about: dict[str, int]) -> None:
@@ -67,7 +67,7 @@ class _Garbage:
         if not large and self._slowest_s < SLOW_S:
             return
         if large:
-            gc.unfreeze()  # a model of the test before, or the next one comes on top of it
+            gc.unfreeze()  # frees a model of the last test before the next one is built
         gc.collect()
         if not _windows():
             gc.freeze()
@@ -81,7 +81,7 @@ _garbage = _Garbage()
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
-    """Collect and freeze where that is worth its time."""
+    """Collect and freeze if it is worth the time."""
     _garbage.between_two_tests()
 
 
@@ -101,7 +101,7 @@ def _settle(left: object) -> object:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fail the test that leaves a thread, a process, or a warning in the log."""
+    """Fail a test that leaves a thread, a process, or a warning in the log."""
     threads = set(threading.enumerate())
     children = {child.pid for child in _children()}
     handler = _Warnings()
@@ -116,8 +116,7 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 
 def _children() -> list[psutil.Process]:
-    """All processes below this one. For most tests there are none, which is quicker to learn than by looking at every
-    process."""
+    """All descendants of this process. For most tests there are none, which is faster to check than all processes."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -126,21 +125,21 @@ def _children() -> list[psutil.Process]:
 
 
 def _belongs_to_torch(thread: threading.Thread) -> bool:
-    """The autograd engine shows its own threads to Python as dummies."""
+    """The autograd engine's threads appear in Python as dummy threads."""
     return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c_is_heard() -> None:
-    """In the background of a script SIGINT is inherited as ignored, by pytest and by every program that a test starts
-    and interrupts."""
+    """In the background of a script SIGINT is inherited as ignored, by pytest and by programs that tests start and
+    interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Benchmarks keep their runs in the user's data folder; no test writes into the real one."""
+    """Benchmarks store runs in the user's data folder; tests must not write to the real one."""
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
@@ -149,7 +148,7 @@ def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def nvml_library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake driver library, built once: its folder is what LD_LIBRARY_PATH takes."""
+    """The fake driver library, built once: its folder, for LD_LIBRARY_PATH."""
     try:
         return build(tmp_path_factory.mktemp("nvml"))
     except CannotBuildError as error:
@@ -158,7 +157,8 @@ def nvml_library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def nvml_library(nvml_library_path: Path) -> Iterator[NvmlLibrary]:
-    """The real pynvml on two fake cards (`nvml_library.reset(…)` for others); a test that leaves NVML started fails."""
+    """The real pynvml on two fake cards (`nvml_library.reset(…)` for others); a test that does not shut NVML down
+    fails."""
     pytest.importorskip("pynvml")
     library = NvmlLibrary(nvml_library_path)
     with library.in_pynvml():

@@ -24,7 +24,7 @@ from devexplorer.core.workspace.workspace import Workspace
 
 @dataclass
 class Place:
-    """A workspace on some machine. `second` is None where there is only the CPU."""
+    """A workspace on some machine. `second` is None if there is only the CPU."""
 
     kind: str
     fleet: DeviceRegistry
@@ -33,11 +33,11 @@ class Place:
     second: str | None
 
     def do(self, command: Command) -> CommandResult:
-        """Carry out a command that must work."""
+        """Run a command that must succeed."""
         return dispatch(self.workspace, command)
 
     def answer(self, command: Command) -> Answer:
-        """What the user reads, also when it does not work."""
+        """The answer that the user reads, including failures."""
         try:
             return dispatch(self.workspace, command).answer
         except DevExplorerError as error:
@@ -51,7 +51,7 @@ class Place:
         return self.workspace.held_bytes_by_device().get(device, 0)
 
     def allocated(self, device: str) -> int:
-        """Bytes that the device's allocator has given out."""
+        """Bytes allocated by the device's allocator."""
         sample = self.fleet.backend(device).allocator_sample(device, 0.0)
         assert sample is not None
         return sample.allocated_bytes
@@ -67,7 +67,7 @@ class Place:
 
 @contextmanager
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
-    """A fresh workspace; virtual GPUs are gone again afterwards."""
+    """A new workspace; virtual GPUs are removed afterwards."""
     fleet = DeviceRegistry([TorchBackend()])
     if kind == "cpu":
         yield Place(kind, fleet, Workspace(fleet, explain=explain), "cpu", None)

@@ -1,1 +1,1 @@
-"""Stand-ins for what a machine without a GPU lacks: NVML, the CUDA driver, a CUDA build of torch."""
+"""Fakes of what a machine without a GPU lacks: NVML, the CUDA driver, a CUDA build of torch."""

@@ -1,4 +1,4 @@
-"""Invented benchmark runs for the tests of the Benchmark tab."""
+"""Made-up benchmark runs for the tests of the Benchmark tab."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ A10S = tuple(
 
 
 def spread(median: float, share: float = 0.02) -> Spread:
-    """p20 and p80 that far below and above."""
+    """p20 and p80 at this distance below and above."""
     return Spread(median, median * (1 - share), median * (1 + share))
 
 
 def begin(
     state: State, number: int, spec: BenchSpec, *, simulated: bool = False, datasheet: float | None = None
 ) -> None:
-    """A run that was accepted and has warmed up."""
+    """An accepted run after its warm-up."""
     state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
     state.apply(BenchStarted(run=number, time_unix_s=NOW))
 
 
 def point(state: State, number: int, **more: Any) -> None:
-    """One point of a running one."""
+    """One point of a running benchmark."""
     state.apply(BenchPoint(run=number, device=state.runs[number].spec.device, time_unix_s=NOW + 1, **more))
 
 
@@ -63,7 +63,7 @@ def finish(state: State, number: int, result: BenchResult | None, reason: str | 
 
 
 def cell(m: int, n: int, k: int, tflops: float | None = None) -> SweepCell:
-    """A shape that was measured, or (without a figure) one that did not fit."""
+    """A measured shape, or (without a figure) one that did not fit."""
     if tflops is None:
         return SweepCell(m, n, k, reason="it does not fit")
     return SweepCell(m, n, k, tflops=spread(tflops), iterations=100)
@@ -84,12 +84,12 @@ def measure(state: State, number: int, cells: Iterable[SweepCell], total: int = 
 def swept(
     number: int, spec: SweepSpec, cells: Iterable[SweepCell], *, stopped: bool = False, simulated: bool = False
 ) -> SweepResult:
-    """What a sweep came to."""
+    """The result of a sweep."""
     return SweepResult(run=number, spec=spec, cells=tuple(cells), stopped=stopped, simulated=simulated, seconds=1.0)
 
 
 def copy(source: str, destination: str, size: int, rate: float | None, **more: Any) -> BandwidthRow:
-    """A copy of `rate` GB/s, or one that was not measured."""
+    """A copy at `rate` GB/s, or one that was not measured."""
     if rate is None:
         return BandwidthRow(source=source, destination=destination, bytes=size, **more)
     seconds = size / rate / 1e9

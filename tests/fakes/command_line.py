@@ -1,5 +1,5 @@
-"""The command line as tests use it: the document of a command that works, the one line of one that does not. Fixtures
-for `conftest`."""
+"""Runs commands for tests: the document of a command that succeeds, the error line of one that fails. Fixtures for
+`conftest`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Refusal = Callable[..., str]
 
 @pytest.fixture
 def no_virtual_gpus_left() -> Iterator[None]:
-    """Every command starts on a machine of its own, as its own process would."""
+    """Every command starts with a clean machine, as a separate process would."""
     if unavailable() is not None:
         pytest.skip(str(unavailable()))
     machine = install()
@@ -32,7 +32,7 @@ def no_virtual_gpus_left() -> Iterator[None]:
 
 
 def strictly(text: str) -> Json:
-    """Decode JSON that knows no NaN and no Infinity."""
+    """Decode JSON without NaN and Infinity."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} in a document")
@@ -45,7 +45,7 @@ def strictly(text: str) -> Json:
 
 @pytest.fixture
 def document(capfd: pytest.CaptureFixture[str]) -> Document:
-    """Run a command that must work; returns its one document."""
+    """Run a command that must succeed; returns its only document."""
 
     def run(*argv: str) -> Json:
         assert main([*argv, "--json"]) == 0
@@ -60,7 +60,7 @@ def document(capfd: pytest.CaptureFixture[str]) -> Document:
 
 @pytest.fixture
 def refusal(capfd: pytest.CaptureFixture[str]) -> Refusal:
-    """Run a command that cannot work; returns the one line that says why."""
+    """Run a command that must fail; returns the one line that says why."""
 
     def run(*argv: str) -> str:
         assert main(list(argv)) == 2
@@ -74,7 +74,7 @@ def refusal(capfd: pytest.CaptureFixture[str]) -> Refusal:
 
 
 def has(content: Json, **types: Any) -> None:
-    """Whether the keys are there with values of these types; a tuple that holds NoneType allows null."""
+    """Whether the keys exist with values of these types; a tuple with NoneType allows null."""
     for key, kind in types.items():
         assert key in content, key
         assert isinstance(content[key], kind), (key, content[key])

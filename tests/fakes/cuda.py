@@ -1,4 +1,4 @@
-"""Stand-ins for libcuda and for a CUDA build of torch: values in, no GPU behind them."""
+"""Fakes of libcuda and of a CUDA build of torch, with given values and no GPU."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class FakeGpu:
 class FakeLibcuda:
     """The driver API. `results` lets a function return an error code, `missing` takes functions away.
 
-    Creating a context is no part of it: a call that would (cuCtxCreate, cuDevicePrimaryCtxRetain) is an AttributeError,
-    and `calls` shows what was called.
-    """
+    It cannot create a context: a call that would (cuCtxCreate, cuDevicePrimaryCtxRetain) is an AttributeError. `calls`
+    lists the called functions."""
 
     def __init__(self, *gpus: FakeGpu, results: dict[str, int] | None = None, missing: tuple[str, ...] = ()) -> None:
         self.gpus = gpus
@@ -142,7 +141,7 @@ class _FakeCuda:
         self.synchronized: list[int] = []
         self.stats: dict[str, int] = {}
         self.segments: list[dict[str, Any]] = []
-        """What the allocator lists, in torch's format."""
+        """The allocator's snapshot, in torch's format."""
         self.looks = 0
         self.recorded: list[Any] = []
         """Arguments of each call that started or ended recording."""

@@ -1,5 +1,5 @@
-"""Defects that can be put into a model that has none: what each adds to `__init__` and to `forward`, and which rule
-finds it where.
+"""Defects to inject into a clean model: the lines that each adds to `__init__` and `forward`, and the rule that finds
+it.
 
 `V` is a float tensor with dimensions that forward has at that place. The line to be found ends in `# defect`.
 """
@@ -13,14 +13,14 @@ class Defect(NamedTuple):
     """One kind."""
 
     rules: frozenset[str]
-    """Rules of which one has to find it."""
+    """One of these rules must find it."""
     make: str
     """Lines at the end of `__init__`."""
     work: str
     """Lines of forward."""
     train: bool = False
     cuts: bool = False
-    """Whether it keeps parameters from getting a gradient: where none stands before it, there is no defect."""
+    """Whether it cuts parameters off from gradients: without parameters before it, there is no defect."""
 
 
 def _kind(rules: str, make: str, work: str, *, train: bool = False) -> Defect:
@@ -34,7 +34,7 @@ def _cut(work: str) -> Defect:
 _TENSOR = "unregistered-tensor"
 _USED = "V = V * self.injected"
 DEFECTS: dict[str, Defect] = {
-    # looking at the model
+    # found by inspecting the model
     "tensor as attribute": _kind(_TENSOR, "self.injected = torch.full((1,), 0.5)  # defect", _USED),
     "tensor from numpy": _kind(_TENSOR, "self.injected = torch.tensor([0.25, 0.5])[:1]  # defect", _USED),
     "tensor in a list": _kind(
@@ -101,7 +101,7 @@ DEFECTS: dict[str, Defect] = {
     "buffer not saved": _kind(
         "unsaved-buffer", "self.register_buffer('injected', torch.rand(1), persistent=False)  # defect", _USED
     ),
-    # watching a run
+    # found by tracing a run
     "zeros in forward": _kind("default-device", "", "V = V + torch.zeros(1)  # defect"),
     "arange in forward": _kind("default-device", "", "V = V + torch.arange(1.0)  # defect"),
     "noise in forward": _kind("default-device", "", "injected = torch.randn(V.shape)  # defect\nV = V + injected"),
@@ -136,7 +136,7 @@ DEFECTS: dict[str, Defect] = {
         "fails-on-device", "", "if V.type() != 'torch.FloatTensor':\n    raise TypeError(V.type())  # defect"
     ),
     "index_select": _kind("default-device", "", "V = V.index_select(0, torch.arange(V.shape[0]))  # defect"),
-    # what gets no gradient
+    # parameters without a gradient
     "detach": _cut("V = V.detach()  # defect"),
     "data": _cut("V = V.data  # defect"),
     "no_grad": _cut("with torch.no_grad():  # defect\n    V = V * 1.0"),

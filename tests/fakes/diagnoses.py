@@ -1,4 +1,4 @@
-"""Invented diagnoses of the doctor for the tests of the window."""
+"""Made-up diagnoses of the doctor for the tests of the window."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def finding(path: str = "", severity: str = "error", **more: object) -> Finding:
 
 
 def hidden_sync(path: str = "out") -> Finding:
-    """A warning with what it costs."""
+    """A warning with its cost."""
     return finding(
         path,
         "warning",
@@ -58,7 +58,7 @@ def hidden_sync(path: str = "out") -> Finding:
 
 
 def note(path: str = "") -> Finding:
-    """Something worth knowing."""
+    """A note."""
     return finding(
         path,
         "note",
@@ -78,7 +78,7 @@ def diagnosis(
     target: str = "mlp",
     **more: object,
 ) -> Diagnosis:
-    """What the doctor says about a model on a virtual GPU."""
+    """A diagnosis of a model on a virtual GPU."""
     fields: dict[str, object] = {
         "device": "vgpu:0",
         "device_name": "Tesla T4",
@@ -89,8 +89,7 @@ def diagnosis(
 
 
 def some(target: str = "mlp") -> Diagnosis:
-    """An error about an attribute of a layer, one about the model, a warning, a note, and something that was not
-    checked."""
+    """An error about an attribute of a layer, one about the model, a warning, a note, and something not checked."""
     return diagnosis(
         finding("hidden.scale", patch=PATCH),
         finding("", rule="mixed-devices", line=9, message="linear got operands on two devices.", fix="Move the model."),
@@ -102,5 +101,5 @@ def some(target: str = "mlp") -> Diagnosis:
 
 
 def tell(state: State, found: Diagnosis) -> None:
-    """The doctor has said it."""
+    """Deliver the diagnosis."""
     state.apply(Checked(target=found.target, diagnosis=found))

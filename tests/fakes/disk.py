@@ -1,4 +1,4 @@
-"""Disks that are full, and folders that belong to somebody else, for one process and one thread."""
+"""A full disk, and folders without write permission, for one process and one thread."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(after_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond that: writes fail as they do on a full disk (Python ignores the
-    signal)."""
+    """Limits the size of files in this process: writes fail as on a full disk (Python ignores the signal)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after_bytes, before[1]))
     try:
@@ -23,7 +22,7 @@ def full_disk(after_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def somebody_else() -> Iterator[None]:
-    """Files are opened as a user without rights: root may write everywhere, so it becomes somebody else for this thread
+    """Files are opened as an unprivileged user: root may write everywhere, so this thread switches to another user
     (Linux)."""
     if os.geteuid() != 0:
         yield

@@ -1,5 +1,4 @@
-"""The pytest fixture `examined`: writes code to a file and lets the doctor examine what it makes, in this process;
-nothing stays behind."""
+"""The pytest fixture `examined`: writes code to a file, examines its model in this process, and cleans up."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ Examined = Callable[..., Diagnosis]
 
 
 def marked(file: str | Path) -> list[int]:
-    """The numbers of the lines that are marked in a file."""
+    """The numbers of the marked lines in a file."""
     return [number for number, line in enumerate(Path(file).read_text().split("\n"), 1) if MARK in line]
 
 
 @pytest.fixture
 def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
-    """`examined(code, train=True)`: what the doctor says about the class `Net` in that code; the fields of
-    `DoctorRequest` can be given."""
+    """`examined(code, train=True)`: the diagnosis of the class `Net` in that code; accepts the fields of
+    `DoctorRequest`."""
 
     def carry_out(code: str, *, name: str = "net.py", factory: str = "Net", **wishes: Any) -> Diagnosis:
         (tmp_path / name).write_text(HEADER + textwrap.dedent(code))
@@ -43,7 +42,7 @@ def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
 
 
 def lines_of(text: str) -> list[str]:
-    """With their ends; only a line feed ends one."""
+    """With line endings; only a line feed ends a line."""
     return io.StringIO(text, newline="\n").readlines()
 
 

@@ -1,4 +1,4 @@
-"""Reads the files of `tests/doctor_models`: how each is examined, and which lines have which defect."""
+"""Reads the files of `tests/doctor_models`: the options for examining each, and the defects of its lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "doctor_models"
 
 @dataclass(frozen=True)
 class Case:
-    """One file, taken apart."""
+    """One parsed file."""
 
     file: Path
     directives: dict[str, str]
@@ -22,7 +22,7 @@ class Case:
 
     @property
     def request(self) -> DoctorRequest:
-        """How it is examined."""
+        """Its options."""
         factory = "make" if re.search(r"(?m)^def make\(", self.file.read_text()) else "Net"
         given = self.directives
         return DoctorRequest(

@@ -1,4 +1,4 @@
-"""How each exercise of the Learn tab is done, by the clicks and keys that its steps name."""
+"""The clicks and keys that complete each exercise of the Learn tab, as its steps describe."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fakes.learner import Learner
 
 Key = Qt.Key
 MOST_CLICKS = 3
-"""To anything, in menus, pages or the palette."""
+"""To reach any control, in menus, pages or the palette."""
 RESTARTS = "visible-devices"
-"""Ends the engine, so it needs a window of its own: no thread may outlive a test."""
+"""Ends the engine, so it needs a separate window: no thread may outlive a test."""
 
 
 def this_machine(me: Learner) -> None:
@@ -366,7 +366,7 @@ DOINGS: dict[str, Callable[[Learner], None]] = {
 
 
 def do(me: Learner, exercise_id: str) -> None:
-    """Do the exercise; afterwards it counts as done, in the list too."""
+    """Do the exercise and check that it is marked as done, in the list too."""
     me.begin(exercise_id)
     me.longest = 0
     DOINGS[exercise_id](me)

@@ -1,5 +1,5 @@
-"""Faults of a driver, one at a time: every function of NVML hangs, fails, lies or loses its card, and what is shown
-then is checked.
+"""Driver faults, one at a time: each NVML function hangs, fails, returns nonsense or loses its card; checks what is
+then shown.
 
 The real pynvml runs on the fake driver library with its time held, so that a healthy machine always says the same. A
 case is a function, a kind of fault and a surface (`devices`, `watch`); card 1 has the fault, card 0 is well. `run_case`
@@ -42,11 +42,11 @@ ERROR_CODES = (*range(1, 30), 999)
 LIES = ("zero", "maximum", "garbage")
 VANISHING = ("card is lost", "card is unplugged", "driver is unloaded")
 LIMIT_S = 0.3
-"""Of a call, here. Where everything answers at once only a machine that is busy otherwise makes a call take so long."""
+"""Of a call, here. Only a busy machine makes a call take so long."""
 STALL_S = 1.0
-"""What answers is there after so long, whatever hangs."""
+"""Values that answer are present after this time, whatever hangs."""
 STALLS_S = {"window": 2.5}
-"""The window is looked at until nothing more comes; that the good card is there in time is checked by itself."""
+"""The window is read until nothing more arrives; a separate check requires the healthy card in time."""
 WELL, ILL = 0, 1
 _NOWHERE = Path("/nonexistent")
 MODELS = ["h200", "h200"]
@@ -59,9 +59,9 @@ _MOVING = (
     "nvlink_tx_bytes_s",
     "nvlink_rx_bytes_s",
 )
-"""What differs from run to run, or is a rate of what stands still here."""
+"""Fields that vary between runs, or rates of counters that do not advance here."""
 _OLDER_WAY = {"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"}
-"""Without the newer function, the older one counts what the driver reserves as used."""
+"""Without the newer function, the older one counts reserved memory as used."""
 
 
 class Case(NamedTuple):
@@ -72,14 +72,14 @@ class Case(NamedTuple):
     kind: str
     """`hangs`, `fails`, `lies`, `vanishes`"""
     what: str | int = ""
-    """The code, the lie, or what vanishes."""
+    """The code, the kind of nonsense, or what is lost."""
 
     def __str__(self) -> str:
         return f"{self.surface}: {self.function} {self.kind} {self.what}".strip()
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     case: Case
     seconds: float
@@ -100,20 +100,20 @@ def cases(library: NvmlLibrary, surfaces: tuple[str, ...], codes: tuple[int, ...
 
 
 class Bench:
-    """The library with two cards, and what a healthy machine says on each surface."""
+    """The library with two cards, and the output of each surface on a healthy machine."""
 
     def __init__(self, library: NvmlLibrary, *, timed: bool = False) -> None:
         self.library = library
         self.timed = timed
-        """Whether what takes longer than a second is wrong; not so on machines that are busy with something else."""
+        """Whether more than a second is wrong; not on busy machines."""
         self.healthy: dict[str, dict[str, Any]] = {}
         for surface in SURFACES:
-            for _ in range(2):  # the first look imports, and paints what is painted later from memory
+            for _ in range(2):  # the first run imports modules and fills paint caches
                 self.reset()
                 self.healthy[surface] = shown(surface)
 
     def reset(self) -> None:
-        """Two cards that are well."""
+        """Two healthy cards."""
         self.library.release()
         self.library.reset(MODELS)
         self.library.driver(True)
@@ -121,7 +121,7 @@ class Bench:
         self.library.delay(0)
 
     def run_case(self, case: Case) -> Outcome:
-        """Arrange the fault, look, check, and put everything in order again."""
+        """Set up the fault, read, check, and restore everything."""
         self.reset()
         started = time.perf_counter()
         said: list[str] = []
@@ -211,7 +211,7 @@ class Bench:
 
 @contextmanager
 def _heard_exceptions(said: list[str]) -> Iterator[None]:
-    """What threads raise is not lost."""
+    """Collects exceptions of threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             threading,
@@ -230,7 +230,7 @@ def _is_of_a_card(function: str) -> bool:
 
 
 def shown(surface: str) -> dict[str, Any]:
-    """What it shows: device -> fields by name, and `missing`, why fields are null."""
+    """Its output: device -> fields by name, and `missing`, the reasons for null fields."""
     return SURFACES[surface]()
 
 
@@ -252,7 +252,7 @@ def _nobody(pid: int) -> Any:
 
 
 class _NoTorch:
-    """Nothing is asked here that torch knows."""
+    """Does not use torch."""
 
     def answers(self) -> TorchAnswers:
         return TorchAnswers.nothing("torch is not asked")
@@ -291,12 +291,12 @@ def _watch() -> dict[str, Any]:
 SURFACES: dict[str, Callable[[], dict[str, Any]]] = {"devices": _devices, "watch": _watch}
 
 
-# --- what comes between pynvml and the driver
+# --- between pynvml and the driver
 
 
 @contextmanager
 def _wrapped(name: str, call: Callable[[Any, tuple[Any, ...]], int]) -> Iterator[None]:
-    """Let calls of one function about the ill card, or about none, go through `call`."""
+    """Send calls of one function for the faulty card, or without a card, through `call`."""
     pynvml = importlib.import_module("pynvml")
     find = pynvml._nvmlGetFunctionPointer
 
@@ -334,7 +334,7 @@ def _index_of(raw: Any, handle: ctypes.c_void_p, asked: Any) -> int | None:
 
 
 def _liar(lie: str) -> Callable[[Any, tuple[Any, ...]], int]:
-    """Lets the driver answer, and then writes over the answer."""
+    """Lets the driver answer, then overwrites the answer."""
     dice = random.Random(lie)
 
     def call(function: Any, arguments: tuple[Any, ...]) -> int:
@@ -352,7 +352,7 @@ def _liar(lie: str) -> Callable[[Any, tuple[Any, ...]], int]:
 
 
 def _is_input(argument: Any) -> bool:
-    """Numbers go in by value; what comes out is pointed to, or a list."""
+    """Inputs are numbers by value; outputs are pointers or lists."""
     return isinstance(argument, ctypes._SimpleCData)
 
 

@@ -10,8 +10,7 @@ from devexplorer.core.records.messages import Command, EngineLost, Event
 
 
 class EngineHere:
-    """Everything crosses the link's encoding, as it would between processes. No gauge thread: the test asks for
-    readings."""
+    """Everything is encoded for the link, as between processes. No gauge thread: the test requests readings."""
 
     def __init__(
         self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None
@@ -50,8 +49,8 @@ class EngineHere:
         self.engine.close()
 
     def join(self, deadline_s: float) -> bool:
-        """It has ended in `close`."""
+        """Ended by `close`."""
         return True
 
     def beat(self) -> None:
-        """There is no process whose priority could change."""
+        """There is no process to renice."""

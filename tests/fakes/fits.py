@@ -1,4 +1,4 @@
-"""Reports of the planner for tests of the window: figures that are invented, for every card there is a profile of."""
+"""Planner reports for tests of the window: made-up figures for every profile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BYTES = FitBytes(
 
 
 def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit:
-    """The answer for one card; it fits when there is room."""
+    """The answer for one card; it fits if there is enough memory."""
     fits = found.total <= capacity
     card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=found, reserved_bytes=found.allocated, fits=fits)
     told: dict[str, object] = {

@@ -1,5 +1,4 @@
-"""What a user does in the whole window, by clicks and keys: menus, the tree, dialogs, pages. Counts the clicks of each
-way there."""
+"""A user in the whole window, with clicks and keys: menus, the tree, dialogs, pages. Counts the clicks of each path."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 class Hands(Driver):
-    """`longest` is the most clicks that a way through menus, pages or the palette took."""
+    """`longest` is the maximum number of clicks to reach a control through menus, pages or the palette."""
 
     longest = 0
 
@@ -42,7 +41,7 @@ class Hands(Driver):
     # --- menus, pages, palette
 
     def menu(self, button: QPushButton, *words: str) -> None:
-        """Click a button and, one below the other, the lines of its menu that begin so."""
+        """Click a button and then, level by level, the menu items that start with these texts."""
 
         def pick() -> None:
             menu: QMenu = button.menu()
@@ -58,18 +57,18 @@ class Hands(Driver):
                 assert menu is None or menu.isVisible(), f"{word} does not open"
 
         assert button.isEnabled(), button.toolTip()
-        QTest.mouseMove(button)  # a click where the pointer was when the menu opened is none to Qt
+        QTest.mouseMove(button)  # Qt ignores a click where the pointer was when the menu opened
         QTimer.singleShot(0, pick)
         self.click(button)
-        QTest.mouseMove(self.window, QPoint(1, 1))  # away from the menu that somebody opens next
+        QTest.mouseMove(self.window, QPoint(1, 1))  # away from the next menu
         self._went(1 + len(words))
 
     def lab(self, *words: str) -> None:
-        """A line of the Lab menu."""
+        """An item of the Lab menu."""
         self.menu(self.window.toolbar.lab_button, *words)
 
     def palette(self, words: str) -> None:
-        """Ctrl+K, the words, Enter: what would be three clicks."""
+        """Ctrl+K, the text, Enter: counts as three clicks."""
         self.focus_tree()
         QTest.keyClick(self.window, Qt.Key.Key_K, CTRL)
         field = self._palette_field()
@@ -96,13 +95,13 @@ class Hands(Driver):
     # --- the tree
 
     def focus_tree(self) -> None:
-        """Be where the keyboard is after a click into the tree."""
-        self.window.activateWindow()  # the offscreen plugin leaves the focus with a menu that has closed
+        """Focus the tree, as a click into it would."""
+        self.window.activateWindow()  # the offscreen plugin leaves the focus on a closed menu
         self.until(self.window.isActiveWindow, "active")
         self.window.objects.tree.setFocus()
 
     def point(self, *targets: str) -> None:
-        """Click the first row, Ctrl+click the others; what they are in is opened by its arrow key."""
+        """Click the first row, Ctrl+click the others; expand their parents with the arrow key."""
         tree, model = self.window.objects.tree, self.window.objects.model
         self.focus_tree()
         for target in targets:
@@ -127,7 +126,7 @@ class Hands(Driver):
     # --- dialogs
 
     def dialog(self, kind: type[DLG]) -> DLG:
-        """The dialog of this kind that is open."""
+        """The open dialog of this kind."""
 
         def opened() -> list[DLG]:
             return [one for one in QApplication.topLevelWidgets() if isinstance(one, kind) and one.isVisible()]
@@ -136,7 +135,7 @@ class Hands(Driver):
         return opened()[-1]
 
     def write(self, field: QLineEdit | QComboBox, text: str) -> None:
-        """Type into a field, instead of what is in it."""
+        """Replace the text of a field by typing."""
         line = field.lineEdit() if isinstance(field, QComboBox) else field
         assert line is not None
         self.click(line)
@@ -144,7 +143,7 @@ class Hands(Driver):
         QTest.keyClicks(line, text)
 
     def pick(self, box: QComboBox, words: str) -> None:
-        """Choose the line of a box that begins so, by the arrow keys."""
+        """Choose the item of a combo box that starts with this text, with the arrow keys."""
         box.setFocus()
         QTest.keyClick(box, Qt.Key.Key_Home)
         for _ in range(box.findText(words, Qt.MatchFlag.MatchStartsWith)):
@@ -152,12 +151,12 @@ class Hands(Driver):
         assert box.currentText().startswith(words), f"{box.currentText()} instead of {words}"
 
     def tick(self, check: QCheckBox) -> None:
-        """Click a box."""
+        """Click a check box."""
         QTest.mouseClick(check, LEFT, pos=QPoint(8, check.height() // 2))
         assert check.isChecked()
 
     def take(self, buttons: Iterable[QAbstractButton], words: str) -> None:
-        """Click the button that begins so."""
+        """Click the button that starts with this text."""
         found = {button.text(): button for button in buttons}
         button = next((one for text, one in found.items() if text.startswith(words)), None)
         assert button is not None, f"no button {words} among {list(found)}"
@@ -166,12 +165,12 @@ class Hands(Driver):
 
 
 def _begins(text: str, word: str) -> bool:
-    """Whether a line of a menu is called so: `cuda:1  NVIDIA A10`, `mlp⇥Linear 20 → 256`."""
+    """Whether a menu item has this text: `cuda:1 NVIDIA A10`, `mlp⇥Linear 20 → 256`."""
     return text == word or text.split("\t")[0].split("  ")[0] == word
 
 
 def _above(target: str) -> list[str]:
-    """Everything that a target is in, from the top."""
+    """All parents of a target, from the top."""
     name, colon, path = target.partition(":")
     parts = path.split(".")[:-1]
     return [name, *(f"{name}:{'.'.join(parts[: at + 1])}" for at in range(len(parts)))] if colon else []

@@ -12,7 +12,7 @@ W = TypeVar("W", bound=QWidget)
 
 
 def hosted(qtbot: QtBot, make: Callable[[QWidget], W], width: int = 600, height: int = 500) -> W:
-    """Show what `make(parent)` returns; it is gone when the test ends."""
+    """Show what `make(parent)` returns; it is deleted when the test ends."""
     host = QWidget()
     qtbot.addWidget(host)
     qtbot.__dict__.setdefault("kept", []).append(host)  # qtbot itself keeps weak references only

@@ -1,5 +1,5 @@
-"""Puts a known defect at a random place of a model that has none, and lets the doctor look for it. In this process, on
-the main thread."""
+"""Injects a known defect at a random place of a clean model, and lets the doctor look for it. In this process, on the
+main thread."""
 
 from __future__ import annotations
 
@@ -99,22 +99,22 @@ class Subject:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one injection."""
+    """The result of one injection."""
 
     subject: str
     kind: str
     state: str
     """`found`, `missed`, or why there was nothing to find: `invalid: …`."""
     others: tuple[Finding, ...] = ()
-    """Problems that are neither at the line nor in the model as it was."""
+    """Problems that are neither at the line nor in the original model."""
     said: tuple[Finding, ...] = ()
 
 
-# --- models without a defect
+# --- clean models
 
 
 def corpus() -> list[Subject]:
-    """Those of `tests/doctor_models/clean` that need nothing special, and that a move takes as they are."""
+    """Those of `tests/doctor_models/clean` without special options that move without changes."""
     cases = [read(file) for file in files("clean")]
     plain = [case for case in cases if "needs" not in case.directives and "unchecked" not in case.directives]
     return [_of_case(case) for case in plain if not re.search(r"def (to|_apply)\(", case.file.read_text())]
@@ -138,7 +138,7 @@ def wrapped_zoo(names: Sequence[str], random_: random.Random) -> Iterator[Subjec
 
 
 def wrapped_transformers(random_: random.Random) -> Iterator[Subject]:
-    """Configurations of transformers, the same way."""
+    """Configurations of transformers, changed in the same way."""
     transformers = importlib.import_module("transformers")
     for kind, options, shapes in TRANSFORMERS:
         inner = f"AutoModel.from_config(AutoConfig.for_model({kind!r}, {options}))"
@@ -153,11 +153,11 @@ def _wrapped(name: str, imports: str, inner: str, model: nn.Module, shapes: str,
     return Subject(name, source, "Net", request)
 
 
-# --- putting one in
+# --- injection
 
 
 def injected(subject: Subject, defect: Defect, random_: random.Random) -> tuple[str, int] | None:
-    """The source with the defect at a random place, and its line; None where there is no place for it."""
+    """The source with the defect at a random place, and its line; None if there is no place for it."""
     tree = ast.parse(subject.source)
     places = [
         (kind, method, at) for kind in tree.body if isinstance(kind, ast.ClassDef) for method, at in _places(kind)
@@ -201,7 +201,7 @@ def _init_of(kind: ast.ClassDef) -> ast.FunctionDef | None:
 
 
 def _work(lines: list[str], at: ast.stmt, work: str) -> tuple[int, int, list[str]]:
-    """Where lines are put, how many they replace, and the lines."""
+    """Where to insert lines, how many to replace, and the lines."""
     end = at.end_lineno or at.lineno
     if isinstance(at, ast.Assign):
         assert isinstance(at.targets[0], ast.Name)
@@ -226,7 +226,7 @@ def _indented(text: str, columns: int) -> list[str]:
 
 
 def looked_for(subject: Subject, kind: str, defect: Defect, folder: Path, random_: random.Random) -> Outcome:
-    """Put it in, look for it, and compare with what is said of the model as it was."""
+    """Inject it, run the doctor, and compare with the diagnosis of the original model."""
     made = injected(subject, defect, random_)
     if made is None:
         return Outcome(subject.name, kind, "invalid: no place for it")
@@ -245,7 +245,7 @@ def looked_for(subject: Subject, kind: str, defect: Defect, folder: Path, random
     found = any(one.line == line and one.rule in defect.rules for one in mine)
     old = {one.rule for one in before.problems}
     near = range(line - 3, line + 4)
-    old.add("dtype-promotion")  # a constant of float32 in a model of half precision: true, and not what was put in
+    old.add("dtype-promotion")  # a constant of float32 in a model of half precision: true, but not the injected defect
     others = tuple(
         one
         for one in diagnosis.problems
@@ -258,7 +258,7 @@ _said: dict[tuple[str, bool], Diagnosis] = {}
 
 
 def said(source: str, factory: str, request: DoctorRequest, folder: Path) -> Diagnosis:
-    """What the doctor says about a model as it was; found out once."""
+    """The diagnosis of an original model; cached."""
     key = source, request.train
     if key not in _said:
         _said[key] = _examined(source, factory, request, folder)[0]
@@ -313,7 +313,7 @@ _numbers = iter(range(10**9))
 
 @contextlib.contextmanager
 def _file(text: str, folder: Path) -> Iterator[Path]:
-    """A file of its own; its modules are forgotten afterwards."""
+    """A separate file; its modules are unloaded afterwards."""
     file = folder / f"injected_{next(_numbers)}.py"
     file.write_text(text)
     try:

@@ -1,4 +1,4 @@
-"""Somebody who does exercises of the Learn tab in the whole window."""
+"""A user who does exercises of the Learn tab in the whole window."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fakes.window import open_window
 
 Key = Qt.Key
 SELDOM_S = 600.0
-"""Readings change no exercise, and a sampler that has to hurry takes another thread, which would outlive a test."""
+"""Readings do not affect exercises, and a late sampler starts another thread, which would outlive a test."""
 
 
 class Learner(Hands):
-    """Somebody who does what the present step says."""
+    """A user who follows the current step."""
 
     folder = Path()
     """Where files go."""
@@ -35,7 +35,7 @@ class Learner(Hands):
         return self.window.bottom_dock.page("learn")
 
     def look_at_it(self) -> None:
-        """The page is in front, and shown."""
+        """The page is visible."""
         self.window.bottom_dock.show_page("learn")
         self.until(self.panel.isVisible, "shown")
 
@@ -54,7 +54,7 @@ class Learner(Hands):
         assert self.panel.course.exercise.id == exercise_id
 
     def done(self, steps: int) -> None:
-        """Wait until so many steps are done, and the panel says so."""
+        """Wait until this many steps are done, and the panel shows it."""
         course = self.panel.course
         self.until(lambda: course.at >= steps and not self.state.jobs, f"step {steps} of {course.exercise.id}")
         assert course.at == steps, "a step was taken for another one"
@@ -73,7 +73,7 @@ class Learner(Hands):
         grad: bool = False,
         fall_back: bool = False,
     ) -> None:
-        """The dialog of the toolbar's Tensor."""
+        """The dialog of the toolbar button Tensor."""
         count = len(self.state.objects)
         self.take(self.window.toolbar.findChildren(QPushButton), "Tensor")
         dialog = self.dialog(NewTensorDialog)
@@ -100,7 +100,7 @@ class Learner(Hands):
         QTest.keyClick(self.panel.answer, Key.Key_Return)
 
     def offer(self, words: str = "") -> None:
-        """Click the first offer in the inspector, or the one that begins so."""
+        """Click the first offer in the inspector, or the one that starts with this text."""
         self.take(self.window.inspector.offers.buttons, words)
 
     def experiment(self, title: str) -> None:
@@ -113,7 +113,7 @@ class Learner(Hands):
         self._went(3)
 
     def save(self, form: str, name: str) -> Path:
-        """Ctrl+S for what is selected."""
+        """Ctrl+S for the selection."""
         self.press(Key.Key_S, CTRL)
         dialog = self.dialog(SaveFileDialog)
         self.pick(dialog.form_choice, form)
@@ -122,7 +122,7 @@ class Learner(Hands):
         return self.folder / name
 
     def load(self, path: Path) -> LoadFileDialog:
-        """File, Load tensors, the path; returns when the engine has looked into it."""
+        """File, Load tensors, the path; returns when the engine has listed the file."""
         self.menu(self.window.toolbar.open_button, "Load tensors…")
         dialog = self.dialog(LoadFileDialog)
         self.write(dialog.file.edit, str(path))
@@ -140,7 +140,7 @@ class Learner(Hands):
 
 @contextmanager
 def learner_in(qapp: QApplication, folder: Path, virtual: str | None) -> Iterator[Learner]:
-    """A window of the learner's own, with settings and files in `folder`."""
+    """A separate window, with settings and files in `folder`."""
     threads_before = torch.get_num_threads()
     me = open_window(qapp, folder, virtual, Learner, SELDOM_S)
     me.folder = folder

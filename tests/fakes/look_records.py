@@ -1,4 +1,4 @@
-"""Invented devices and objects for the tests of the panels."""
+"""Made-up devices and objects for the tests of the panels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ENGINE = EngineReady(
     virtual_unavailable=None,
     recipes={},
 )
-"""What an engine says when it is ready."""
+"""The events of an engine that is ready."""
 
 
 def state_with(*infos: DeviceInfo, problems: tuple[Problem, ...] = ()) -> State:
@@ -64,12 +64,12 @@ def many(count: int) -> State:
 
 
 def sample(state: State, device: str, used: int, **readings: float) -> None:
-    """One reading from outside."""
+    """One reading of the driver."""
     state.apply(DeviceSample(device=device, time_unix_s=1.0, memory_used_bytes=used, **readings))
 
 
 def allocator(state: State, device: str, workspace: int, allocated: int, reserved: int, context: int) -> None:
-    """One reading from inside."""
+    """One reading of the allocator."""
     state.apply(
         AllocatorSample(
             device=device,
@@ -119,7 +119,7 @@ def module_row(path: str, depth: int, type_name: str, devices: tuple[str, ...], 
 
 
 def model(name: str, *rows: Row) -> ObjectSnapshot:
-    """A model of these rows."""
+    """A model with these rows."""
     return ObjectSnapshot(
         name=name, kind="model", type=rows[0].type, rows=rows, bytes_by_device={}, tensors_by_device={}, training=True
     )
@@ -150,12 +150,12 @@ def tensor(name: str, device: str = "cpu", mib: int = 1, **more: object) -> Obje
 
 
 def show(state: State, *snapshots: ObjectSnapshot) -> None:
-    """Have the state know these objects."""
+    """Add these objects to the state."""
     for snapshot in snapshots:
         state.apply(ObjectChanged(snapshot=snapshot))
 
 
-# --- whole servers, for the panels that show everything
+# --- whole servers, for panels with all details
 # ----------------------------------------------------------------
 
 

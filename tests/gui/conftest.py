@@ -18,22 +18,22 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
 EXPECTED = "This plugin does not support"
-"""The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
+"""The offscreen plugin prints these for windows with a minimum size and for popup menus."""
 
 _ended: list[weakref.ref[QWidget]] = []
-"""Windows whose test is over: nothing may hold them any more."""
+"""Windows whose test has ended: nothing may reference them any more."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def module_ends_its_windows(qapp: QApplication) -> Iterator[None]:
-    """A window that several tests share ends with the last of them."""
+    """A window shared by several tests is closed after the last of them."""
     with _ends_windows(qapp):
         yield
 
 
 @pytest.fixture(autouse=True)
 def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail the test in which Qt complains, or a slot raises; end its windows."""
+    """Fail a test in which Qt prints a warning or a slot raises; close its windows."""
     raised: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: raised.append(f"{kind.__name__}: {error}"))
     gc.disable()
@@ -46,8 +46,8 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
 
 @contextmanager
 def _ends_windows(app: QApplication) -> Iterator[None]:
-    """At the end every window that was made meanwhile is deleted, with its menus and dialogs, and the application looks
-    as it did."""
+    """At the end, delete every window created by the test, with its menus and dialogs, and restore the application's
+    style."""
     look = app.font(), app.palette(), app.styleSheet()
     before = set(QApplication.topLevelWidgets())
     yield
@@ -58,8 +58,8 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
     for window in windows:
         _ended.append(weakref.ref(window))
         if shiboken6.isValid(window):
-            shiboken6.delete(window)  # with all in it and all that is connected to it: no lambda holds it any more
-    if (app.font(), app.palette(), app.styleSheet()) != look:  # a window that stays would be styled anew
+            shiboken6.delete(window)  # with its children and connections, so that no lambda references it
+    if (app.font(), app.palette(), app.styleSheet()) != look:  # a remaining window would be restyled
         app.setFont(look[0])
         app.setPalette(look[1])
         app.setStyleSheet(look[2])
@@ -77,17 +77,17 @@ def _is_a_window(widget: QWidget) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """After all fixtures of a test: fail it when something still holds one of its windows."""
+    """After all fixtures of a test: fail it if something still references one of its windows."""
     yield
     if isinstance(item, pytest.Function):
-        item.funcargs.clear()  # pytest would hold them until after this
+        item.funcargs.clear()  # pytest would reference them until after this
     gc.collect()
     gc.enable()
     left = [type(window).__name__ for ref in _ended if (window := ref()) is not None]
     _ended.clear()
     if hasattr(sys, "last_value"):
-        return  # the trace of a test that has failed holds what was in it
+        return  # the traceback of a failed test references its locals
     assert not left, f"windows left behind: {left}"
     if not QApplication.topLevelWidgets():
-        # imports and caches of torch, with which a full collection takes half a second; there is no window among them
+        # torch's modules and caches, which make a full collection take half a second; no windows are among them
         gc.freeze()

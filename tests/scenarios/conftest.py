@@ -1,4 +1,4 @@
-"""Every behaviour is shown on the CPU alone, on virtual GPUs, and on real ones where there are some."""
+"""Every behaviour is tested on the CPU alone, on virtual GPUs, and on real ones if available."""
 
 from __future__ import annotations
 
