@@ -160,8 +160,8 @@ def show(state: State, *snapshots: ObjectSnapshot) -> None:
 
 
 def server(count: int, *, nvlinks: int = 18) -> State:
-    """The CPU and `count` cards with every field known, on two CPU sockets, a PCIe switch for each pair, all joined by
-    NVLink."""
+    """The CPU and `count` cards with every field known, on two CPU sockets, a PCIe switch for each pair, all connected
+    by NVLink."""
     state = state_with(CPU, *(server_card(index) for index in range(count)))
     for index in range(count):
         state.apply(server_sample(index))
@@ -247,7 +247,7 @@ def server_sample(index: int, **changed: object) -> DeviceSample:
 
 
 def server_details(index: int, links: int = 18, **changed: object) -> DeviceDetails:
-    """What a card of `server` says about itself."""
+    """The details of a card of `server`."""
     each = tuple(
         NvLink(
             link=link,
@@ -315,7 +315,7 @@ def server_details(index: int, links: int = 18, **changed: object) -> DeviceDeta
 
 
 def server_topology(count: int, nvlinks: int = 18) -> Topology:
-    """NVLink between all cards where there is any; else PCIe: a switch for each pair of cards, two sockets."""
+    """NVLink between all cards if there is any; otherwise PCIe: a switch for each pair of cards, two sockets."""
     half = max(count // 2, 1)
 
     def way(a: int, b: int) -> tuple[str, str]:

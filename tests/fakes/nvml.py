@@ -1,4 +1,4 @@
-"""A stand-in for the module `pynvml`: cards made of plain values, with faults and hangs put in on purpose.
+"""A fake of the module `pynvml`: cards made of plain values, with configurable faults and hangs.
 
     fake = FakeNvml(FakeCard(name="Tesla T4"), FakeCard())
     fake.fail("nvmlDeviceGetTemperatureV", fake.error(fake.NVML_ERROR_NOT_SUPPORTED), card=1)
@@ -35,7 +35,7 @@ class NVMLError(Exception):
 
 
 class NVMLLibraryMismatchError(Exception):
-    """On purpose no NVMLError: pynvml's is none either."""
+    """Deliberately not an NVMLError, like pynvml's."""
 
 
 VALUES: dict[int, tuple[int, float] | int] = {
@@ -50,7 +50,7 @@ VALUES: dict[int, tuple[int, float] | int] = {
 
 @dataclass
 class FakeLink:
-    """One NVLink: counters in KiB, and what is at its far end (0: a card, 2: a switch)."""
+    """One NVLink: counters in KiB, and its remote end (0: a card, 2: a switch)."""
 
     remote: str
     active: bool = True
@@ -62,7 +62,7 @@ class FakeLink:
 
 @dataclass
 class FakeCard:
-    """What one card answers."""
+    """The answers of one card."""
 
     uuid: str = "GPU-00000000-0000-0000-0000-000000000000"
     name: str = "Tesla T4"
@@ -87,7 +87,7 @@ class FakeCard:
     """Samples of process utilization: pid, time stamp in microseconds, per cent."""
     instances: list[FakeCard] = field(default_factory=list)
     gpu_instance: int | None = None
-    """Of a MIG instance; None: a driver that does not say it."""
+    """Of a MIG instance; None: a driver that does not report it."""
     memory_utilization: int = 12
     memory_clock: int = 5001
     clocks: dict[int, int] = field(default_factory=lambda: {0: 1590, 3: 1470})
@@ -143,17 +143,17 @@ class FakeNvml:
     def __init__(self, *cards: FakeCard) -> None:
         self.cards = list(cards)
         self.topology: dict[frozenset[int], int] = {}
-        """Pair of indices -> nvmlGpuTopologyLevel_t; 50 (system) where it is not given."""
+        """Pair of indices -> nvmlGpuTopologyLevel_t; default 50 (system)."""
         self.peers: dict[tuple[int, int, int], int] = {}
-        """(index, index, nvmlGpuP2PCapsIndex_t) -> nvmlGpuP2PStatus_t; 0 (ok) where it is not given."""
+        """(index, index, nvmlGpuP2PCapsIndex_t) -> nvmlGpuP2PStatus_t; default 0 (ok)."""
         self.calls: Counter[str] = Counter()
         self.callers: set[str] = set()
-        """Names of the threads that asked."""
+        """Names of the calling threads."""
         self.initialised = 0
         self._faults: dict[tuple[str, int | None], Exception] = {}
         self._gates: dict[tuple[str, int | None], threading.Event] = {}
 
-    # what a test arranges
+    # configuration by tests
 
     def error(self, code: int) -> NVMLError:
         return NVMLError(code)
@@ -175,7 +175,7 @@ class FakeNvml:
         return gate
 
     def release(self) -> None:
-        """Let go whatever hangs, and block nothing any more."""
+        """Release all hanging calls."""
         gates, self._gates = self._gates, {}
         for gate in gates.values():
             gate.set()
@@ -302,7 +302,7 @@ class FakeNvml:
             for pid, at, share in found
         ]
 
-    # what changes seldom
+    # values that seldom change
 
     def nvmlSystemGetCudaDriverVersion(self) -> int:
         self._enter("nvmlSystemGetCudaDriverVersion")
@@ -427,7 +427,7 @@ class FakeNvml:
         self._ask("nvmlDeviceGetRetiredPagesPendingStatus", handle)
         return 0
 
-    # how cards are joined
+    # how cards are connected
 
     def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> int:
         return int(self._link("nvmlDeviceGetNvLinkState", handle, link).active)
@@ -486,7 +486,7 @@ class FakeNvml:
 
 
 def opened(fake: FakeNvml, *, container: bool = False, **options: Any) -> tuple[Nvml, tuple[Card, ...]]:
-    """The door to a fake, started, and its cards. Processes are called `program-PID` and belong to ada."""
+    """An `Nvml` on a fake, initialised, and its cards. Processes are called `program-PID` and belong to ada."""
     options.setdefault("driver_cards", frozenset)
     nvml = Nvml(
         fake,

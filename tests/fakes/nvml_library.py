@@ -1,5 +1,4 @@
-"""A fake driver library at the C interface of NVML: built by the tests, driven by them, or run under the application.
-Any thread.
+"""A fake driver library with NVML's C interface, built and driven by the tests, or used by the application. Any thread.
 
     python tests/fakes/nvml_library.py --build DIR [--old]      builds DIR/libnvidia-ml.so.1 and prints the folder
     FAKE_NVML_CARDS=8 FAKE_NVML_DELAY_US=20 LD_LIBRARY_PATH=DIR devexplorer      (nvml_c/control.c lists the variables)
@@ -37,14 +36,13 @@ UNKNOWN = 999
 
 
 class CannotBuildError(Exception):
-    """Why there is no library."""
+    """Why the library cannot be built."""
 
 
 def build(folder: Path, *, old_driver: bool = False) -> Path:
     """Compile the library into a folder; returns its path. `old_driver` leaves out what drivers before about 2021 lack.
 
-    Raises `CannotBuildError` where there is no C compiler, or where shared libraries are of another kind.
-    """
+    Raises `CannotBuildError` without a C compiler, or on a system with another kind of shared library."""
     if not sys.platform.startswith("linux"):
         raise CannotBuildError("the fake NVML library is built for Linux")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -72,7 +70,7 @@ def build(folder: Path, *, old_driver: bool = False) -> Path:
 
 
 class NvmlLibrary:
-    """The library in this process, and what a test does to its cards. Cards are numbered as they were added."""
+    """The library in this process, with controls for its cards. Cards are numbered in the order of addition."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,10 +81,10 @@ class NvmlLibrary:
 
     @contextmanager
     def in_pynvml(self) -> Iterator[Any]:
-        """Let the real pynvml run on this library, whatever it had loaded before; gives the module."""
+        """Let the real pynvml run on this library, whatever it had loaded before; yields the module."""
         pynvml = importlib.import_module("pynvml")
         before, cache = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache)
-        pynvml.nvmlLib = ctypes.CDLL(str(self.path))  # an object of its own: pynvml sets result types on its functions
+        pynvml.nvmlLib = ctypes.CDLL(str(self.path))  # a separate object: pynvml sets result types on its functions
         pynvml._nvmlGetFunctionPointer_cache.clear()
         try:
             yield pynvml
@@ -98,14 +96,14 @@ class NvmlLibrary:
             pynvml._nvmlGetFunctionPointer_cache.update(cache)
 
     def close(self) -> None:
-        """Unload it, however often it was opened: while it is loaded, whoever asks for NVML in this process gets this
-        one by its name."""
+        """Unload it, however often it was opened: while it is loaded, loading NVML by name in this process returns
+        it."""
         maps = Path("/proc/self/maps")
         while maps.exists() and str(self.path) in maps.read_text(encoding="utf-8", errors="replace"):
             _ctypes.dlclose(self.lib._handle)
 
     def reset(self, cards: int | Sequence[str] = 2) -> None:
-        """Everything as at first, with so many cards of the usual models, or with these (`h200`, `h200mig`, `a100`,
+        """Reset everything, with this number of default cards, or with these models (`h200`, `h200mig`, `a100`,
         `rtx4080`, `t4`)."""
         self.lib.fake_nvml_reset(cards if isinstance(cards, int) else 0)
         for model in () if isinstance(cards, int) else cards:
@@ -127,15 +125,15 @@ class NvmlLibrary:
             self.fail(function, 0, card)
 
     def heal(self, function: str = ALL, card: int = EVERY_CARD) -> None:
-        """Take one `fail` or `allow` back."""
+        """Undo one `fail` or `allow`."""
         self.fail(function, -1, card)
 
     def fail_field(self, field: int, code: int, card: int) -> None:
-        """The same for one value of nvmlDeviceGetFieldValues; -1 takes it back."""
+        """The same for one value of nvmlDeviceGetFieldValues; -1 undoes it."""
         self.lib.fake_nvml_fail_field(field, card, code)
 
     def delay(self, microseconds: int, function: str = ALL, card: int = EVERY_CARD) -> None:
-        """What a call takes."""
+        """The duration of a call."""
         self._checked(self.lib.fake_nvml_delay(function.encode(), card, microseconds), function)
 
     def block(self, function: str, card: int = EVERY_CARD) -> None:
@@ -143,12 +141,12 @@ class NvmlLibrary:
         self._checked(self.lib.fake_nvml_block(function.encode(), card), function)
 
     def release(self) -> None:
-        """Let go whatever hangs."""
+        """Release all hanging calls."""
         self.lib.fake_nvml_release()
 
     @property
     def waiting(self) -> int:
-        """Threads that hang."""
+        """Hanging threads."""
         return int(self.lib.fake_nvml_waiting())
 
     def lose(self, card: int, lost: bool = True) -> None:
@@ -160,12 +158,12 @@ class NvmlLibrary:
         self.lib.fake_nvml_list(card, int(not gone))
 
     def list_new_cards_only_after_start(self) -> None:
-        """A card that is plugged in is seen when NVML is started anew, as NVIDIA's library does it."""
+        """A new card appears after NVML is initialised again, as with NVIDIA's library."""
         self.lib.fake_nvml_seen_after_start(1)
 
     @property
     def functions(self) -> list[str]:
-        """Names of all functions of NVML that it has."""
+        """Names of all NVML functions in the library."""
         self.lib.fake_nvml_function.restype = ctypes.c_char_p
         names, number = [], 0
         while (name := self.lib.fake_nvml_function(number)) is not None:
@@ -193,7 +191,7 @@ class NvmlLibrary:
         self.lib.fake_nvml_driver(int(loaded))
 
     def freeze(self, seconds: float) -> None:
-        """Hold the time that all values depend on; below 0 it runs."""
+        """Freeze the time that all values depend on; below 0 it runs."""
         self.lib.fake_nvml_freeze(seconds)
 
     def calls(self, function: str = ALL, card: int = EVERY_CARD) -> int:
@@ -206,7 +204,7 @@ class NvmlLibrary:
 
     @property
     def initialised(self) -> int:
-        """How often NVML was started and not yet shut down."""
+        """How often NVML was initialised and not yet shut down."""
         return int(self.lib.fake_nvml_initialised())
 
     @staticmethod

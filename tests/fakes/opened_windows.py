@@ -1,5 +1,4 @@
-"""Which windows open during a test: every top-level widget that is shown, also one that is gone again a moment
-later."""
+"""The windows that open during a test: every top-level widget that is shown, even briefly."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 
 class OpenedWindows(QObject):
-    """Watches the application from its making until `stop`; `titles` are in the order of opening."""
+    """Watches the application from creation until `stop`; `titles` are in the order of opening."""
 
     def __init__(self, app: QApplication, *expected: QWidget) -> None:
         super().__init__()
@@ -27,10 +26,10 @@ class OpenedWindows(QObject):
         return False
 
     def take(self) -> list[str]:
-        """What has opened since this was last asked."""
+        """Titles opened since the last call."""
         titles, self.titles = self.titles, []
         return titles
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._app.removeEventFilter(self)

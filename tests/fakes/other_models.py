@@ -1,7 +1,6 @@
-"""Models that nobody here wrote: BERT, GPT-2 and Llama from configurations of transformers, tiny and at full depth,
-narrow so that they are quick. `SOURCES[name]` is what `OpenModel` takes, `TIED[name]` the two paths of the embedding
-that is tied, `BLOCK[name]` one layer.
-"""
+"""Third-party models: BERT, GPT-2 and Llama from configurations of transformers, tiny and at full depth, narrow so that
+they are fast. `SOURCES[name]` is what `OpenModel` takes, `TIED[name]` the two paths of the tied embedding,
+`BLOCK[name]` one layer."""
 
 from __future__ import annotations
 

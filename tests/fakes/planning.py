@@ -1,5 +1,4 @@
-"""What tests of the planner have in common: cards, runs on measuring GPUs, and the same step on a virtual GPU with
-values."""
+"""Shared by tests of the planner: cards, runs on measuring GPUs, and the same step on a virtual GPU with values."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ONE = DeviceMap((T4,))
 
 
 def subject(model: nn.Module, *shapes: tuple[int, ...]) -> Subject:
-    """A model of the test's own."""
+    """A model defined by the test."""
     return Subject("the model", model, tuple(InputSpec(shape) for shape in shapes), True)
 
 
@@ -32,8 +31,8 @@ def traced(model: nn.Module, *shapes: tuple[int, ...], config: StepConfig, batch
 
 
 def counted(name: str, config: StepConfig, batch: int, given: str = "") -> int:
-    """What the allocator of a virtual GPU counts at most when this model takes two such steps there, with values, as in
-    a user's script."""
+    """The peak in the allocator of a virtual GPU for two such steps of this model there, with values, as in a user's
+    script."""
     made = subject_of(name, "", given).with_values(RuntimeError("the test wants them"))
     gc.collect()
     machine = install()
@@ -68,5 +67,5 @@ def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
 
 
 def replayed(model: nn.Module, *shapes: tuple[int, ...], config: StepConfig, batch: int) -> Replay:
-    """What its step takes on a card that is never full."""
+    """The memory of its step on a card with unlimited memory."""
     return traced(model, *shapes, config=config, batch=batch).without_end

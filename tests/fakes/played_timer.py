@@ -1,4 +1,4 @@
-"""A `BlockTimer` whose seconds per iteration are what the test says."""
+"""A `BlockTimer` whose seconds per iteration are set by the test."""
 
 from __future__ import annotations
 

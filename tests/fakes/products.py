@@ -1,4 +1,4 @@
-"""How long a product takes on a virtual GPU, worked out from its roofline."""
+"""The time of a product on a virtual GPU, from its roofline."""
 
 from __future__ import annotations
 

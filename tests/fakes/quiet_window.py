@@ -1,4 +1,4 @@
-"""The real window without an engine: what it knows is put into its state by hand, and what it would send is kept."""
+"""The real window without an engine: tests set its state, and commands that it would send are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fakes.look_records import CPU, ENGINE
 
 
 class QuietWindow:
-    """`tell` it events; nothing beats by itself. `now` is the time that the window believes."""
+    """Pass events to `tell`; there is no automatic heartbeat. `now` is the window's clock."""
 
     def __init__(
         self, qapp: QApplication, folder: Path, *infos: DeviceInfo, size: tuple[int, int] = (1440, 900)
@@ -36,7 +36,7 @@ class QuietWindow:
         return len(self.sent)
 
     def tell(self, *events: Event) -> None:
-        """Events arrive, and everything is drawn anew."""
+        """Apply events and redraw everything."""
         for event in events:
             self.state.apply(event)
         self.window.refresh(~Change.NOTHING, self.now)
@@ -49,7 +49,7 @@ class QuietWindow:
             QApplication.processEvents()
 
     def answered(self) -> None:
-        """Let what was asked of other threads arrive, as a beat does."""
+        """Deliver results of other threads, as a beat does."""
         assert self.app.background.join(10.0)
         self.app.background.deliver()
         self.settle()

@@ -1,4 +1,4 @@
-"""Recordings for tests: two cards over a few minutes, written frame by frame with times that the test chooses."""
+"""Recordings for tests: two cards over a few minutes, written frame by frame with times set by the test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(device: str, at_s: float, used: int | None, **more: float) -> DeviceS
 
 
 def used_at(device: str, at_s: float) -> int:
-    """What `readings` says about the memory: it grows by 64 MiB each second, on the second card by 128."""
+    """The memory in `readings`: it grows by 64 MiB each second, on the second card by 128."""
     return (int(at_s) * (1 + int(device[-1] == "1")) << 26) % (24 * GIB)
 
 
@@ -80,7 +80,7 @@ def happenings() -> list[tuple[int, Recorded]]:
 
 
 def recording(seconds: int, step_s: float = 0.5, devices: tuple[DeviceInfo, ...] = (CPU, *CARDS)) -> list[bytes]:
-    """The pieces of a recording: what comes first, then a frame for every half second, then the end."""
+    """The parts of a recording: the header, then a frame for every half second, then the end."""
     header = Header(host="forge", time_unix_s=START_UNIX_S, devexplorer="0.1.0", devices=devices)
     pieces = [prefix(), header_frame(header)]
     pieces.append(entries_frame(Kind.EVENTS, [(0, DeviceList(devices, (PROBLEM,)))], START_UNIX_S))

@@ -1,4 +1,4 @@
-"""Invented benchmark runs, as the history keeps them."""
+"""Made-up benchmark runs, as the history stores them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEGAN = 1_800_000_000.0
 
 
 def around(median: float, share: float = 0.01) -> Spread:
-    """A spread whose middle 60 % are so wide."""
+    """A spread whose middle 60 % have this width."""
     return Spread(median=median, p20=median * (1 - share), p80=median * (1 + share))
 
 
@@ -47,7 +47,7 @@ def matmul(
     simulated: bool = False,
     median: float = 100.0, **more: object,
 ) -> MatmulResult:  # fmt: skip
-    """With these samples, or with none but a spread."""
+    """With these samples, or only with a spread."""
     spec = MatmulSpec(device=device, dtype=dtype, m=size, n=size, k=size, mode="burst")
     fields: dict[str, object] = {
         "run": 7, "stopped": False, "simulated": simulated, "seconds": 2.0, "iterations": 500, "blocks": 40,
@@ -119,7 +119,7 @@ def conditions(number: int = 0, **more: object) -> Conditions:
 def stored(
     result: BenchResult, number: int = 1, *, tags: tuple[str, ...] = (), imported: bool = False, **more: object
 ) -> StoredRun:
-    """As if the history had it under that number."""
+    """As stored in the history under that number."""
     if result.simulated:
         more = {
             "simulated": True,
@@ -131,7 +131,7 @@ def stored(
     return StoredRun(id=number, result=result, conditions=conditions(number, **more), tags=tags, imported=imported)
 
 
-# a history of them
+# a history
 
 RESULTS: tuple[BenchResult, ...] = (
     matmul(samples(100)),
@@ -148,13 +148,13 @@ def filled(store: Store) -> list[StoredRun]:
 
 
 def again(path: Path) -> list[StoredRun]:
-    """What a new process would find."""
+    """What a new process would read."""
     with Store(path) as other:
         return other.runs()
 
 
 def one_line(words: str | None) -> str:
-    """The words, which must be there and in one line."""
+    """The text, which must be present and on one line."""
     assert words is not None
     assert "\n" not in words
     return words

@@ -1,4 +1,4 @@
-"""A session with the real engine in this process, and what a script of it has to give again in a new one."""
+"""A session with the real engine in this process, and what its script must reproduce in a new one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Here:
         return self.engine
 
     def do(self, command: Command) -> list[Event]:
-        """Send a command, wait for its end; it must work."""
+        """Send a command, wait for its end; it must succeed."""
         request = self.session.send(command)
         events: list[Event] = []
         deadline = time.monotonic() + 60
@@ -77,7 +77,7 @@ class Here:
         return events
 
     def die(self) -> Rebuilt:
-        """End the engine as a crash would, and wait until another one has made everything again."""
+        """End the engine as a crash would, and wait until a new one has rebuilt everything."""
         self.engine.kill()
         deadline = time.monotonic() + 120
         while True:
@@ -91,13 +91,13 @@ class Here:
         self.session.close()
         torch.set_num_threads(
             self._threads
-        )  # a session may set them, and sums of a later test would be rounded in another order
+        )  # a session may change them, and later tests would round sums in another order
         if self.engine.engine.machine is not None:
             self.engine.engine.machine.reset()
 
 
 def look(name: str, thing: nn.Module | Tensor) -> Any:
-    """What the probe writes, of a live object."""
+    """The probe's output for a live object."""
     names: dict[str, Any] = {}
     exec(PROBE.partition("\nwith open")[0], names)
     return json.loads(json.dumps(names["_look"](name, thing)))
@@ -121,8 +121,8 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
 
 
 def bound_beside(text: str, objects: Collection[str]) -> set[str]:
-    """Names that a script binds at its top level beside the variables of its objects, and that an object's variable
-    could take."""
+    """Names that a script binds at its top level in addition to the variables of its objects, and that could clash with
+    one."""
     symbols = symtable.symtable(text, "script", "exec").get_symbols()
     bound = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()} - {
         variable(name) for name in objects

@@ -1,4 +1,4 @@
-"""What stands in a plot over time, as a user reads it: texts of the axes, labels of lines, the readout."""
+"""The texts of a plot over time, as a user reads them: axes, labels of lines, the readout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from devexplorer.gui.plots.timeline_plot import TimelinePlot
 
 
 def marker_labels(plot: TimelinePlot) -> list[str]:
-    """Labels of markers, cut short where room was short, oldest first."""
+    """Labels of markers, elided if there was too little space, oldest first."""
     return [label.text for label in plot.canvas.lines.labels]
 
 
@@ -30,12 +30,12 @@ def x_ticks(plot: TimelinePlot) -> list[str]:
 
 
 def cursor_text(plot: TimelinePlot) -> str:
-    """The readout as HTML; empty while there is none."""
+    """The readout as HTML; empty if there is none."""
     return "" if plot.cursor_box.box.isHidden() else plot.cursor_box.box.text()
 
 
 def curve_data(plot: TimelinePlot, device: str) -> tuple[Floats, Floats]:
-    """Times (unix seconds) and values of a device's curve; empty when it has none or a hidden one."""
+    """Times (unix seconds) and values of a device's curve; empty if it has none or it is hidden."""
     assert isinstance(plot, DevicePlot)
     curve = plot.curves.get(device)
     if curve is None or not curve.item.isVisible():

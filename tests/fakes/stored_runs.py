@@ -1,4 +1,4 @@
-"""Invented runs of a history, for the tests of the panels that show them."""
+"""Made-up runs of a history, for the tests of the panels that show them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def sweep(
 def bandwidth(
     info: DeviceInfo = H200, gb_per_s: float = 2100.0, sizes: tuple[int, ...] = (1 << 16, 1 << 24, 1 << 28)
 ) -> BandwidthResult:
-    """Copies from the host, and within the device, where a size of `1 << 28` reaches `gb_per_s`."""
+    """Copies from the host, and within the device, in which a size of `1 << 28` reaches `gb_per_s`."""
     rows = []
     for source in ("cpu", info.id):
         for size in sizes:

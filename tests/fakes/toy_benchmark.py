@@ -1,9 +1,8 @@
-"""A benchmark that is no part of the product: counting. Its records, its runner, its kind, as a new kind would
-have them; its page is in `toy_benchmark_page`.
+"""A benchmark outside the product: counting. Its records, its runner and its kind, as for a new kind; its page is in
+`toy_benchmark_page`.
 
-The link decodes the union of `core.records.benchmark`, to which a new kind adds its records. A toy cannot be
-added to it while the program runs, so `register` hands events over as they are.
-"""
+The link decodes the union of `core.records.benchmark`, to which a new kind adds its records. The toy cannot be added at
+run time, so `register` passes events on without encoding."""
 
 from __future__ import annotations
 
@@ -105,6 +104,6 @@ class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the toy for as long as a test runs."""
+    """Register the toy for one test."""
     monkeypatch.setitem(KINDS, "toy", ToyKind())
     monkeypatch.setattr(local, "over_the_link", lambda event, _joiner: [event])

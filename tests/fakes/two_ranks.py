@@ -1,8 +1,7 @@
 """A rank of a process group over gloo whose tensors are on a virtual GPU: run as a script, twice, by
 tests/core/virtual/test_parallel.py.
 
-Prints one JSON object: for each check the largest difference from the CPU, or what was raised.
-"""
+Prints one JSON object: for each check the largest difference from the CPU, or the exception."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The pytest fixture `virtual`: a machine with two virtual Tesla T4, dropped again afterwards. The device itself stays
-in torch."""
+"""The pytest fixture `virtual`: a machine with two virtual Tesla T4, removed afterwards. The device itself stays
+registered in torch."""
 
 from __future__ import annotations
 

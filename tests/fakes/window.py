@@ -24,7 +24,7 @@ DEADLINE_S = 30.0
 
 
 class Driver:
-    """An `App` whose heart beats when the test says so."""
+    """An `App` whose heartbeat is driven by the test."""
 
     def __init__(self, app: App, session: Session) -> None:
         self.app, self.state, self.window = app, app.state, app.window
@@ -35,7 +35,7 @@ class Driver:
         self.engines: list[EngineHere] = []
 
     def until(self, happened: Callable[[], object], what: str = "it") -> None:
-        """Beat until something is so."""
+        """Beat until a condition holds."""
         end = time.monotonic() + DEADLINE_S
         while not happened():
             assert time.monotonic() < end, f"did not happen: {what}; the window says {self.state.answer}"
@@ -53,14 +53,14 @@ class Driver:
         QTest.mouseClick(widget, Qt.MouseButton.LeftButton)
 
     def choose(self, button: QPushButton, wanted: str) -> None:
-        """Open the button's menu by a click and click one of its lines."""
+        """Open the button's menu with a click and click one of its items."""
 
         def pick() -> None:
             menu: QMenu = button.menu()
             action = next(a for a in menu.actions() if a.text().replace("\t", " ").split()[0] == wanted)
             QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=menu.actionGeometry(action).center())
 
-        QTest.mouseMove(button)  # a click where the pointer was when the menu opened is none to Qt
+        QTest.mouseMove(button)  # Qt ignores a click where the pointer was when the menu opened
         QTimer.singleShot(0, pick)
         self.click(button)
 
@@ -73,7 +73,7 @@ class Driver:
         self.heartbeat.tick()
 
     def key(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
-        self.window.activateWindow()  # the offscreen plugin leaves the focus with a menu that has closed
+        self.window.activateWindow()  # the offscreen plugin leaves the focus on a closed menu
         self.until(self.window.isActiveWindow, "active")
         self.window.objects.tree.setFocus()
         QTest.keyClick(self.window.objects.tree, key, modifier)
@@ -85,7 +85,7 @@ class Driver:
         self.until(lambda: self.where(name) == {device} and not self.state.jobs, f"{name} on {device}")
 
     def end(self) -> None:
-        """Close the window, end the engine, and take its virtual GPUs away."""
+        """Close the window, end the engine, and remove its virtual GPUs."""
         self.app.stop()
         machine = self.engines[-1].engine.machine
         if machine is not None:
@@ -96,8 +96,7 @@ D = TypeVar("D", bound=Driver)
 
 
 def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: type[D], interval_s: float = 0.1) -> D:
-    """A window of its own, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two
-    readings."""
+    """A new window, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two readings."""
     engines: list[EngineHere] = []
 
     def engine(put: Callable[[Event], None], spec: str | None, visible: str | None) -> EngineHere:

@@ -1,14 +1,13 @@
-"""Writes the goldens again: files of every kind, by the program as it is now. No thread of its own.
+"""Writes new goldens: files of every kind, with the current program.
 
     PYTHONPATH=tests python -m goldens.make FOLDER
 
-When to run it: after a format has got a new version on purpose, into an empty folder, whose content then joins the
-goldens under another name. Those that are committed are what users have on their disks: they are never written again to
-make a test pass. A test that cannot open one of them has found a file that a user has lost.
+Run it after a format deliberately gets a new version, into an empty folder, whose files are then added to the goldens
+under another name. The committed goldens represent files that users have: never rewrite them to make a test pass. A
+test that cannot open one has found a file that a user would lose.
 
-Everything runs on virtual GPUs, one fake card that is too hot, and the CPU. Names of the host, of its processor and of
-folders are replaced as they come in; at the end every file is searched for them.
-"""
+Everything runs on virtual GPUs, one fake card that is too hot, and the CPU. Names of the host, its processor and
+folders are replaced on arrival; at the end every file is searched for them."""
 
 from __future__ import annotations
 
@@ -55,11 +54,11 @@ HERE = Path(__file__).resolve().parent
 HOST = "workstation"
 PROCESSOR = "A processor"
 WORK = Path(tempfile.gettempdir()) / "devexplorer-goldens"
-"""Where the session works: its paths are in what it wrote."""
+"""The session's folder: its paths appear in the files."""
 ROOT = HERE.parents[1]
 DEADLINE_S = 180.0
 LONG = 4
-"""A name of fewer letters can be part of any word."""
+"""A shorter name can be part of any word."""
 HOT = FakeCard(uuid="GPU-0a0b0c0d-0000-1111-2222-333344445555", name="NVIDIA A10", temperature=97)
 PRIVATE = {
     str(Path(torch.__file__).parents[1]): "/opt/python/site-packages",
@@ -68,7 +67,7 @@ PRIVATE = {
     platform.node(): HOST,
     cpu._brand(Path("/proc")): PROCESSOR,
 }
-"""What must not be in a file -> what is there instead."""
+"""Private text -> its replacement."""
 
 
 def without_private(value: Any) -> Any:
@@ -94,7 +93,7 @@ def cleaned(event: said.Event) -> said.Event:
 
 
 class RecordedSession:
-    """A session with a real engine process; everything that crosses the link is kept."""
+    """A session with a real engine process; keeps everything that crosses the link."""
 
     def __init__(self, keep: Callable[..., object]) -> None:
         self.events: list[said.Event] = []
@@ -117,7 +116,7 @@ class RecordedSession:
         return EngineProcess(keep, virtual_spec=spec, visible_devices=visible)
 
     def wait(self, kind: type, request: int | None = None) -> Any:
-        """Drain until an event of this kind (that answers this request) has come; returns it."""
+        """Drain until an event of this kind (which answers this request) arrives; returns it."""
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             events = self.session.drain().events
@@ -137,7 +136,7 @@ class RecordedSession:
         return request
 
     def do(self, command: said.Command, *, ok: bool = True) -> int:
-        """Send a command and wait for its end, which must be as expected."""
+        """Send a command and wait for its end, which must have the expected status."""
         request = self.start(command)
         ended = self.wait(said.JobEnded, request)
         assert ended.ok is ok, (command, [event for event in self.events if getattr(event, "request", 0) == request])
@@ -152,7 +151,7 @@ class RecordedSession:
 
 
 def before_the_recording(file: str) -> Iterator[said.Command]:
-    """What takes long, and is not recorded but on the link."""
+    """Long commands, which are on the link but not recorded."""
     yield said.SetThreads(threads=1)
     yield said.BuildModel(recipe="mlp", seed=1)
     yield lab.Check(target="mlp", device="vgpu:0", train=True)
@@ -190,7 +189,7 @@ def before_the_recording(file: str) -> Iterator[said.Command]:
 
 
 def while_recording() -> Iterator[tuple[said.Command, bool]]:
-    """What is recorded, and whether it works."""
+    """The recorded commands, and whether each succeeds."""
     yield said.Move(targets=("mlp", "x"), device="vgpu:0"), True
     yield said.Move(targets=("nested",), device="vgpu:1", copy=True), True
     yield said.Move(targets=("x",), device="vgpu:9"), False
@@ -259,7 +258,7 @@ def session(folder: Path) -> None:
                 live.session.drain()
                 time.sleep(0.01)
             live.do(said.StopBenchmark(run=endless))
-            end = time.monotonic() + 4.0  # a card has to be hot for three seconds
+            end = time.monotonic() + 4.0  # a card must be hot for three seconds
             while time.monotonic() < end:
                 live.session.drain()
                 time.sleep(0.01)
@@ -279,14 +278,14 @@ def session(folder: Path) -> None:
 
 
 def copy_allocator(source: Path, destination: Path) -> None:
-    """The snapshot with the folders of its stacks replaced, by the writer that wrote it."""
+    """The snapshot with the folders of its stacks replaced, written by the same writer."""
     from devexplorer.core.memory import snapshot_file
 
     snapshot_file.save(without_private(snapshot_file.load(str(source))), str(destination))
 
 
 def write_frames(path: Path, records: list[Any]) -> None:
-    """Frames as they cross the link, compressed: rows of a large model repeat themselves."""
+    """Frames as on the link, compressed: rows of a large model are repetitive."""
     with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
         for record in records:
             for piece in [record] if isinstance(record, said.Command) else pieces(record):
@@ -297,7 +296,7 @@ def write_frames(path: Path, records: list[Any]) -> None:
 
 
 def write_settings(folder: Path) -> None:
-    """Every key, none as it is by default."""
+    """Every key, none with its default."""
     file = SettingsFile(folder)
     problem = file.save(
         Settings(
@@ -321,7 +320,7 @@ def write_settings(folder: Path) -> None:
 
 
 def script(folder: Path) -> dict[str, Any]:
-    """A session's Python as script and notebook; returns what it places where."""
+    """A session's Python as script and notebook; returns its placement."""
     here = ScriptedSession(reading.CARDS)
     try:
         for command in (
@@ -374,7 +373,7 @@ def documents(folder: Path) -> None:
 
 
 def demand_nothing_private(folder: Path) -> None:
-    """Search every file, what is compressed included."""
+    """Search every file, including compressed content."""
     from devexplorer.core.recording.format import HEAD_SIZE, MARK
 
     for path in folder.iterdir():

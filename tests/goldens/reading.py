@@ -1,7 +1,6 @@
-"""Opens each golden with the program as it is now, and says what is in it as plain JSON values. No thread of its own.
+"""Opens each golden with the current program and returns its content as plain JSON values.
 
-`make.py` writes what this says at that moment to `expected.json`; `tests/project/test_goldens.py` compares.
-"""
+`make.py` writes the result to `expected.json`; `tests/project/test_goldens.py` compares."""
 
 from __future__ import annotations
 
@@ -75,13 +74,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def expected() -> dict[str, Any]:
-    """What everything held when it was written."""
+    """The content of all goldens when they were written."""
     found: dict[str, Any] = json.loads((GOLDENS / "expected.json").read_text(encoding="utf-8"))
     return found
 
 
 def everything(folder: Path) -> dict[str, Any]:
-    """All readings, as `expected.json` has them."""
+    """All readings, in the form of `expected.json`."""
     return {
         "tags": tags(),
         "recording": recording(folder / "session.devrec"),
@@ -113,7 +112,7 @@ def tags() -> dict[str, dict[str, list[str]]]:
 
 
 def plain(value: object) -> Any:
-    """As JSON gives it back."""
+    """As after a round trip through JSON."""
     return json.loads(json.dumps(msgspec.to_builtins(value, str_keys=True)))
 
 
@@ -121,7 +120,7 @@ def plain(value: object) -> Any:
 
 
 def recording(path: Path) -> dict[str, Any]:
-    """The state at the end of a recording, and how many records of each tag led there."""
+    """The state at the end of a recording, and the number of records by tag."""
     opened = open_recording(path)
     assert opened is not None
     with opened:
@@ -165,7 +164,7 @@ def recording(path: Path) -> dict[str, Any]:
 
 
 def events(path: Path) -> Iterator[Event]:
-    """What came over the link, whole."""
+    """Everything that came over the link."""
     joiner = Joiner()
     for payload in _frames(path):
         event = joiner.take(decode_event(payload))
@@ -174,7 +173,7 @@ def events(path: Path) -> Iterator[Event]:
 
 
 def link(path: Path) -> dict[str, Any]:
-    """The state before the engine died, and after another one had made everything again."""
+    """The state before the engine died, and after a new one had rebuilt everything."""
     state, before = State(), None
     for event in events(path):
         if isinstance(event, EngineLost):
@@ -225,7 +224,7 @@ def _known(state: State) -> dict[str, Any]:
 
 
 def type_tag(record: msgspec.Struct | type[msgspec.Struct]) -> str:
-    """What a record is called in files."""
+    """The name of a record in files."""
     return str(record.__struct_config__.tag)
 
 
@@ -276,7 +275,7 @@ def imported(path: Path) -> list[Any]:
 
 
 def documents(path: Path) -> list[Any]:
-    """What a command printed: a document a line."""
+    """The output of a command: one document per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -298,7 +297,7 @@ def _stored(run: StoredRun) -> list[Any]:
 
 
 def settings(folder: Path) -> Any:
-    """What `window.json` of a folder holds."""
+    """The content of a folder's `window.json`."""
     file = SettingsFile(folder)
     found = plain(file.load())
     assert file.damage is None
@@ -306,7 +305,7 @@ def settings(folder: Path) -> Any:
 
 
 def tensors(folder: Path) -> dict[str, Any]:
-    """What the files of tensors hold, each loaded into a new workspace."""
+    """The content of the tensor files, each loaded into a new workspace."""
     found: dict[str, Any] = {}
     with LocalEngine(CARDS) as engine:
         for name in ("workspace.safetensors", "tensors.pt"):
@@ -329,7 +328,7 @@ def allocator(path: Path) -> Any:
     return plain(digest(load(str(path)), path.name))
 
 
-# --- what commands print, and what a script does
+# --- output of commands, and the script
 
 
 def printed(argv: Sequence[str]) -> list[Any]:
@@ -349,13 +348,13 @@ def _no_virtual_gpus() -> None:
 
 
 Keys = dict[str, Any]
-"""Key -> the keys below it; empty below a plain value, a null or an empty list, of which nothing is known."""
+"""Key -> the keys below it; empty below a plain value, a null or an empty list."""
 
 
 def keys(value: object) -> Keys:
     """The keys of a document, at every depth; all entries of a list together."""
     if isinstance(value, dict):
-        # which readings have a reason for their absence depends on the moment, so those keys are no part of the format
+        # which readings have a reason for their absence varies, so those keys are not part of the format
         return {key: {} if key == "unavailable" else keys(below) for key, below in value.items()}
     merged: Keys = {}
     for entry in value if isinstance(value, list) else ():
@@ -369,8 +368,7 @@ def _merge(into: Keys, more: Keys) -> None:
 
 
 def differing(then: Keys, now: Keys, path: str = "") -> list[str]:
-    """Paths that only one of the two has. Where one is empty nothing was to be said there: a list without entries, a
-    null."""
+    """Paths that only one of the two has. An empty one matches anything: a list without entries, a null."""
     if not then or not now:
         return []
     found = [f"{path}.{key}: only {'now' if key in now else 'then'}" for key in then.keys() ^ now.keys()]

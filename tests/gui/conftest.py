@@ -66,10 +66,9 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
 
 
 def _is_a_window(widget: QWidget) -> bool:
-    """Not what belongs to another: a dialog, a menu, the list of a completer, the empty widget of a plot.
+    """Excludes widgets that belong to another: a dialog, a menu, the list of a completer, the empty widget of a plot.
 
-    Those go with their owner. Some of them have no parent, and Qt crashes in an owner that has lost them.
-    """
+    They are deleted with their owner. Some have no parent, and Qt crashes if they are deleted before it."""
     if widget.parent() is not None or widget.windowType() not in (Qt.WindowType.Window, Qt.WindowType.Dialog):
         return False
     return type(widget) is not QWidget or bool(widget.children())

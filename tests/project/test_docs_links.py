@@ -1,4 +1,4 @@
-"""The documents: every relative link leads to a file, and to a heading of it where one is named."""
+"""Every relative link in the documents leads to an existing file, and its anchor to a heading."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """A page without its code blocks."""
     return re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
-    """Headings as GitHub makes anchors of them: lower case, no punctuation, hyphens for spaces."""
+    """Headings as GitHub's anchors: lower case, no punctuation, hyphens for spaces."""
     headings = re.findall(r"(?m)^#+ (.*)$", prose(page))
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 

@@ -1,8 +1,6 @@
-"""What the documents show is run: each block of code, each command, each model to open; what cannot be has its reason
-here.
+"""Runs what the documents show: each code block, each command, each model; exceptions are listed here with reasons.
 
-Commands for CUDA devices run on virtual ones, and commands that measure do so for a moment.
-"""
+Commands for CUDA devices run on virtual ones, and benchmarks run briefly."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LANGUAGES = {"sh", "python", "yaml", "console", "text"}
-"""Of a block; `console` is a command with what it prints, `text` is nothing to run."""
+"""Of a block; `console` is a command with its output, `text` is not run."""
 
 NOT_RUN = {
     "python3 -m venv": "installs; .ci/run does it in a clean clone",
@@ -44,10 +42,10 @@ NOT_RUN = {
     "devexplorer --replay": "opens the window; tests/gui does",
     "devexplorer --virtual": "opens the window; tests/gui does",
 }
-"""How a command begins -> why it is not run here. Those of the program are parsed all the same."""
+"""Start of a command -> why it is not run here. Commands of the program are still parsed."""
 BEGINS = r"devexplorer( |$)|pip install |python tests/|python -m "
 NAMES = r"devexplorer (place|doctor|fit|bench)|python -m \w+"
-"""The name of a command, and no command."""
+"""The name of a command without arguments."""
 PLACEHOLDERS = {"FILE": "run.devrec", "DIR": "pictures", "TARGET": "mlp", "PORT": "0"}
 
 
@@ -86,8 +84,8 @@ def spans() -> list[Piece]:
 
 
 def commands() -> dict[str, str]:
-    """Command -> where it stands first. Those of the doctor's pages are run by test_doctor_docs, each on its page's
-    code."""
+    """Command -> where it first appears. tests/core/doctor/test_docs.py runs those of the doctor's pages on their
+    page's code."""
     found: dict[str, str] = {}
     for block in blocks():
         if block.language in ("sh", "console"):
@@ -105,8 +103,8 @@ def commands() -> dict[str, str]:
 
 
 def variants(command: str) -> set[str]:
-    """`tour [--screenshots DIR]` is a command without and one with what stands in brackets; `devexplorer[models]` is
-    none."""
+    """`tour [--screenshots DIR]` is two commands, without and with the bracketed part; `devexplorer[models]` is not a
+    command."""
     return {re.sub(r" \[[^\]]*\]", "", command), re.sub(r" \[([^\]]*)\]", r" \1", command)}
 
 
@@ -135,7 +133,8 @@ def argv(command: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands run: with the model of docs/doctor.md in net.py, where the workflow there has it, too."""
+    """The folder in which commands run, with the model of docs/doctor.md in net.py and where its workflow expects
+    it."""
     code = next(block.text for block in blocks() if block.page.name == "doctor.md" and block.language == "python")
     (tmp_path / "model").mkdir()
     for name in ("net.py", "model/net.py"):
@@ -165,13 +164,13 @@ def test_every_other_command_runs(command: str, folder: Path, capfd: pytest.Capt
         words += ["--device", "vgpu:0", "--virtual", "Tesla T4"]  # a CPU would take hours for some of the shapes
     if words[0] == "watch":
         words += ["--count", "1", "--interval", "0.02"]
-        words = ["0" if word == "9400" else word for word in words]  # somebody may listen there
+        words = ["0" if word == "9400" else word for word in words]  # the port may be in use
     code = main(words)
     out, err = capfd.readouterr()
     assert code in ((0, 1) if words[0] == "doctor" else (0,)), err
     assert "Traceback" not in err
     block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
-    if block is not None:  # the rest depends on how quick the machine is
+    if block is not None:  # the rest depends on the speed of the machine
         _, _, shown = block.text.partition("\n")
         table = shown.partition("\nwhat would help")[0]
         assert out.startswith(table)
@@ -201,7 +200,7 @@ def test_the_test_in_the_doctors_page_fails_as_the_page_says(folder: Path, monke
         block.text for block in blocks() if block.page.name == "doctor.md" and "def test_placement" in block.text
     )
     monkeypatch.syspath_prepend(str(folder))
-    sys.modules.pop("net", None)  # somebody else's
+    sys.modules.pop("net", None)  # of another test
     names: dict[str, Any] = {}
     exec(code, names)
     try:
@@ -212,7 +211,7 @@ def test_the_test_in_the_doctors_page_fails_as_the_page_says(folder: Path, monke
 
 
 class Takes(nn.Module):
-    """A model whose forward takes what a guess does not give it."""
+    """A model whose forward needs inputs that cannot be guessed."""
 
     def forward(self, batch: dict[str, torch.Tensor], *, scale: float) -> torch.Tensor:
         return batch["x"] * scale
@@ -226,7 +225,7 @@ def test_the_wrapper_in_the_doctors_page_makes_such_a_model_runnable() -> None:
 
 
 def test_every_block_of_python_has_its_test() -> None:
-    """Those of the doctor's pages are examined by test_doctor_docs."""
+    """tests/core/doctor/test_docs.py examines those of the doctor's pages."""
     others = [block.place for block in blocks() if block.language == "python" and block.page.parent.name != "doctor"]
     assert len(others) == 3, f"a new block needs a test here: {others}"
     assert {place.partition(":")[0] for place in others} == {"docs/doctor.md"}

@@ -1,5 +1,4 @@
-"""Which package may import which: the contracts of pyproject.toml see an import that goes up, and there is no
-circle."""
+"""Which package may import which: the contracts of pyproject.toml detect an upward import, and there are no cycles."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def test_an_import_that_goes_up_breaks_a_contract(module: str, line: str, tmp_pa
 
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
-    """Every folder is one, subfolders too; imports that only the type checker sees do not count."""
+    """Every folder is a package, including subfolders; imports for the type checker only do not count."""
     files = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
         for top in ("core", "gui")
@@ -73,11 +72,11 @@ def test_no_packages_import_each_other_in_a_circle() -> None:
         homes = {".".join(modules[target].parent.relative_to(ROOT).parts) for target in below}
         folders.setdefault(folder, set()).update(homes - {folder})
         assert name
-    tuple(TopologicalSorter(folders).static_order())  # raises CycleError with the circle
+    tuple(TopologicalSorter(folders).static_order())  # raises CycleError with the cycle
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports at run time, as they are called below `devexplorer`."""
+    """The modules that a file imports at run time, by their names below `devexplorer`."""
     found = set()
     pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while pending:

@@ -1,7 +1,6 @@
-"""What DevExplorer wrote before its modules and classes were renamed: each file still opens, and holds what it held.
+"""Files that DevExplorer wrote before its modules and classes were renamed still open, with the same content.
 
-A golden is never written again to make one of these pass (`tests/goldens/make.py` says when it is).
-"""
+Never rewrite a golden to make one of these pass (`tests/goldens/make.py` says when to write new ones)."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def test_the_state_before_the_engine_died_has_objects_findings_and_a_plan(link: 
 
 @pytest.mark.parametrize("group", THEN["tags"])
 def test_every_record_of_then_has_its_tag_and_its_fields(group: str) -> None:
-    """One that joins later, or gets another field, needs no golden."""
+    """New records and new fields need no golden."""
     then, now = THEN["tags"][group], reading.tags()[group]
     assert {tag: fields for tag, fields in then.items() if not set(fields) <= set(now.get(tag, ()))} == {}
 
@@ -116,7 +115,7 @@ def test_a_document_of_bench_can_be_imported(name: str, tmp_path: Path) -> None:
 
 
 def test_the_settings_have_the_same_values(tmp_path: Path) -> None:
-    (tmp_path / "window.json").write_bytes((GOLDENS / "window.json").read_bytes())  # a damaged one would be put aside
+    (tmp_path / "window.json").write_bytes((GOLDENS / "window.json").read_bytes())  # a damaged one would be renamed
     now = reading.settings(tmp_path)
     assert now == THEN["settings"]
     written = json.loads((GOLDENS / "window.json").read_bytes())
@@ -173,7 +172,7 @@ def test_the_notebook_places_everything_as_it_was(tmp_path: Path) -> None:
     assert reading.run_script(text + "\n", THEN["script"], tmp_path) == THEN["script"]
 
 
-# --- what commands print
+# --- output of commands
 
 
 @pytest.mark.usefixtures("no_virtual_gpus_left")
@@ -195,7 +194,7 @@ def test_a_key_that_is_gone_or_new_would_be_seen() -> None:
     assert reading.differing(then, {**now, "more": {}})[-1:] != []
 
 
-# --- nothing of anybody
+# --- no private data
 
 
 def test_nothing_in_them_names_a_person_or_a_folder_of_one() -> None:

@@ -1,5 +1,4 @@
-"""What somebody gets who does not clone the repository: the metadata, the description on an index, the source
-distribution."""
+"""The package as published: the metadata, the description on an index, the source distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def described() -> str:
-    """The long description, as the build takes it."""
+    """The long description, as the build reads it."""
     return (ROOT / PROJECT["tool"]["setuptools"]["dynamic"]["readme"]["file"]).read_text(encoding="utf-8")
 
 

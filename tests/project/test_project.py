@@ -1,5 +1,5 @@
-"""The project's own promises: every package is installed, the constraints hold the tested set, nothing installs a
-top-level `core`."""
+"""Packaging rules: every package is installed, the constraints pin the tested versions, nothing installs a top-level
+`core`."""
 
 from __future__ import annotations
 

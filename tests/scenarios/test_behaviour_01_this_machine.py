@@ -1,4 +1,4 @@
-"""1: opens the application, and sees what torch and the driver say, and what is missing and why."""
+"""Behaviour 1: the application shows what torch and the driver report, and what is missing and why."""
 
 from __future__ import annotations
 

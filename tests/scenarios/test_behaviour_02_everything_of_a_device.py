@@ -1,4 +1,4 @@
-"""Behaviour 2: looking at a device shows everything of the nvidia-smi table, and a reason for what is not known."""
+"""Behaviour 2: a device shows everything in the nvidia-smi table, with a reason for each unknown value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TABLE = {
 
 
 def cell(device: Json, key: str) -> Any:
-    """What the document says; where it is null there is a reason."""
+    """The value in the document; null has a reason."""
     holders = [part for part in (device["sample"], device["details"], device) if key in part]
     assert holders, f"{key} is nowhere"
     found = next((part[key] for part in holders if part[key] is not None), None)
@@ -60,7 +60,7 @@ def strictly(text: str) -> Json:
 
 def looked_at(place: Place, capfd: pytest.CaptureFixture[str]) -> tuple[Json, dict[str, Json]]:
     """What the command line prints, and its devices by id."""
-    # The place brought its own virtual GPUs; the command makes them as its own process would.
+    # The place has its own virtual GPUs; the command creates them, as a separate process would.
     if place.kind == "vgpu":
         place.fleet.backend(place.first).reset()  # type: ignore[attr-defined]
     assert main(["devices", "--json", *(["--virtual", "2x Tesla T4"] if place.kind == "vgpu" else [])]) == 0
@@ -106,7 +106,7 @@ def test_on_the_cpu_alone_it_is_explained_and_virtual_gpus_are_offered(capfd: py
     assert 'Try it with virtual ones: devexplorer --virtual "2x Tesla T4"' in text
 
 
-# --- on a machine that is played
+# --- on a fake machine
 
 
 T4 = FakeCard(

@@ -1,8 +1,7 @@
 """Behaviour 3: CUDA_VISIBLE_DEVICES is edited, the engine restarts with it, and both numbers and the UUID of each card
-stand side by side.
+are shown.
 
-With the real engine in its own process, as in the application: the variable counts for a process as a whole.
-"""
+With the real engine in its own process, as in the application: the variable affects a whole process."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ WAIT_S = 40.0
 
 
 class Window:
-    """A session and what the window knows of it."""
+    """A session and the window's state."""
 
     def __init__(self, kind: str) -> None:
         nvml = Nvml() if kind == "cuda" else Nvml(FakeNvml())
@@ -57,7 +56,7 @@ class Window:
         raise AssertionError(f"it did not come; the last that came: {self.seen[-3:]}")
 
     def choose(self, value: str | None) -> Answer:
-        """Edit the variable, and read what the window says about it."""
+        """Edit the variable, and read the window's explanation."""
         self.session.set_visible_devices(value)
         answer = self.until(lambda event: isinstance(event, Answer) and event.title.startswith("CUDA_VISIBLE_DEVICES"))
         assert isinstance(answer, Answer)

@@ -1,5 +1,4 @@
-"""Behaviour 4: asking for cuda:3 where there is none falls back to the CPU and says so; all devices are listed, or the
-CPU."""
+"""Behaviour 4: asking for a missing cuda:3 falls back to the CPU and says so; all devices are listed, or the CPU."""
 
 from __future__ import annotations
 

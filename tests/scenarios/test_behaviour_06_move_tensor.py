@@ -1,4 +1,4 @@
-"""Behaviour 6: a moved tensor is a new one, the old one stayed where it was; `is`, addresses and reassigning are
+"""Behaviour 6: moving a tensor creates a new one, the old one stays where it was; `is`, addresses and reassigning are
 explained."""
 
 from __future__ import annotations

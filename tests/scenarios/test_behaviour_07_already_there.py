@@ -1,4 +1,4 @@
-"""Behaviour 7: moving to where it already is gives the same object back: no copy, no new memory."""
+"""Behaviour 7: moving to the same device returns the same object: no copy, no new memory."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def tensor(place: Place, name: str) -> Tensor:
 
 
 def moved(place: Place, name: str, *, requires_grad: bool) -> bool:
-    """Make a tensor and move it; False where there is only one device, and the answer says what is missing."""
+    """Create a tensor and move it; False if there is only one device, and the answer says what is missing."""
     place.do(NewTensor(name=name, fill="rand", shape=(3,), device=place.first, requires_grad=requires_grad))
     command = Move(targets=(name,), device=place.second or "cuda:0")
     if place.second is None:

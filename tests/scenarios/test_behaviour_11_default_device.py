@@ -1,4 +1,4 @@
-"""Behaviour 11: a model whose forward makes a tensor on the default device: the doctor names the line."""
+"""Behaviour 11: a model whose forward creates a tensor on the default device: the doctor names the line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line_of(text: str) -> int:
 
 
 def diagnosis(place: Place, device: str, target: str = MODEL) -> Diagnosis:
-    """What the doctor says about the model on a device."""
+    """The diagnosis of the model on a device."""
     (checked,) = place.do(Check(target=target, device=device)).events
     assert isinstance(checked, Checked)
     return checked.diagnosis

@@ -47,9 +47,7 @@ def test_a_parameter_needs_detach_too(place: Place) -> None:
     answer = place.answer(Ask(target="mlp:0.weight", question="numpy"))
     assert answer.failed
     assert ".detach() gives the same values without the graph" in answer.words
-    assert ("TypeError" in answer.title) == (
-        place.kind != "cpu"
-    )  # CUDA looks at the device before it looks at autograd
+    assert ("TypeError" in answer.title) == (place.kind != "cpu")  # CUDA checks the device before autograd
     copied = place.answer(answer.offers[0].command)
     assert copied.code == 'print(mlp.get_parameter("0.weight").detach().cpu().numpy())'
     model = place.workspace.get("mlp")

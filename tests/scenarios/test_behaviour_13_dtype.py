@@ -1,4 +1,4 @@
-"""Behaviour 13: a dtype is changed: memory before and after, and what is lost, counted on real values."""
+"""Behaviour 13: a dtype is changed: memory before and after, and the loss, computed on real values."""
 
 from __future__ import annotations
 

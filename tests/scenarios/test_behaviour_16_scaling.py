@@ -1,4 +1,4 @@
-"""Behaviour 16: two matmuls on two GPUs at once against both on one, with wall times and the speed-up side by side."""
+"""Behaviour 16: two matmuls on two GPUs in parallel against both on one, with wall times and the speed-up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_two_jobs_at_once_and_both_on_one(place: Place) -> None:
     assert result.efficiency == result.speedup / 2
     assert result.verified is True
     assert result.simulated == (place.kind == "vgpu")
-    if place.kind == "vgpu":  # two cards that are the same, and nothing that they share
+    if place.kind == "vgpu":  # two identical cards that share nothing
         assert result.speedup == pytest.approx(2)
 
 
@@ -48,7 +48,7 @@ def test_one_device_alone_is_explained(place: Place) -> None:
 
 
 def explained_with_an_offer(place: Place, spec: ScalingSpec, *, offered: bool = True) -> None:
-    """Refused in words that say what is missing, with virtual GPUs one click away where there are none yet."""
+    """Refused with a message that says what is missing, and an offer of virtual GPUs if there are none."""
     with pytest.raises(BadInput) as caught:
         check_scaling(spec, place.fleet)
     answer = refusal(caught.value, StartBenchmark(spec=spec))

@@ -67,7 +67,7 @@ def test_still_tied_after_a_move(place: Place) -> None:
 
 
 def net(place: Place) -> nn.Module:
-    """Two layers of the user's own, not tied yet."""
+    """Two custom layers, not tied yet."""
     torch.manual_seed(0)
     made = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)).to(place.first)
     place.workspace.add("net", made)

@@ -1,4 +1,4 @@
-"""Behaviour 22: lazy parameters are shown as uninitialised; a move before the first forward only notes the device;
+"""Behaviour 22: lazy parameters are shown as uninitialised; a move before the first forward only records the device;
 shapes appear after."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Behaviour 23: own layers: a centred one without parameters, an own linear one, the bilinear reduction `y_k = sum_ij
-W_ijk x_i x_j`."""
+"""Behaviour 23: custom layers: a centred one without parameters, a custom linear one, the bilinear reduction `y_k =
+sum_ij W_ijk x_i x_j`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_vgg_on_the_first_gpu_or_the_cpu(place: Place) -> None:
     assert sum(row.elements for row in snapshot.rows if row.kind == "parameter") == PARAMETERS
     held = snapshot.bytes_by_device[device]
     assert set(snapshot.bytes_by_device) == {device}
-    assert held > 4 * PARAMETERS  # batch norm's running statistics come on top
+    assert held > 4 * PARAMETERS  # plus batch norm's running statistics
     assert place.workspace.held_bytes_by_device() == {device: held}
     if place.kind != "cpu":
         jump = place.allocated(device) - before

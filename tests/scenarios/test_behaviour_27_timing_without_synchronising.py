@@ -1,4 +1,4 @@
-"""Behaviour 27: work on a GPU is timed without synchronising, then with: both numbers, and why they differ."""
+"""Behaviour 27: work on a GPU is timed without synchronising, then with: both figures, and why they differ."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Behaviour 28: one product over growing sizes on the CPU and on a GPU: where the GPU overtakes, copies left out and
-included."""
+"""Behaviour 28: one product over growing sizes on the CPU and on a GPU: where the GPU overtakes, without and with
+copies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Behaviour 30: `cuda` without a number is the current device; `cpu` is all cores and all memory, its thread count is
-shown and set."""
+"""Behaviour 30: `cuda` without a number is the current device; `cpu` is all cores and all memory; its thread count is
+shown and can be set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviour 32: an `nn.ModuleList` is called: it holds, it does not run."""
+"""Behaviour 32: an `nn.ModuleList` is called: it holds modules but has no forward."""
 
 from __future__ import annotations
 

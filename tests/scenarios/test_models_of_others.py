@@ -1,4 +1,4 @@
-"""Models that nobody here wrote, from opening to undo: one story of each, on every kind of place."""
+"""Third-party models, from opening to undo: one story of each, on every kind of place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytest.importorskip("transformers")
 
 
 def logits(place: Place, name: str) -> Tensor:
-    """What the model makes of the ids, on the CPU."""
+    """The model's output for the ids, on the CPU."""
     place.do(Forward(target=name, input="ids", output="logits"))
     made = place.workspace.tensor_named("logits").detach().cpu()
     place.do(Undo())
@@ -38,8 +38,7 @@ def logits(place: Place, name: str) -> Tensor:
 
 
 def tied(place: Place, name: str, opened: str) -> bool:
-    """Whether the embedding and the output layer are one Parameter, in the model and in what the window is told of
-    it."""
+    """Whether the embedding and the output layer are one Parameter, in the model and in the window's snapshot."""
     model = place.workspace.get(name)
     assert isinstance(model, nn.Module)
     first, second = TIED[opened]
@@ -57,7 +56,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def by_layer_and_split(place: Place, name: str, opened: str, expected: Tensor) -> None:
-    """One layer to the second device, which is undone; then all of it over both, which stays."""
+    """Move one layer to the second device and undo it; then split the model over both."""
     assert place.second is not None
     layer = BLOCK[opened]
     place.do(Move(targets=(f"{name}:{layer}",), device=place.second))

@@ -1,5 +1,5 @@
-"""Models that nobody here wrote (BERT, GPT-2, Llama, tiny and at full depth): open, look, move whole and by layer, run;
-ties stay ties."""
+"""Third-party models (BERT, GPT-2, Llama, tiny and at full depth): open, inspect, move whole and by layer, run; ties
+survive."""
 
 from __future__ import annotations
 

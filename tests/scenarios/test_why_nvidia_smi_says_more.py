@@ -1,5 +1,5 @@
-"""Why nvidia-smi says hundreds of MiB when my tensor has 4: every byte between the two has a name, and some can be
-given back.
+"""Why nvidia-smi reports hundreds of MiB for a tensor of 4 MiB: every byte of the difference has a name, and some can
+be freed.
 
 The complaints are pytorch/pytorch issues 37250, 40989, 20532 and 60150.
 """
@@ -25,7 +25,7 @@ FOUR_MIB = NewTensor(name="x", shape=(1024, 1024), dtype="float32")
 
 
 class Watching:
-    """What the window would know of the place's first device."""
+    """The window's state of the place's first device."""
 
     def __init__(self, place: Place) -> None:
         self.place, self.state = place, State()
