@@ -1,11 +1,10 @@
-"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is.
+"""Runs every benchmark, one after the other, each in a subprocess; shows their output and the progress.
 
     python tests/benchmarks/all.py           # the quick set: about two minutes on two quiet cores
     python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken
 
-The figures of a machine go to docs/measurements.md, with the machine and how long the full set took. It takes longer
-beside other work: `matmul_fidelity.py` waits for quiet seconds.
-"""
+The figures of a machine go to docs/measurements.md, with the machine and how long the full set took. It takes longer on
+a busy machine: `matmul_fidelity.py` waits for idle seconds."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ SCRIPTS: dict[str, list[str] | None] = {
 
 
 LIMIT_SECONDS = 1800.0
-"""For one script; one that hangs must not hide the others."""
+"""For one script, so that a hang does not block the others."""
 
 
 def main() -> int:
@@ -66,7 +65,7 @@ def main() -> int:
         command = [sys.executable, str(Path(__file__).with_name(script)), *(given or [])]
         started = time.monotonic()
         try:
-            # what a script prints is seen as it comes
+            # output appears immediately
             code = subprocess.run(command, env=environment, timeout=LIMIT_SECONDS, check=False).returncode
         except subprocess.TimeoutExpired:
             code = -1

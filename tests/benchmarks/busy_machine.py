@@ -1,13 +1,12 @@
-"""Does the engine get on beside other programs, and is the window smooth? Eight processes in a session of their own
-keep every core busy; three engines take turns: one that never gives way, one that always does (as it once was), and the
-one that there is. Linux with autogroup.
+"""Does the engine make progress next to other programs, and is the window smooth? Eight processes in a separate session
+keep every core busy; three engines alternate: one that never yields, one that always does (as it used to), and the
+current one. Linux with autogroup.
 
     python tests/benchmarks/busy_machine.py [--load 8] [--rounds 3] [--seconds 8]
 
 Of each: seconds until the engine is ready, seconds of a forward of `mlp` (median of 5), TFLOP/s of a product on the
-CPU, and how late the heartbeat is meanwhile. Wanted: at most 1.5 times the seconds of the engine that never gives way,
-heartbeat no later than with the one that always does.
-"""
+CPU, and how late the heartbeat is meanwhile. Wanted: at most 1.5 times the seconds of the engine that never yields,
+heartbeat no later than with the one that always does."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ MAIN = "import devexplorer.core.engine.__main__ as engine; engine.main()"
 
 
 class Fixed(EngineProcess):
-    """An engine that the window cannot ask to stand back."""
+    """An engine that the window cannot ask to yield."""
 
     def set_group_nice(self, nice: int) -> bool:
         """Not this one."""

@@ -2,10 +2,9 @@
 
     python tests/benchmarks/cost_model.py [--write]
 
-Five rows gave the model its factors (`FITTED`). They are checked with factors fitted anew on the other eleven rows; the
-other rows with the factors as they are. A row is therefore never predicted with a factor that was taken from it. Takes
-no time; no device is needed.
-"""
+The model's factors come from five rows (`FITTED`). These are checked with factors refitted on the other eleven rows;
+the other rows with the factors as they are. So a row is never predicted with its own factor. Takes no time; no device
+is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from devexplorer.core.virtual.device import cost
 DOCS = Path(__file__).parents[2] / "docs" / "virtual_gpus.md"
 BEGIN, END = "<!-- written by tests/benchmarks/cost_model.py -->\n", "<!-- end -->"
 NO_SHAPE = (8192, 8192, 8192)
-"""For rows that were published without one."""
+"""For rows published without a shape."""
 EIGHT_BIT = "8-bit"
 
 FITTED = (
@@ -39,11 +38,11 @@ FITTED = (
 """The rows that core/virtual/device/cost.py took its factors from."""
 
 Factors = dict[str, float]
-"""Share of the datasheet rate by architecture, and under `EIGHT_BIT` what 8-bit products reach of that."""
+"""Share of the datasheet rate by architecture, and under `EIGHT_BIT` the share of that for 8-bit products."""
 
 
 class Check(NamedTuple):
-    """One published product and what the model says of it."""
+    """One published product and its prediction."""
 
     row: Published
     fitted: bool
@@ -52,7 +51,7 @@ class Check(NamedTuple):
     error: float
     """Predicted over published, minus 1."""
     unseen_error: float
-    """The same when no row of the whole architecture gave a factor: what to expect of cards that nobody published."""
+    """The same with the whole architecture left out: the error to expect for cards without published figures."""
 
 
 def profile_of(row: Published) -> Profile:
@@ -103,7 +102,7 @@ def predict(row: Published, factors: Factors | None = None) -> float:
 
 
 def other(factors: Factors) -> float:
-    """What an architecture without a row gets: the median of NVIDIA's."""
+    """The share for an architecture without a row: the median of NVIDIA's."""
     return statistics.median(share for name, share in factors.items() if name[0].isdigit() and name != EIGHT_BIT)
 
 

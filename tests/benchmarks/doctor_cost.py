@@ -1,12 +1,11 @@
-"""What the doctor adds to a forward: a ResNet-50 at batch 8, plain on the CPU and watched on a virtual GPU. All take
-turns in one run.
+"""What the doctor adds to a forward: a ResNet-50 at batch 8, plain on the CPU and traced on a virtual GPU. All
+alternate in one run.
 
     python tests/benchmarks/doctor_cost.py [--rounds 15] [--seconds 120] [--batch 8] [--model resnet50] [--threads N]
 
 Prints medians of the wall and CPU time of each, and their ratio to the plain one. `virtual` is the same forward on a
-virtual GPU with nobody watching: what is above it is the doctor's. Its stand-in for CUDA and its watcher are put on and
-taken off within the time.
-"""
+virtual GPU without the doctor: the rest is the doctor's cost, including installing and removing its CUDA emulation and
+tracer."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from devexplorer.core.virtual.backend import add_virtual_gpus, swapping
 
 DEVICE = "vgpu:0"
 MOST = 3.0
-"""The goal: watched over plain, at most."""
+"""The target: traced over plain, at most."""
 
 
 def main() -> None:

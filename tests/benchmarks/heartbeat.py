@@ -3,7 +3,7 @@ sampled at 10 Hz and VGG-16-BN moved back and forth.
 
     python tests/benchmarks/heartbeat.py [--seconds 60] [--sweep]
 
-With --sweep every device sweeps over 256 shapes instead, and begins anew five seconds after it began last.
+With --sweep every device sweeps over 256 shapes instead, and restarts every five seconds.
 
 Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 16 ms,
 p99.9 50 ms at most.

@@ -1,4 +1,4 @@
-"""Is our burst what triton's `do_bench` gives for the same shape in the same run? On a CUDA device, blocks in turns.
+"""Does our burst match triton's `do_bench` for the same shape in the same run? On a CUDA device, in alternating blocks.
 
     python tests/benchmarks/matmul_cuda.py [--device cuda:0] [--rounds 5]
 

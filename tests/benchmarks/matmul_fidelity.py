@@ -1,16 +1,15 @@
-"""Is the TFLOP/s that we report that of a bare loop, and of torch's own timer? CPU, float32 and bfloat16, six sizes.
+"""Do the TFLOP/s that we report match a bare loop and torch's own timer? CPU, float32 and bfloat16, six sizes.
 
     python tests/benchmarks/matmul_fidelity.py [--quick] [--blocks 20] [--reruns 3]
 
-Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors take turns, block by block, on one thread: our
+Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors alternate, block by block, on one thread: our
 live mode, our burst mode, `torch.utils.benchmark.Timer` with as many threads as torch has, and a bare loop. Wanted:
-medians within 3 % of each other. Then the same again, for the spread of reruns; and what the harness itself costs at
+medians within 3 % of each other. Then the same again, for the spread of reruns, and the overhead of the harness at
 64×64×64, in ns per iteration against the bare loop.
 
-Other processes slow two threads on two cores down by whole factors: each comparison waits for a quiet second, and one
-beside which they used more than 2 % of the machine is made again while `--patience` seconds are left. The quietest
-counts; its line says how quiet it was.
-"""
+Other processes slow two threads on two cores down by whole factors. Therefore each comparison waits for an idle second,
+and is repeated while `--patience` seconds are left if they used more than 2 % of the machine. The one with the least
+load counts; its line shows the load."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ Way = Callable[[], float]
 
 
 def bare_block(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, iterations: int) -> float:
-    """A loop with nothing in it."""
+    """An empty loop."""
     start = time.perf_counter()
     for _ in range(iterations):
         torch.mm(a, b, out=out)
@@ -50,7 +49,7 @@ def bare_block(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, iterations: 
 
 
 def ours(spec: MatmulSpec, made: Product) -> Way:
-    """One block of a run of ours; the figure is that of the point that the window would show."""
+    """One block of our run; the figure is the point that the window would show."""
     run = MatmulRun(spec, 1, CpuTimer(), make=lambda _: made)
     run.prepare()
 
@@ -64,7 +63,7 @@ def ours(spec: MatmulSpec, made: Product) -> Way:
 
 
 def ways(size: int, dtype: str) -> dict[str, Way]:
-    """The four ways to time the same product on the same tensors."""
+    """The four methods to time the same product on the same tensors."""
     a, b = operands(size, size, size, dtype, "cpu")
     operation, out = product(a, b, dtype)
     made = Product(operation, lambda: True)
@@ -84,7 +83,7 @@ def ways(size: int, dtype: str) -> dict[str, Way]:
 
 
 def take_turns(given: dict[str, Way], blocks: int, most_seconds: float) -> dict[str, list[float]]:
-    """Seconds per iteration of each block of each way; who begins changes from round to round."""
+    """Seconds per iteration of each block by method; each round starts with another method."""
     found: dict[str, list[float]] = {name: [] for name in given}
     order, end = list(given), time.monotonic() + most_seconds
     for done in range(blocks):
@@ -97,7 +96,7 @@ def take_turns(given: dict[str, Way], blocks: int, most_seconds: float) -> dict[
 
 
 def busy_seconds() -> float:
-    """Seconds that all cores were busy with other processes' work so far."""
+    """Total seconds that all cores spent on other processes."""
     times, own = psutil.cpu_times(), os.times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0)) - own.user - own.system
 
@@ -110,8 +109,7 @@ def others_beside(work: Callable[[], object]) -> float:
 
 
 def quietly(measure: Callable[[], dict[str, list[float]]], patience: float) -> tuple[dict[str, list[float]], float]:
-    """The quietest of the measurements that there was time for, and the share of the machine that others used beside
-    it."""
+    """The measurement with the least load, and the share of the machine that other processes used."""
     end = time.monotonic() + patience
     tried: list[tuple[float, dict[str, list[float]]]] = []
     while not tried or (tried[0][0] > QUIET and time.monotonic() < end):
@@ -124,13 +122,13 @@ def quietly(measure: Callable[[], dict[str, list[float]]], patience: float) -> t
 
 
 def compare(size: int, dtype: str, blocks: int, most_seconds: float, patience: float) -> tuple[dict[str, float], float]:
-    """Median TFLOP/s of each way, and how busy others were."""
+    """Median TFLOP/s of each method, and the load of other processes."""
     found, others = quietly(lambda: take_turns(ways(size, dtype), blocks, most_seconds), patience)
     return {name: 2 * size**3 / statistics.median(seconds) / 1e12 for name, seconds in found.items()}, others
 
 
 def overhead(blocks: int, patience: float) -> str:
-    """What an iteration of ours costs beyond one of the bare loop, round by round, at 64×64×64."""
+    """The overhead of our iteration over the bare loop's, round by round, at 64×64×64."""
     found, _ = quietly(lambda: take_turns(ways(SMALL, "float32"), blocks, 60.0), patience)
     bare = statistics.median(found["bare"])
     parts = []

@@ -1,11 +1,10 @@
-"""What rollback costs: moves against plain `module.to`, which take turns in one run.
+"""The cost of rollback: moves against plain `module.to`, alternating in one run.
 
     python tests/benchmarks/move_overhead.py [--rounds 15] [--seconds 60]
 
 One line for VGG-16-BN between the CPU and a virtual GPU (the median ratio is to be at most 1.10), and some for a model
-of 10,000 small parameters: there, back, a cast that loses nothing, and the cast back, for which the originals are kept
-and what was lost is counted. `--seconds`: how long either of the two may take, about.
-"""
+of 10,000 small parameters: there, back, a lossless cast, and the cast back, which keeps the originals and computes the
+error. `--seconds`: how long either of the two may take, about."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from devexplorer.core.workspace.targets import Target
 
 LIMIT = 1.10
 PLAIN = ", plain"
-"""Ends the names of what `module.to` does."""
+"""Suffix of the names for `module.to`."""
 
 
 class Ground:
@@ -69,7 +68,7 @@ def vgg(rounds: int, seconds: float) -> dict[str, Times]:
 
 
 def small_parameters(rounds: int, seconds: float) -> dict[str, Times]:
-    """What is done to 10,000 parameters of 16 or 4 elements."""
+    """The operations on 10,000 parameters of 16 or 4 elements."""
     ground = Ground(nn.Sequential(*(nn.Linear(4, 4) for _ in range(5000))))
     model, gpu = ground.model, ground.device
     there, back = ground.plain(gpu), ground.plain("cpu")

@@ -1,11 +1,10 @@
-"""The files through which a move passes, from the key to the redrawn tree: `python tests/benchmarks/move_path.py`.
+"""The files that a move passes through, from the key press to the redrawn tree: `python tests/benchmarks/move_path.py`.
 
-The real window with the real engine in this process; a profile hook sees every function of the product that runs on
-the main and on the jobs thread between the key and the tree. Two lists: the files in which a function is given the
-command, one of its events or its report, which is the way itself; and all files with a function that does not run in an
-idle window. A third move is followed, so that nothing is in them because it is made once. What lies between the two
-processes (`process.py`, `__main__.py` of the engine) is not in it.
-"""
+The real window with the real engine in this process; a profile hook records every product function that runs on the
+main and the jobs thread between the key press and the tree. Two lists: the files in which a function receives the
+command, one of its events or its report, which is the path itself; and all files with a function that does not run in
+an idle window. The third move is traced, to exclude one-time initialisation. The code between the two processes
+(`process.py`, `__main__.py` of the engine) is not included."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ from devexplorer.core.workspace.command_result import CommandResult  # noqa: E40
 THREADS = ("MainThread", "jobs")
 CARRIED = (BaseCommand, BaseEvent, MoveReport, CommandResult)
 Functions = dict[str, dict[str, None]]
-"""File -> names of its functions, both in the order in which they ran first."""
+"""File -> names of its functions, both in the order of their first run."""
 
 
 class Trace:
-    """Which functions run while `on`."""
+    """Records the functions that run while `on`."""
 
     def __init__(self) -> None:
         self.on = False
@@ -58,7 +57,7 @@ class Trace:
             self.carrying.setdefault(file, {})[code.co_qualname] = None
 
     def forget(self) -> None:
-        """Begin again."""
+        """Reset."""
         self.all, self.carrying = {}, {}
 
 

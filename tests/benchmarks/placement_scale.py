@@ -1,13 +1,12 @@
-"""What a large model costs, from the engine's walk to the window's state: 10,101 modules with 50,000 tensors (100 × 100
-batch norms).
+"""The cost of a large model, from the engine's walk to the window's state: 10,101 modules with 50,000 tensors (100 ×
+100 batch norms).
 
     python tests/benchmarks/placement_scale.py [--rounds 15] [--seconds 40]
 
-Prints medians in ms, of wall time and of the thread's CPU time (without waits for a core that others have). Wanted: a
-snapshot below 200 ms in the engine, wherever the model is; and no step in the window's reader that keeps the
-interpreter's lock for long (one frame is decoded at a time). What is compared takes turns. `--seconds`: how long each
-of the three parts may take, about; three rounds are run in any case.
-"""
+Prints medians in ms, of wall time and of the thread's CPU time (without waiting for a core). Wanted: a snapshot below
+200 ms in the engine, wherever the model is; and no step in the window's reader that keeps the interpreter's lock for
+long (one frame is decoded at a time). Compared operations alternate. `--seconds`: approximate time for each of the
+three parts; at least three rounds are run."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ def main(rounds: int, seconds: float) -> None:
 
 
 def _moves(workspace: Workspace, told: SnapshotDiffer, state: State, device: str, rounds: int, seconds: float) -> None:
-    """One layer goes away and comes back in turns, with its news; then the whole model."""
+    """One layer moves back and forth, with its changes; then the whole model."""
     layer, news_found, applied, everything = (Times([], []) for _ in range(4))
 
     def move(target: str, index: int) -> ObjectSnapshot:
@@ -119,8 +118,8 @@ def _moves(workspace: Workspace, told: SnapshotDiffer, state: State, device: str
 
 
 def _arrive(payloads: Sequence[bytes], state: State) -> Times:
-    """Times of each step of the window's reader, of which none can be interrupted for long; the last one hands the
-    whole to the state."""
+    """Times of each step of the window's reader, none of which may block for long; the last one applies the snapshot to
+    the state."""
     joiner = Joiner()
     steps = Times([], [])
     arrived: Event | None = None

@@ -1,13 +1,12 @@
-"""What the planner costs and how far it is right: a model of Llama-70B's shape without its memory, and peaks against a
-virtual GPU's count.
+"""The planner's cost and accuracy: a model of Llama-70B's shape without its memory, and peaks against a virtual GPU's
+count.
 
     python tests/benchmarks/planner.py [--quick]
 
 First `fit` for that model, each in a process of its own from the start of its interpreter on: wanted are less than 30 s
 and less than 2 GiB of memory (the most that was resident). Then the peak of two training steps, predicted without
-values, against what the allocator of a virtual GPU counted in the same steps with values, for five models of the zoo:
-wanted is no difference at all.
-"""
+values, against what the allocator of a virtual GPU counted in the same steps with values, for five sample models: the
+target is no difference."""
 
 from __future__ import annotations
 

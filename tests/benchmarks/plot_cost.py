@@ -1,4 +1,4 @@
-"""What one tick of a plot costs with 8 curves: `refresh` (hand over the new reading) and the repaint that follows it.
+"""The cost of one tick of a plot with 8 curves: `refresh` (passing the new reading) and the following repaint.
 
 Run: `python tests/benchmarks/plot_cost.py`; offscreen unless QT_QPA_PLATFORM says otherwise. Prints milliseconds.
 """

@@ -1,13 +1,12 @@
-"""What a recording costs: bytes of a sample, time of a `put`, time to open an hour of 8 cards and to wind to any moment
+"""The cost of a recording: bytes of a sample, time of a `put`, time to open an hour of 8 cards and to seek to any time
 in it.
 
     python tests/benchmarks/recording_cost.py [--hours 1] [--cards 8]
 
-The samples have every field that a large card fills and one process; what changes on a busy card changes at random,
-which compresses worst. "Glance" is the first answer to a jump (cards, coarse curves), "whole" the second (with the
-readings of the minutes before), cold and again nearby. The looking through, which the coarse curves wait for, goes on
-behind the window.
-"""
+The samples have every field of a large card and one process; fields that change on a busy card change at random, the
+worst case for compression. "Glance" is the first answer to a jump (cards, coarse curves), "whole" the second (with the
+readings of the minutes before), cold and again nearby. The scan that provides the coarse curves continues in the
+background."""
 
 from __future__ import annotations
 

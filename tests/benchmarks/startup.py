@@ -1,5 +1,4 @@
-"""How long until the window is shown and answers, against a bare pyqtgraph window? Each in a process of its own, by
-turns.
+"""How long until the window is shown and responds, against a bare pyqtgraph window? Each in a subprocess, alternating.
 
     python tests/benchmarks/startup.py [--times 9]
 
@@ -78,7 +77,7 @@ entry.main([])
 
 
 def once(script: str, home: str) -> float:
-    """Seconds until the window answers."""
+    """Seconds until the window responds."""
     environment = {
         **os.environ,
         "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),

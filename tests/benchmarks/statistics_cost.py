@@ -1,13 +1,12 @@
-"""What the statistics of a large tensor cost, against one `torch.sum` over it. Both take turns in one run.
+"""The cost of the statistics of a large tensor, against one `torch.sum` over it. Both alternate in one run.
 
     python tests/benchmarks/statistics_cost.py [--mib 1024] [--rounds 15] [--seconds 120] [--threads N] [--dtype
     float32]
 
-Prints medians of the ratio of each pair. `default` is what the application does with a large tensor: one pass that
-gives the exact mean and the number of NaN and Inf, the rest from a sample. `exact` computes everything from every
-element; `moments` is that without the histogram. `pass alone` is a sum cut in the same pieces. On a busy machine no
-round begins when `--seconds` are over; three are run.
-"""
+Prints medians of the ratio of each pair. `default` is what the application does with a large tensor: one pass for the
+exact mean and the number of NaN and Inf, the rest from a sample. `exact` computes everything from every element;
+`moments` is that without the histogram. `pass alone` is a sum cut in the same pieces. No round begins after
+`--seconds`; at least three are run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sample of 8 cards costs: bare ctypes, raw pynvml, ours, nvitop and gpustat in one run, on the same fake
+"""The cost of a sample of 8 cards: bare ctypes, raw pynvml, ours, nvitop and gpustat in one run, on the same fake
 driver.
 
     pip install --no-deps --target DIR nvitop gpustat blessed jinxed wcwidth
@@ -7,10 +7,10 @@ driver.
 (`--no-deps`: both peers ask for an older nvidia-ml-py than this project. Without `--peers` the installed ones are
 taken, if any.)
 
-The driver is tests/fakes/nvml_c, in which every call sleeps as long as it is told to. Sleeping takes longer than asked
-for, so next to what was measured stands what follows for a driver that takes exactly that long: the contender's own
-time (measured with a driver that takes none) plus its counted calls. Blocks of all contenders are interleaved; medians
-of blocks.
+The driver is tests/fakes/nvml_c, in which every call sleeps for a given time. Sleeping takes longer than requested, so
+the measured time is shown with the time computed for a driver that takes exactly that long: the contender's own time
+(measured with a driver that takes none) plus its counted calls. Blocks of all contenders are interleaved; medians of
+blocks.
 
 Exit code 1 when a limit is missed; a peer that is absent or refuses to run is named and has no number.
 """
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 
     @property
     def exact_s(self) -> float:
-        """With a driver that takes exactly as long as it was told to."""
+        """With a driver that takes exactly the given time."""
         return self.own_s + self.calls * DELAY_US / 1e6
 
 
@@ -86,14 +86,14 @@ def main() -> int:
 
 
 def quick(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
-    """The quick fields of all cards."""
+    """The fast fields of all cards."""
     for card in range(CARDS):
-        library.processes(card, [])  # processes are not among them: let nobody spend time on any
+        library.processes(card, [])  # processes are not among them, so there are none
     nvml = Nvml(pynvml, hidden_processes=lambda: False)
     nvml.start()
     seldom = [(card, nvml.read_slow(card)) for card in nvml.cards()]
     sampler = a_sampler(nvml, slow_interval_s=1e9)
-    sampler.read_round()  # lists the cards, reads what is read seldom
+    sampler.read_round()  # lists the cards, reads slow fields
     contenders: dict[str, Sample] = {
         BARE: bare(library, CARDS),
         "raw pynvml": lambda: [raw(pynvml, handle) for handle in handles],
@@ -109,7 +109,7 @@ def quick(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
                 version, sample = peer()
                 sample()
             contenders[f"{name.replace(' ', f' {version} ', 1)}"] = sample
-        except Exception as error:  # whatever a peer does, it is a line and no number
+        except Exception as error:  # a failing peer gets a line without a figure
             absent[name] = f"{type(error).__name__}: {error}"
     costs = measured(library, contenders, rounds)
     sampler.stop()
@@ -182,7 +182,7 @@ def parallel(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
 
 
 def verdict(what: str, value: float, limit: float, *, least: bool = False) -> int:
-    """Print a figure beside its limit; 1 when it is missed."""
+    """Print a figure with its limit; 1 if it is missed."""
     good = value >= limit if least else value <= limit
     print(f"  {'ok  ' if good else 'MISS'} {what}: {value:.3g}, wanted {'>=' if least else '<='} {limit:.3g}")
     return 0 if good else 1
@@ -207,7 +207,7 @@ def counted(library: NvmlLibrary, sample: Sample) -> int:
 
 
 def interleaved(contenders: dict[str, Sample], rounds: int, block_s: float) -> dict[str, float]:
-    """Median seconds of one sample over the blocks of each contender, which take turns; a block lasts about
+    """Median seconds of one sample over the blocks of each contender, which alternate; a block lasts about
     `block_s`."""
     repeats = {}
     for name, sample in contenders.items():
@@ -230,7 +230,7 @@ def seconds_of(sample: Sample, times: int) -> float:
 
 
 def a_sampler(nvml: Nvml, slow_interval_s: float) -> Sampler:
-    """The application's, with a CPU that costs nothing to read."""
+    """The application's sampler, with a CPU reader that costs nothing."""
     cpu = CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0)
     return Sampler(
         lambda event: None, nvml, cpu, slow_interval_s=slow_interval_s, details_interval_s=1e9, list_interval_s=1e9
@@ -238,7 +238,7 @@ def a_sampler(nvml: Nvml, slow_interval_s: float) -> Sampler:
 
 
 def raw(nvml: Any, handle: Any) -> tuple[Any, ...]:
-    """The quick fields by pynvml's own functions."""
+    """The fast fields with pynvml's own functions."""
     return (
         nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2),
         nvml.nvmlDeviceGetUtilizationRates(handle),
@@ -250,8 +250,7 @@ def raw(nvml: Any, handle: Any) -> tuple[Any, ...]:
 
 
 def bare(library: NvmlLibrary, cards: int) -> Sample:
-    """The same calls with nothing around them: buffers, references and functions are made once, answers are not even
-    looked at."""
+    """The bare calls: buffers, references and functions are created once, answers are ignored."""
     pynvml = importlib.import_module("pynvml")
     lib = ctypes.CDLL(str(library.path))
     number, clock, memory_clock = (ctypes.c_uint() for _ in range(3))
@@ -285,8 +284,7 @@ def bare(library: NvmlLibrary, cards: int) -> Sample:
 
 @contextmanager
 def a_pynvml_of_its_own(library: NvmlLibrary) -> Iterator[None]:
-    """What is imported in here gets a second copy of pynvml on the same driver: gpustat exchanges functions in its
-    copy."""
+    """Imports in this block get a second copy of pynvml on the same driver, because gpustat patches its copy."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None
     assert spec.loader is not None

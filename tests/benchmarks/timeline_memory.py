@@ -1,12 +1,11 @@
-"""A day of readings in the window: 24 hours at 10 Hz from 16 devices, fed at full speed. Is memory flat, what does a
-reading cost, and how long does it take to draw any part of it?
+"""A day of readings in the window: 24 hours at 10 Hz from 16 devices, fed at full speed. Is memory constant, what does
+a reading cost, and how long does it take to draw any part of it?
 
     python tests/benchmarks/timeline_memory.py [--hours 24]
 
 Resident memory is compared after the first quarter of an hour (the readings' rings are full) and at the end. A drawing
-is everything that one beat does for one plot of 700 × 206 pixels whose data all have to be taken anew: the refresh and
-the full repaint. Wanted: 10 ms.
-"""
+is everything that one beat does for one plot of 700 × 206 pixels with all data fetched again: the refresh and the full
+repaint. Wanted: 10 ms."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def make_state() -> State:
 
 
 def push(state: State, first: int, stop: int) -> float:
-    """Feed these ticks; returns the seconds that `State.apply` took for the samples, without making them."""
+    """Feed these ticks; returns the seconds that `State.apply` took for the samples, without creating them."""
     spent = 0.0
     for tick in range(first, stop):
         now = START_S + tick / RATE_HZ

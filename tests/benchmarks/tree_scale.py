@@ -3,13 +3,12 @@
     QT_QPA_PLATFORM=offscreen python tests/benchmarks/tree_scale.py [--modules 10000] [--tensors 5] [--rounds 7]
     [--nested]
 
-The real objects panel and inspector are shown 1440 × 900 and driven as the heartbeat and a user do. Every figure is CPU
-time of the main thread (the machine may be shared), the median of all rounds: until it is painted, what follows in
-later turns of the event loop included (sums, the inspector), and the longest turn, for which the window stands still;
-then the worst of all. The modules are all in one branch, which is the worst case for Qt's tree; --nested makes blocks
-of ten. Wanted: open < 1 s with all that follows; painted: a frame of scrolling < 16 ms, a change < 50 ms, a filter < 50
-ms. Exit code 1 when a median is above.
-"""
+The real objects panel and inspector are shown at 1440 × 900 and driven like the heartbeat and a user do. Every figure
+is CPU time of the main thread (the machine may be shared), the median of all rounds: until it is painted, including
+later turns of the event loop (sums, the inspector), and the longest turn, which blocks the window; then the worst of
+all. The modules are all in one branch, which is the worst case for Qt's tree; --nested makes blocks of ten. Wanted:
+open < 1 s with all that follows; painted: a frame of scrolling < 16 ms, a change < 50 ms, a filter < 50 ms. Exit code 1
+if a median exceeds its target."""
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ def elsewhere(snapshot: ObjectSnapshot, places: range, device: str) -> RowsChang
 
 @dataclass
 class Taken:
-    """How long one thing took, in ms, per round."""
+    """Times of one operation, in ms, per round."""
 
     painted: list[float] = field(default_factory=list)
     sums: list[float] = field(default_factory=list)
@@ -154,7 +153,7 @@ class Bench:
         return turns
 
     def time(self, what: str, do: Callable[[], object], *, after: Callable[[], object] | None = None) -> None:
-        """`do`, what the heartbeat does then, and everything that follows from it; `after`: to have it as it was,
+        """Time `do`, the following heartbeat, and everything that results from it; `after` restores the state,
         untimed."""
         begun = time.thread_time()
         do()
@@ -169,7 +168,7 @@ class Bench:
             self.settle()
 
     def beat(self) -> None:
-        """What the heartbeat does when objects have changed, and the picture of it."""
+        """The heartbeat's work when objects have changed, including painting."""
         self.objects.refresh()
         self.inspector.refresh()
         self.objects.tree.viewport().repaint()
@@ -235,7 +234,7 @@ class Bench:
 
 
 def main() -> int:
-    """Measure; returns 1 when something wanted was not reached."""
+    """Measure; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modules", type=int, default=10_000)
     parser.add_argument("--tensors", type=int, default=5, help="of each module")

@@ -1,5 +1,4 @@
-"""Lets several ways of doing something take turns in one run: what else the machine does then slows all of them
-alike."""
+"""Alternates several methods in one run, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from typing import NamedTuple, TypeVar
 Result = TypeVar("Result")
 Work = Callable[[], object]
 FEWEST = 3
-"""Rounds that are run in any case, beside the one that warms up."""
+"""Minimum number of rounds, in addition to the warm-up."""
 
 
 class Times(NamedTuple):
-    """Seconds of each round of one way."""
+    """Seconds of each round of one method."""
 
     wall: list[float]
     cpu: list[float]
-    """Of the calling thread alone: without waits for a core that others have, and without torch's other threads."""
+    """Of the calling thread alone: without waiting for a core, and without torch's other threads."""
 
     def of(self, work: Callable[[], Result]) -> Result:
-        """Do this and note its times."""
+        """Run this and record its times."""
         wall, cpu = time.perf_counter(), time.thread_time()
         result = work()
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
@@ -60,6 +59,6 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def load() -> str:
-    """How busy the machine is: the load of the last minute, where there is such a thing."""
+    """The machine's load of the last minute, if available."""
     cores = os.cpu_count()
     return f"load {os.getloadavg()[0]:.1f} on {cores} cores" if hasattr(os, "getloadavg") else f"{cores} cores"

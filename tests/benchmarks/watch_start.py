@@ -1,12 +1,11 @@
-"""What one look at the cards costs: `watch --count 1` against `nvitop -1`, and the memory of an exporter.
+"""The cost of one reading of the cards: `watch --count 1` against `nvitop -1`, and the memory of an exporter.
 
     python tests/benchmarks/watch_start.py [--peers DIR] [--rounds N]
 
-On the fake driver library, two cards, each program in a process of its own, in turns, with the same interpreter. DIR is
-where nvitop is installed (`pip install --target DIR nvitop`); without it only this project's figures are printed.
+On the fake driver library, two cards, each program in a separate process, alternating, with the same interpreter. DIR
+is where nvitop is installed (`pip install --target DIR nvitop`); without it only this project's figures are printed.
 Bytecode is cached, as it is once a program has been installed; the first run of each, which writes it, is not counted.
-Times are medians of wall and processor time, and noisy on a busy machine: the ratio counts.
-"""
+Times are medians of wall and CPU time, and noisy on a busy machine: use the ratio."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def main() -> int:
 
 
 def one_look(environment: dict[str, str], peers: Path | None, rounds: int) -> int:
-    """Both programs in turns."""
+    """Both programs, alternating."""
     ours = [sys.executable, "-m", "devexplorer.core.cli", "watch", "--count", "1"]
     contenders = {"watch --count 1": (ours, environment)}
     if peers is not None:
@@ -138,7 +137,7 @@ def exporter(environment: dict[str, str]) -> int:
 
 
 def verdict(what: str, value: float, limit: float) -> int:
-    """Print a figure beside its limit; 1 when it is missed."""
+    """Print a figure with its limit; 1 if it is missed."""
     good = value <= limit
     print(f"  {'ok  ' if good else 'MISS'} {what}: {value:.3g}, wanted <= {limit:.3g}")
     return 0 if good else 1

@@ -1,14 +1,12 @@
-"""What does the window cost while it watches? The CPU time of the whole window process, with 8 cards at 10 Hz, shown
-and then hidden.
+"""What does monitoring cost? The CPU time of the whole window process, with 8 cards at 10 Hz, shown and then hidden.
 
     python tests/benchmarks/window_cost.py [--seconds 20] [--cards 8] [--delay-us 20] [--xvfb]
 
-The real application runs in a process of its own, with its engine, on the fake NVML library of tests/fakes/nvml_c,
-whose calls take 20 µs (asleep: on a virtual machine that costs about as much CPU time, which is measured first and
-stated). The window is 1440 × 900 and really shown, by Qt's offscreen platform, or on an X server of its own with
---xvfb. The first ten seconds are left out. Wanted, of one core: under 10 % shown, under 1 % hidden. Exit code 1 when
-not reached, 2 when it could not be measured.
-"""
+The real application runs in a subprocess, with its engine, on the fake NVML library of tests/fakes/nvml_c, whose calls
+take 20 µs (asleep: on a virtual machine that costs about as much CPU time, which is measured first and stated). The
+window is 1440 × 900 and really shown, by Qt's offscreen platform, or on an X server of its own with --xvfb. The first
+ten seconds are left out. Wanted, of one core: under 10 % shown, under 1 % hidden. Exit code 1 if a target is missed, 2
+if it could not be measured."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ def main() -> int:
 
 
 def report(found: dict[str, Any], arguments: argparse.Namespace) -> int:
-    """Print, and say whether what is wanted was reached."""
+    """Print, and return whether the targets were met."""
     platform = "Xvfb" if arguments.xvfb else "offscreen"
     call = f"{arguments.delay_us} µs a call (of them {found['call_us']:.0f} µs CPU time here)"
     print(f"{arguments.cards} cards, {call}, window {found['size']} on {platform}")

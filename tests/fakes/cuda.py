@@ -87,11 +87,9 @@ class FakeLibcuda:
 
 
 class FakeCudaTorch:
-    """A CUDA build of torch with `count` devices, none of them touched yet; `generic` is what `torch.accelerator` can
-    do.
+    """A CUDA build of torch with `count` unused devices; `generic` lists the functions of `torch.accelerator`.
 
-    Everything that would create a context records that in `contexts`; listing must leave it empty.
-    """
+    Calls that would create a context are recorded in `contexts`; listing devices must leave it empty."""
 
     def __init__(
         self,

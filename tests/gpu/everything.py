@@ -1,17 +1,16 @@
-"""Everything that wants a real card, in one command of at most ten minutes; its report is written line by line, so none
-of it is lost.
+"""Everything that needs a real card, in one command of at most ten minutes; the report is written line by line, so
+nothing is lost.
 
     python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5]
 
-The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, where the card's memory went against what
-the driver counts, the planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor
-observing on the card. FOLDER gets `report.md` (what belongs in docs/measurements.md is in it) and a file with the whole
+The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, the breakdown of the card's memory against
+the driver's figures, the planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor
+observing on the card. FOLDER gets `report.md` (with the figures for docs/measurements.md) and a file with the whole
 output of every step.
 
-Needs no Qt; of our dependencies a usual PyTorch image lacks msgspec and platformdirs. A step that fails or runs out of
-time is reported, and the next one begins; the exit code is the number of those. `--device vgpu:0` tries the script
-itself where there is no card.
-"""
+Needs no Qt; typical PyTorch images lack only our dependencies msgspec and platformdirs. A step that fails or runs out
+of time is reported, and the next one begins; the exit code is the number of such steps. `--device vgpu:0` tests the
+script itself without a card."""
 
 from __future__ import annotations
 
@@ -42,9 +41,9 @@ STEPS_OF_FIT = (
     ("transformers:gpt2", "1x512:int64", 4, "adamw"),
     ("transformers:bert", "1x128:int64", 16, "adamw"),
 )
-"""Model, inputs (empty: its own), batch, optimizer. Float32, as the script would train them without another word."""
+"""Model, inputs (empty: its own), batch, optimizer. Float32, the default of a training script."""
 WITHIN = 0.10
-"""The planner's peak is to be within this share of the card's."""
+"""The planner's peak must be within this share of the card's."""
 CHECKED = ("resnet18", "transformer", "data-pitfall", "noise-pitfall", "list-pitfall")
 """For the doctor: clean ones, and the sample models with a pitfall."""
 
@@ -67,7 +66,7 @@ def whole(output: str) -> Iterator[str]:
 
 
 def last_line(output: str) -> Iterator[str]:
-    """What pytest ends with, and the names of what failed."""
+    """pytest's summary, and the names of failed tests."""
     lines = output.strip().splitlines()
     yield from (line for line in lines if line.startswith(("FAILED", "ERROR")))
     yield from lines[-1:]
@@ -109,7 +108,7 @@ def readings(output: str) -> Iterator[str]:
 
 
 def devices(output: str) -> Iterator[str]:
-    """The devices as they were listed, and what was not known of them."""
+    """The listed devices, and their unknown fields."""
     document = json.loads(output)
     for info in document["devices"]:
         numbers = f"CUDA ordinal {info['cuda_ordinal']}, NVML index {info['nvml_index']}"
@@ -132,7 +131,7 @@ def findings(output: str) -> Iterator[str]:
 
 
 def steps(device: str) -> Iterator[Step]:
-    """All of the check; what is most wanted comes first."""
+    """All steps, the most important first."""
     here = [*PYTHON, str(Path(__file__))]
     cuda = device.startswith("cuda")
     virtual = [] if cuda else ["--virtual", "Tesla T4"]
@@ -231,7 +230,7 @@ def steps(device: str) -> Iterator[Step]:
 
 
 def check(device: str, out: Path, minutes: float) -> int:
-    """Run what there is time for and write the report. Returns how many steps did not work."""
+    """Run as many steps as time allows and write the report. Returns the number of failed steps."""
     end, failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -272,7 +271,7 @@ def check(device: str, out: Path, minutes: float) -> int:
 
 
 def ran(step: Step, limit: float, environment: dict[str, str]) -> tuple[str, str, str]:
-    """`ok` or what became of it, and what it printed."""
+    """`ok` or the failure, and the output."""
     try:
         done = subprocess.run(
             step.command,
@@ -297,8 +296,8 @@ def _text(output: str | bytes | None) -> str:
 
 
 def fit_part(device: str) -> int:
-    """The planner's peak of two training steps against the allocator of the card in the same steps, each in a process
-    of its own."""
+    """The planner's peak of two training steps against the allocator of the card in the same steps, each in a
+    subprocess."""
     far = 0
     for model, inputs, batch, optimizer in STEPS_OF_FIT if device.startswith("cuda") else STEPS_OF_FIT[:3]:
         step = json.dumps({"model": model, "inputs": inputs, "batch": batch, "optimizer": optimizer, "device": device})
@@ -330,12 +329,11 @@ def fit_part(device: str) -> int:
 
 
 def planned_part(step: dict[str, str]) -> None:
-    """What the planner says of this step on this card: the allocator's peak (without the context), and the simulated
-    time.
+    """The planner's prediction for this step on this card: the allocator's peak (without the context), and the
+    simulated time.
 
-    cuBLAS and cuDNN take their workspaces from the same allocator, but not always while the peak lasts: they are told
-    apart.
-    """
+    cuBLAS and cuDNN take their workspaces from the same allocator, but not always during the peak: they are reported
+    separately."""
     import torch
 
     from devexplorer.core.devices.profiles import load_profiles
@@ -410,7 +408,7 @@ def measured_part(step: dict[str, str]) -> None:
 
 
 def _backward(loss: object) -> None:
-    """In a function of its own, so that the loss and the output are gone before the optimizer's step."""
+    """A separate function, so that the loss and the output are freed before the optimizer's step."""
     import torch
 
     assert isinstance(loss, torch.Tensor)
@@ -418,8 +416,8 @@ def _backward(loss: object) -> None:
 
 
 def memory_part(device: str) -> int:
-    """Where the card's memory went after known allocations, by the parts that the window shows, against the driver's
-    own figures."""
+    """The breakdown of the card's memory after known allocations, as shown in the window, against the driver's
+    figures."""
     import gc
 
     import torch
@@ -445,7 +443,7 @@ def memory_part(device: str) -> int:
         gc.collect()
         for _ in range(
             2
-        ):  # a context is believed when the allocator had the same before and after the list of processes
+        ):  # the context is known only if the allocator's figure is the same before and after the list of processes
             sample = nvml.read(card, device=device, time_unix_s=time.time(), slow=nvml.read_slow(card))
             watch.see_sample(sample, os.getpid())
             allocator = backend.allocator_sample(device, time.time())

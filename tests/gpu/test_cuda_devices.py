@@ -48,7 +48,8 @@ torch.ones(1, device=devices[0].id)
 assert backend._driver.has_context(devices[0].cuda_ordinal)
 print("listed", len(devices))
 """
-"""In a process of its own: another test may have made a context in this one. Its end shows that the check can fail."""
+"""In a subprocess: another test may have created a context in this one. The last assertion shows that the check can
+fail."""
 
 
 def test_listing_creates_no_context() -> None:

@@ -1,5 +1,5 @@
-"""Matrix products on real CUDA devices: right in every dtype that the card has, and timed in every mode. Needs a GPU
-and CUDA torch."""
+"""Matrix products on real CUDA devices: correct in every dtype of the card, and timed in every mode. Needs a GPU and
+CUDA torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""PyTorch's own reference backend, whose device module has next to nothing: every command, and the engine, on its two
-devices.
+"""PyTorch's own reference backend, with a minimal device module: every command, and the engine, on its two devices.
 
 `torch_openreg` is built from test/cpp_extensions/open_registration_extension/torch_openreg of PyTorch's sources and
-installed, so that torch loads it as it is imported. It takes the place of virtual GPUs in its process, so this file
-runs alone:
+installed, so that torch loads it on import. It takes the slot of virtual GPUs in its process, so this file runs alone:
 
 python -m pytest -p no:pytest-qt tests/gpu/test_reference_backend.py
 """
@@ -55,7 +53,7 @@ def the_backend() -> None:
 
 
 def command(*argv: str, code: int = 0) -> Json:
-    """The document of a command in a process of its own, as a user runs it."""
+    """The document of a command in a subprocess, as a user runs it."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*CLI, *argv, "--json"], capture_output=True, text=True, timeout=240, env=environ, check=False

@@ -1,13 +1,12 @@
-"""Puts defects of every kind at random places of models that have none, and counts how many the doctor finds at their
-very line.
+"""Injects defects of every kind at random places of clean models, and counts how many the doctor finds at the exact
+line.
 
 python tests/soak/doctor_injection.py [--seed 0] [--rounds 20] [--kinds detach,item] [--show]
 
 A round is one valid injection of each kind, into a clean model of tests/doctor_models (by rewriting its source), or
-into a sample model or a configuration of transformers (by a hook on a random module of it). An injection is not valid
-where the model fails on the CPU with it, the line is not reached, or, for cuts, no parameter loses its gradient; it is
-tried again elsewhere. Everything runs in this process.
-"""
+into a sample model or a configuration of transformers (by a hook on a random module of it). An injection is invalid if
+the model then fails on the CPU, the line is not reached, or, for cuts, no parameter loses its gradient; it is retried
+elsewhere. Everything runs in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from fakes.defects import DEFECTS
 from fakes.injection import Outcome, Subject, corpus, looked_for, said, wrapped_transformers, wrapped_zoo
 
 TRIES = 12
-"""Places that are tried for one valid injection."""
+"""Places to try for one valid injection."""
 
 
 def subjects(random_: random.Random) -> list[Subject]:

@@ -1,12 +1,11 @@
-"""Every function of NVML in turn hangs, fails with every code, lies and loses its card, and what is shown is checked.
+"""Every NVML function in turn hangs, fails with every code, returns nonsense and loses its card; checks what is shown.
 Prints a table.
 
     python tests/soak/driver_faults.py [--surface devices|watch|window ...] [--codes all|few]
 
-All of it is some 7,000 runs and takes about five minutes; `window` is the real window, offscreen, fed by the window's
-own sampler, with three codes for each function. `fakes.driver_faults` says what is checked. The exit code is the number
-of runs in which something was wrong.
-"""
+Everything is about 7,000 runs and takes about five minutes; `window` is the real window, offscreen, fed by the window's
+own sampler, with three codes for each function. `fakes.driver_faults` describes the checks. The exit code is the number
+of wrong runs."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 LONGEST_S = 0.9
-"""The window's sampler has so long to read everything of the card that is well."""
+"""Time for the window's sampler to read everything of the healthy card."""
 FEW = (3, 15, 999)
 """Not supported, lost, unknown."""
 
@@ -67,7 +66,7 @@ def main() -> int:
 
 
 def run(bench: Bench, todo: list[Case]) -> int:
-    """Each case; a line for each that is wrong, and then the table."""
+    """Run each case; print a line for each wrong one, then the table."""
     runs: Counter[tuple[str, str]] = Counter()
     bad: Counter[tuple[str, str]] = Counter()
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
@@ -102,7 +101,7 @@ class Window:
         from devexplorer.gui.shell.app import App
 
         self.qt = QApplication.instance() or QApplication([])
-        gc.disable()  # as the application does: collections belong to the main thread
+        gc.disable()  # as in the application: only the main thread collects
         self.folder = tempfile.TemporaryDirectory()
         self.app = App(
             self.qt,
@@ -113,7 +112,7 @@ class Window:
         self.app.show()
 
     def shown(self) -> dict[str, Any]:
-        """Device -> the last sample, and what the window's cards can say of it."""
+        """Device -> the last sample, and its texts in the window's cards."""
         from devexplorer.core.telemetry.sampler import Sampler
 
         events: list[Any] = []
@@ -134,7 +133,7 @@ class Window:
         samples: dict[str, DeviceSample] = {}
         details: dict[str, DeviceDetails] = {}
         after: Counter[str] = Counter()
-        """Samples of each card after its details: the second one has everything that was read."""
+        """Samples of each card after its details: the second one has all values."""
         until = time.monotonic() + LONGEST_S
         try:
             while time.monotonic() < until:
@@ -177,7 +176,7 @@ class Window:
 
 
 class _Everything(dict[str, str]):
-    """A sample that says nothing is one that the driver did not answer in time: the window says so at the card."""
+    """An empty sample means that the driver did not answer in time: the window's card says so."""
 
     def __contains__(self, field: object) -> bool:
         return True

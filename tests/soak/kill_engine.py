@@ -1,6 +1,6 @@
 """Kills the engine at random moments under load: a CPU benchmark, eight virtual GPUs, a model moved back and forth.
-Every other time a child that was forked inside the engine holds its pipes. The window must survive, say so, restart the
-engine and rebuild the workspace; at the end no process may be left.
+Every other time a child forked by the engine holds its pipes. The window must survive, report it, restart the engine
+and rebuild the workspace; at the end no process may be left.
 
     python tests/soak/kill_engine.py [--times 20] [--seed 0]
 """
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: int) -> int:
-    """Kill the engine and see everything come back; returns 1 when it did not."""
+    """Kill the engine and check that everything is restored; returns 1 if not."""
     pid, made = engines[-1].pid, len(engines)
     assert pid is not None
     family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -110,7 +110,7 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
 
 
 def load(qt: QApplication, app: App) -> None:
-    """A CPU benchmark, one on a virtual GPU, and a few moves on their way."""
+    """A CPU benchmark, one on a virtual GPU, and a few moves in progress."""
     for device in ("cpu", "vgpu:3"):
         app.controller.benchmark([MatmulSpec(device=device, m=512, n=512, k=512, seconds=60)])
     for device in ("vgpu:1", "cpu", "vgpu:2"):
@@ -119,7 +119,7 @@ def load(qt: QApplication, app: App) -> None:
 
 
 def wait(qt: QApplication, happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Run the event loop until something is so."""
+    """Run the event loop until a condition holds."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > end:
@@ -128,7 +128,7 @@ def wait(qt: QApplication, happened: Callable[[], bool], what: str, seconds: flo
 
 
 def spin(qt: QApplication, seconds: float) -> None:
-    """Let the window live for a while."""
+    """Run the window for a while."""
     end = time.monotonic() + seconds
     while True:
         qt.processEvents(QEventLoop.ProcessEventsFlag.AllEvents, 10)

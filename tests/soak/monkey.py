@@ -1,15 +1,14 @@
-"""A monkey at the real window with the real engine: random clicks, keys, texts, drags, drops and files, shut into a
-folder of its own.
+"""Monkey test of the real window with the real engine: random clicks, keys, texts, drags, drops and files, confined to
+a folder.
 
-It ends with 1 at the first exception, error line or warning of Qt, with the actions that led there; at its end nothing
-may be left, no process and no window. Memory is sampled on the way.
+It exits with 1 at the first exception, error line or Qt warning, and prints the actions before it; at the end no
+process or window may be left. Memory is sampled during the run.
 
     python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE]
     [--most-mib 300] [--most-devices 16]
 
-`--log` writes every action down, one a line; `--replay` does the actions of such a file again. Each run has a folder of
-another name, so a log says `{folder}` for it.
-"""
+`--log` writes one action per line; `--replay` repeats the actions of such a file. The folder's name differs in each
+run, so a log contains `{folder}` instead."""
 
 from __future__ import annotations
 
@@ -47,22 +46,22 @@ FOLDER = "{folder}"
 """In a log: the folder of the run, whatever its name."""
 SAMPLE_EVERY = 250
 TIDY_EVERY = 2500
-"""Everything is closed and removed before a look at what is left."""
+"""Everything is closed and removed before the final check."""
 MOST_ALLOCATIONS = 30
 LAST = 25
-"""Actions that are shown at a failure."""
+"""Actions printed after a failure."""
 SETTLE_S = 45.0
 READY_S = 60.0
 MOST_OBJECTS = 12
-"""In the workspace: what is there counts, in memory too, and the monkey never tidies up by itself."""
+"""Limits the objects in the workspace, which use memory; the monkey never removes them systematically."""
 MOST_DEVICES = 16
-"""Each has its row, its curves and its 24 hours of readings; the limit of memory is for a machine of so many."""
+"""Each has a row, curves and 24 hours of readings; the memory limit is for this number."""
 DEEPEST = 12
-"""Loops inside loops (a menu in a menu): from there on only what closes them."""
+"""Maximum nesting of event loops (a menu in a menu): beyond it, only actions that close them."""
 
 
 class KeepOpen(QObject):
-    """Refuses to close the window, and opens no file in another program."""
+    """Refuses to close the window or to open files in other programs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,12 +75,12 @@ class KeepOpen(QObject):
 
     @Slot(QUrl)
     def opened(self, _url: QUrl) -> None:
-        """What would be opened outside."""
+        """Would open something outside."""
 
 
 class Monkey:
-    """Acts once per `pace` milliseconds while the application runs its own loop; a menu's or a message's loop inside it
-    goes on too."""
+    """Acts once per `pace` milliseconds while the application's event loop runs, including nested loops of menus and
+    messages."""
 
     def __init__(self, app: App, arguments: argparse.Namespace, folder: Path) -> None:
         self._app, self._arguments, self._folder = app, arguments, folder
@@ -98,7 +97,9 @@ class Monkey:
         self._again = None if arguments.replay is None else read(arguments.replay, folder)
         self._total = arguments.actions if self._again is None else len(self._again)
         self._depth = 0
-        self._timer = QTimer()  # one: each `singleShot` with a method of what is no QObject leaves a reference behind
+        self._timer = (
+            QTimer()
+        )  # one timer: each `singleShot` with a method of an object that is not a QObject leaks a reference
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._beat)
         self._began = time.monotonic()
@@ -118,7 +119,7 @@ class Monkey:
         self._timer.start(ms)
 
     def _beat(self) -> None:
-        """One action; the timer of the next one is set before, because this one may run a loop of its own."""
+        """One action; the next timer is started first, because the action may run a nested loop."""
         if self.keep_open.over:
             return
         if self._waiting_for_engine:
@@ -131,7 +132,7 @@ class Monkey:
             if self._depth == 0:
                 self._settling = time.monotonic()
             else:
-                close_top()  # the loop that it runs is inside an action, which has to return
+                close_top()  # its loop is inside an action, which has to return
             self._next(100)
             return
         action = self._choose()
@@ -208,7 +209,7 @@ class Monkey:
                 self._app.controller.cancel(job)
 
     def _settle(self) -> None:
-        """Close and remove everything, wait for what runs, then look at what is left."""
+        """Close and remove everything, wait for running jobs, then check what is left."""
         assert self._settling is not None
         app, state = self._app, self._app.state
         for top in QApplication.topLevelWidgets():
@@ -305,19 +306,19 @@ def read(log: Path, folder: Path) -> list[Action]:
     """The actions of a log, for a run in this folder."""
     lines = (
         log.read_text(encoding="utf-8").replace(FOLDER, str(folder)).split("\n")
-    )  # a text in it may have other ends of lines
+    )  # a text in it may have other line endings
     return [Action(*json.loads(line)) for line in lines if line]
 
 
 def close_top() -> None:
-    """Close the menu or dialog that is on top of all, if there is one."""
+    """Close the topmost menu or dialog, if there is one."""
     top = QApplication.activePopupWidget() or QApplication.activeModalWidget()
     if top is not None:
         top.close()
 
 
 def main() -> int:
-    """Run; returns 0 when nothing went wrong."""
+    """Run; returns 0 if nothing went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--actions", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
@@ -347,8 +348,7 @@ def main() -> int:
 
 
 def outside(arguments: argparse.Namespace) -> int:
-    """Start the monkey in a process of its own, which shuts itself into a folder; see how it ends, and take the folder
-    away."""
+    """Start the monkey in a subprocess, which confines itself to a folder; return its result and remove the folder."""
     with tempfile.TemporaryDirectory(prefix="devexplorer-monkey-") as name:
         folder = Path(name)
         again = ["--replay", str(arguments.replay.absolute())] if arguments.replay is not None else []
@@ -371,7 +371,7 @@ def outside(arguments: argparse.Namespace) -> int:
 
 
 def play(arguments: argparse.Namespace, folder: Path) -> int:
-    """Open the window, let the monkey at it, look at what is left."""
+    """Open the window, run the monkey, check what is left."""
     what = (
         f"seed {arguments.seed}, {arguments.actions} actions"
         if arguments.replay is None

@@ -1,5 +1,4 @@
-"""What must not happen while the monkey plays, and what is counted: errors, Qt's warnings, windows, processes, memory.
-Main thread."""
+"""Checks during the monkey test: errors, Qt warnings, windows, processes, memory. Main thread."""
 
 from __future__ import annotations
 
@@ -27,17 +26,17 @@ from devexplorer.core.telemetry.rings import BinRing, RowRing
 from devexplorer.gui.shell.app import App
 
 EXPECTED = (
-    r"Qt: This plugin does not support",  # the offscreen plugin's own words
-    r"The engine ended by signal SIGKILL",  # the monkey restarts it, and chooses other visible devices
+    r"Qt: This plugin does not support",  # messages of the offscreen plugin
+    r"The engine ended by signal SIGKILL",  # the monkey restarts it and changes the visible devices
     r"Restarted",
     r"That is \d+ times within a minute",
 )
 PROCESSES = 40
-"""More than so many children at once is a fork bomb; each check and each trial has one."""
+"""More children than this at once is a fork bomb; each check and each trial has one."""
 
 
 class Sample(NamedTuple):
-    """One look at everything that can grow."""
+    """A measurement of everything that can grow."""
 
     number: int
     seconds: float
@@ -53,7 +52,7 @@ class Sample(NamedTuple):
 
 
 class Guards:
-    """`problems` is what went wrong, in words; empty is good."""
+    """`problems` describes what went wrong; empty is good."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -65,7 +64,7 @@ class Guards:
         self._listen()
 
     def _listen(self) -> None:
-        """Every event on its way into the state, whichever state is on show."""
+        """Every event applied to the state, whichever state is shown."""
         apply = State.apply
 
         def listening(state: State, event: Event) -> Change:
@@ -83,7 +82,7 @@ class Guards:
             self.problems.append(f"{event.level}: {event.text}")
 
     def sample(self, number: int) -> Sample:
-        """Look now."""
+        """Measure now."""
         children = psutil.Process().children(recursive=True)
         engine = self._app.state.engine
         found = Sample(
@@ -103,7 +102,7 @@ class Guards:
         return found
 
     def strays(self) -> list[str]:
-        """Windows that nobody can have opened: without a parent, and not the one window."""
+        """Windows that a user cannot have opened: without a parent, and not the main window."""
         return [
             type(top).__name__
             for top in QApplication.topLevelWidgets()
@@ -119,14 +118,13 @@ HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFram
 
 
 def limit_devices(app: App, most: int) -> None:
-    """From here on, whoever asks for more devices than `most` in all asks for more than the engine ever adds, and is
-    refused."""
+    """From now on, a request for more devices than `most` in total is refused."""
     send, asked = Session.send, 0
 
     def limited(session: Session, command: Command) -> int:
         nonlocal asked
         if isinstance(command, AddVirtual):
-            asked = max(asked, len(app.state.devices))  # it is more while some are on their way
+            asked = max(asked, len(app.state.devices))  # more while some are pending
             more = len(parse_virtual(command.spec))
             if asked + more > most:
                 command = msgspec.structs.replace(command, spec=f"{MAX_DEVICES + 1}x Tesla T4")
@@ -138,18 +136,17 @@ def limit_devices(app: App, most: int) -> None:
 
 
 def census() -> Counter[str]:
-    """How many of each kind there are: Python's objects by type, and Qt's by class of every window."""
+    """Counts of objects: Python's by type, and Qt's by class in all windows."""
     counted: Counter[str] = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
     for top in QApplication.topLevelWidgets():
         counted[f"window {type(top).__name__}"] += 1
-        if top.parent() is None:  # else it is among what is below its parent: every menu is a window too
+        if top.parent() is None:  # otherwise its parent's children include it: every menu is a window too
             counted.update(f"Qt {one.metaObject().className()}" for one in everything(top))
     return counted
 
 
 def connections() -> Counter[str]:
-    """How many receivers each signal has, of everything in every window: what is connected again and again, and never
-    let go."""
+    """Receivers of each signal in every window, to find connections that accumulate."""
     counted: Counter[str] = Counter()
     roots = [top for top in QApplication.topLevelWidgets() if top.parent() is None]
     every = [one for root in roots for one in (root, *everything(root))]
@@ -164,7 +161,7 @@ def connections() -> Counter[str]:
 
 
 def resident_mib(pid: int) -> float:
-    """What a process has in memory; 0 when it is gone."""
+    """Resident memory of a process; 0 if it has ended."""
     try:
         return psutil.Process(pid).memory_info().rss / 2**20
     except psutil.Error:
@@ -181,8 +178,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def heap() -> str:
-    """Where the memory is, in words: what is in use in the C library's main heap, in large blocks, and in the tables of
-    readings."""
+    """Describes the memory in use: the C library's main heap, large blocks, and tables of readings."""
     libc = ctypes.CDLL("libc.so.6")
     libc.mallinfo2.restype = _MallInfo
     info = libc.mallinfo2()
@@ -195,7 +191,7 @@ def heap() -> str:
 
 
 def give_back() -> None:
-    """Collect, and let the C library give free memory back, so that what is measured is what is held."""
+    """Collect garbage and return free memory to the system, so that only memory in use is measured."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -204,7 +200,7 @@ def give_back() -> None:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Processes that carry the token of this sandbox, this one not among them."""
+    """Processes with the token of this sandbox, except this one."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,9 +1,7 @@
-"""What the monkey can do to a window: choose something at random, write it down, do it. Main thread.
+"""The monkey's actions on a window: choose one at random, log it, do it. Main thread.
 
-What is chosen depends on the seed, on the number of the action and on what the window shows, never on what was chosen
-before; and what is written down names the widget and the place, so that a list of actions can be done again without
-choosing.
-"""
+The choice depends on the seed, the number of the action and the window's content, never on earlier choices. The log
+names the widget and the position, so that actions can be repeated without choosing."""
 
 from __future__ import annotations
 
@@ -91,24 +89,24 @@ WORDS = [
     "move", "build", "undo", "theme", "words", "alert", "split", "adam", "freeze", "record", "check", "load", "values",
 ]  # fmt: skip
 NEVER = {"quit", "close"}
-"""Actions that end the window."""
+"""Actions that close the window."""
 
 
 class Action(NamedTuple):
-    """One thing that was done; `at` names the widget."""
+    """One action; `at` names the widget."""
 
     do: str
     at: str
     how: dict[str, object]
 
     def line(self) -> str:
-        """As it is written down."""
+        """As it is logged."""
         return json.dumps([self.do, self.at, self.how], ensure_ascii=False)
 
 
 def path_of(widget: QWidget) -> str:
-    """A name by which the widget can be found again: the classes from its window down, each with its place among its
-    like."""
+    """A name by which the widget can be found again: the classes from its window down, each with its index among its
+    kind."""
     parts: list[str] = []
     while True:
         parent = None if widget.isWindow() else widget.parentWidget()
@@ -123,7 +121,7 @@ def path_of(widget: QWidget) -> str:
 
 
 def find(path: str) -> QWidget | None:
-    """The widget of this name, if it is there now."""
+    """The widget with this name, if it exists now."""
     first, *rest = path.split("/")
     name, _, at = first.partition(":")
     tops = [top for top in _tops() if type(top).__name__ == name]
@@ -145,7 +143,7 @@ def _tops() -> list[QWidget]:
 
 
 class Hands:
-    """`choose` and `do`; `files` are what can be opened, `folder` is where files may be made."""
+    """`choose` and `do`; `files` can be opened, and files may be created in `folder`."""
 
     def __init__(self, app: App, folder: Path, files: list[Path]) -> None:
         self._app, self._folder, self._files = app, folder, files
@@ -160,16 +158,14 @@ class Hands:
     # --- choosing
 
     def choose(self, rng: random.Random) -> Action | None:
-        """Something to do now; None when what was thought of is not there."""
+        """An action to do now; None if its target does not exist."""
         popup = QApplication.activePopupWidget()
         modal = QApplication.activeModalWidget()
         if isinstance(modal, QMessageBox):
             return self._button_of(rng, modal)
         if isinstance(popup, QMenu):
             return self._line_of(rng, popup)
-        if (
-            isinstance(modal, QFileDialog) and popup is None
-        ):  # one that a question or another dialog stands before is out of reach
+        if isinstance(modal, QFileDialog) and popup is None:  # one behind a question or another dialog is out of reach
             return self._file(rng, modal)
         window: QWidget = popup or modal or self._app.window
         if modal is not None and rng.random() < 0.04:
@@ -285,7 +281,7 @@ class Hands:
             else widget.rect().center()
         )
         if isinstance(widget.parentWidget(), QAbstractItemView):
-            return None  # a drag out of a list runs a loop of its own, which ends with a real pointer only
+            return None  # a drag from a list runs a nested loop, which only a real pointer ends
         dx, dy = rng.randint(-300, 300), rng.randint(-200, 200)
         return Action("drag", path_of(widget), {"x": here.x(), "y": here.y(), "dx": dx, "dy": dy})
 
@@ -335,14 +331,14 @@ class Hands:
     # --- doing
 
     def do(self, action: Action) -> None:
-        """Do it; what is gone, or out of reach because something else came in a repetition, is left alone."""
+        """Do it; ignore widgets that are gone, or out of reach because a repetition went differently."""
         widget = find(action.at) if action.at else self._app.window
         if widget is not None and (not action.at or (widget.isVisible() and _in_reach(widget))):
             how = {"with_" if key == "with" else key: value for key, value in action.how.items()}
             try:
                 getattr(self, f"_do_{action.do}")(widget, **how)
             except RuntimeError:
-                if isValid(widget):  # else it went away under the pointer, half-way
+                if isValid(widget):  # otherwise it disappeared under the pointer
                     raise
 
     def _do_click(self, widget: QWidget, x: int, y: int, button: str, with_: str, twice: bool, **_: object) -> None:
@@ -351,9 +347,9 @@ class Hands:
         else:
             QTest.mouseMove(widget, QPoint(x, y))
             if not isValid(widget):
-                return  # what the pointer came to has gone because it came
+                return  # the widget disappeared when the pointer entered
             QTest.mouseClick(widget, BUTTONS[button], MODIFIERS[with_], QPoint(x, y))
-            if button == "right" and isValid(widget):  # what the platform adds to a click
+            if button == "right" and isValid(widget):  # added to a click by the platform
                 _context_menu(widget, QPoint(x, y))
 
     def _do_key(self, widget: QWidget, key: str, with_: str) -> None:
@@ -364,7 +360,7 @@ class Hands:
         widget.selectAll()
         if text.isascii():
             QTest.keyClicks(widget, text)
-        else:  # QTest aborts at a character that no key has
+        else:  # QTest aborts at a character without a key
             event = QInputMethodEvent()
             event.setCommitString(text)
             QApplication.sendEvent(widget, event)
@@ -429,7 +425,7 @@ class Hands:
         widget.resize(width, height)
 
     def _do_wait(self, _window: QWidget, ms: int) -> None:
-        """The time passes in the loop of whoever asked."""
+        """The time passes in the caller's loop."""
 
     def _do_close(self, widget: QWidget) -> None:
         widget.close()
@@ -444,7 +440,8 @@ class Hands:
 
 
 def _in_reach(widget: QWidget) -> bool:
-    """Whether no dialog stands before its window: a file dialog closed behind its own question is freed twice by Qt."""
+    """Whether no dialog is in front of its window: Qt frees a file dialog twice if it is closed behind its own
+    question."""
     window, modal = widget.window(), QApplication.activeModalWidget()
     return modal is None or window is modal or window.windowType() == Qt.WindowType.Popup
 
@@ -454,7 +451,7 @@ def _ends(action: QAction) -> bool:
 
 
 def _text(widget: QWidget) -> str:
-    """What is on it, for who reads the list."""
+    """Its text, for readers of the log."""
     if isinstance(widget, QAbstractButton | QPushButton):
         return widget.text() or widget.accessibleName()
     return "" if isinstance(widget, QTextEdit | QPlainTextEdit) else widget.accessibleName()

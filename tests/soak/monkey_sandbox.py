@@ -1,10 +1,9 @@
-"""A folder that the monkey and everything it starts cannot write outside of, with files to open in it. Main thread,
-before any other.
+"""A folder that confines all writes of the monkey and everything it starts, with files to open. Main thread, before any
+other.
 
 The environment points there (home, XDG folders, temporary files, the current folder), the data segment of every process
-is limited, and where the kernel has Landlock it refuses every write elsewhere, for the engine and its children too: a
-random path in a save dialog, or a random Delete in a list of files, costs nothing.
-"""
+is limited, and with Landlock the kernel refuses every write elsewhere, for the engine and its children too: a random
+path in a save dialog, or a random Delete in a list of files, does no harm."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 MOST_BYTES = 3 << 30
-"""What one process may allocate: a random shape can ask for all of the machine's memory."""
+"""Allocation limit of a process: a random shape can request all of the machine's memory."""
 TOKEN = "DEVEXPLORER_SOAK"
-"""Variable in the environment of everything that is started here."""
+"""Environment variable of everything that is started here."""
 
 _WRITING = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14))
 """Landlock's rights to write, remove, make, move and truncate (linux/landlock.h)."""
@@ -63,7 +62,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def enter(folder: Path) -> str:
-    """Shut this process into the folder; returns one sentence about how well."""
+    """Confine this process to the folder; returns one sentence about the confinement."""
     for name in ("config", "data", "cache", "state", "tmp", "files"):
         (folder / name).mkdir(exist_ok=True)
     os.environ.update(
@@ -111,7 +110,7 @@ def _landlock(folder: Path) -> bool:
 
 
 def fill(folder: Path) -> list[Path]:
-    """Files to open, good and bad ones, each made anew where it is gone; returns them."""
+    """Files to open, good and bad ones; creates missing ones again and returns all."""
     files = folder / "files"
     made: list[Path] = []
 

@@ -1,9 +1,7 @@
-"""The widgets of a window, looked at without leaving anything behind. Main thread.
+"""Finds widgets of a window without leaking references. Main thread.
 
-PySide holds what `findChildren` or `childAt` of an ancestor found for as long as that ancestor lives: a window in which
-something is looked for every few milliseconds would fill with what has long gone. What `children` gives is held by its
-parent, and goes with it.
-"""
+PySide keeps the results of `findChildren` or `childAt` alive as long as the ancestor: frequent searches in a window
+would accumulate dead widgets. The results of `children` are kept by their parent only."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ W = TypeVar("W", bound=QWidget)
 
 
 def everything(root: QObject) -> Iterator[QObject]:
-    """All that is below `root`, itself not included."""
+    """All descendants of `root`."""
     for child in root.children():
         yield child
         yield from everything(child)
 
 
 def shown(root: QWidget, kind: type[W]) -> Iterator[W]:
-    """The widgets of a kind that can be seen in `root`."""
+    """The visible widgets of a kind in `root`."""
     for child in root.children():
         if isinstance(child, QWidget) and child.isVisible() and not child.isWindow():
             if isinstance(child, kind):
@@ -33,7 +31,7 @@ def shown(root: QWidget, kind: type[W]) -> Iterator[W]:
 
 
 def widget_at(root: QWidget, where: QPoint) -> QWidget:
-    """The innermost widget that a click on `root` there would reach; `root` itself where there is no other."""
+    """The innermost widget that a click at this point of `root` would reach; `root` itself if there is no other."""
     for child in reversed(root.children()):
         if not isinstance(child, QWidget) or not child.isVisible() or child.isWindow():
             continue

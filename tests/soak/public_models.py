@@ -1,14 +1,12 @@
-"""Lets the doctor examine models of public repositories, with `--train`, and counts what it says: for a person who then
-reads each line.
+"""Runs the doctor on models of public repositories, with `--train`, and counts the findings, so that a person can
+review each line.
 
     python tests/soak/public_models.py CLONES [--only OWNER/NAME] [--json FILE]
 
-CLONES has a folder OWNER+NAME for each repository of `public_models.json`, which says how each model is made; a
-repository that is not there is left out. They need einops, einx, scipy, PyWavelets, timm, ema-pytorch, local-attention
-(which needs hyper-connections) and torch-einops-utils; packages that they import without needing them are empty
-stand-ins. Their code runs with your rights: read it first. It may start no process here (one of them installs packages
-when it is imported).
-"""
+CLONES has a folder OWNER+NAME for each repository of `public_models.json`, which says how each model is built; missing
+repositories are skipped. They need einops, einx, scipy, PyWavelets, timm, ema-pytorch, local-attention (which needs
+hyper-connections) and torch-einops-utils; packages that they import but do not need are empty stubs. Their code runs
+with your permissions: read it first. It cannot start processes (one of them installs packages when imported)."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ REFUSED = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
 
 
 class _Empty(type):
-    """A class that is, has and gives whatever is asked of it."""
+    """A class that accepts any call, attribute and item."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -62,7 +60,7 @@ class _EmptyModule(types.ModuleType):
 
 
 class EmptyPackages:
-    """Finds packages of these names, with nothing in them."""
+    """Provides empty packages with these names."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -81,14 +79,13 @@ class EmptyPackages:
 
 
 def refuse(event: str, given: tuple[Any, ...]) -> None:
-    """An audit hook: code that was fetched may start no process."""
+    """An audit hook: fetched code must not start processes."""
     if event in REFUSED:
         raise FileNotFoundError(f"{event}: no process is started here")
 
 
 def classes_of(file: str, setting: str) -> dict[str, Any]:
-    """The imports, classes and functions of a script that would train at once, with a few variables that it has
-    otherwise."""
+    """The imports, classes and functions of a script that would start training, with a few variables that it needs."""
     import torch
 
     module = types.ModuleType(f"script_{Path(file).stem}")
@@ -106,7 +103,7 @@ def classes_of(file: str, setting: str) -> dict[str, Any]:
 
 
 class Fetched:
-    """A model of a repository, as the doctor wants one."""
+    """A model of a repository, as a builder for the doctor."""
 
     seeded = True
 
@@ -116,7 +113,7 @@ class Fetched:
         self._names: dict[str, Any] | None = None
 
     def build(self, seed: int) -> Any:
-        """Make it with this seed."""
+        """Build it with this seed."""
         import torch
 
         from devexplorer.core.base.errors import BadInput
@@ -138,11 +135,11 @@ class Fetched:
     build_on_cpu = build
 
     def specs(self) -> None:
-        """Only the table can tell."""
+        """Only the table knows."""
 
 
 def examined(entry: dict[str, Any]) -> dict[str, Any]:
-    """What the doctor says about one model, and what ended it."""
+    """The diagnosis of one model, or the error."""
     import msgspec
 
     from devexplorer.core.doctor.devices import picked
@@ -193,12 +190,12 @@ def repository(clones: Path, entries: Sequence[dict[str, Any]], out: Path) -> No
 
 
 def _where(finding: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Findings of which this is the same are one."""
+    """Findings with the same key are merged."""
     return finding["severity"], finding["rule"], finding["file"], finding["line"]
 
 
 def report(rows: Sequence[dict[str, Any]]) -> str:
-    """What was found, each line of code once, and the counts."""
+    """The findings, each line of code once, and the counts."""
     ran = [row for row in rows if "failed" not in row]
     found, noted = ({_where(one): one for row in ran for one in row[kind]} for kind in ("problems", "notes"))
     lines = [f"{key[0]} {key[1]} {key[2]}:{key[3]} {one['message']}" for key, one in sorted((found | noted).items())]

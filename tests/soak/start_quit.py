@@ -33,7 +33,7 @@ TOKEN = "DEVEXPLORER_SOAK"
 
 
 def has(process: psutil.Process, name: str, value: str) -> bool:
-    """Whether a process has this variable in its environment; one that cannot be read is somebody else's, or gone."""
+    """Whether a process has this environment variable; an unreadable one belongs to another user or has ended."""
     try:
         return process.environ().get(name) == value
     except psutil.Error:
@@ -41,13 +41,13 @@ def has(process: psutil.Process, name: str, value: str) -> bool:
 
 
 def main() -> int:
-    """Run; returns the number of bad ends."""
+    """Run; returns the number of failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    token = f"{os.getpid()}-{time.time()}"  # inherited by everything that a window starts
+    token = f"{os.getpid()}-{time.time()}"  # inherited by all processes of the window
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", TOKEN: token}
     bad = 0
     for number in range(arguments.times):

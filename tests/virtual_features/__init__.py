@@ -1,5 +1,5 @@
-"""What PyTorch offers, feature by feature, on a virtual GPU against the CPU. The table in docs/virtual_gpus.md is made
-of it.
+"""PyTorch's features, one by one, on a virtual GPU against the CPU. The table in docs/virtual_gpus.md is generated from
+them.
 
 Each module of this package adds functions to `FEATURES`: they take a device and return tensors and plain values, which
 must be the same.
@@ -70,7 +70,7 @@ def _line(error: Exception) -> str:
 
 
 def differs(found: Any, expected: Any, *, host: bool = False) -> str | None:
-    """How two results differ; None when they are the same, each tensor where it should be."""
+    """How two results differ; None if they are the same and each tensor is on the right device."""
     if isinstance(expected, OnHost):
         return differs(found.value, expected.value, host=True)
     if isinstance(expected, torch.Tensor):

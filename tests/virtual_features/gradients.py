@@ -1,4 +1,4 @@
-"""Autograd: graphs, hooks, functions of the user's own, modes, torch.func, mixed precision."""
+"""Autograd: graphs, hooks, custom functions, modes, torch.func, mixed precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules: layers, losses, parametrisations, what `nn.Module` itself does."""
+"""Modules: layers, losses, parametrisations, `nn.Module` itself."""
 
 from __future__ import annotations
 

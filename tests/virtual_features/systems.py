@@ -1,4 +1,4 @@
-"""What stands around tensors: the accelerator, modes, compilers, profilers, distributions, process groups."""
+"""The environment of tensors: the accelerator, modes, compilers, profilers, distributions, process groups."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def kernels(device: str) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch's compiler says about itself."""
+    """Without messages of torch's compiler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)

@@ -1,11 +1,10 @@
 """One entry of torch's operator database on the CPU and on a virtual GPU, sample by sample. Runs in a child of
 `run.py`.
 
-Writes a line of JSON with all cases, `[[entry, dtype], …]`; then reads one of them a line and writes what it found,
-until its input ends. Both sides get the same values in the same layout and the same seed, so random numbers are the
-same too. Where they differ by more than torch.testing allows, a third run in double precision says whether the virtual
-GPU is as near to it as the CPU is.
-"""
+Writes a line of JSON with all cases, `[[entry, dtype], …]`; then reads one case per line and writes the result, until
+its input ends. Both sides get the same values in the same layout and the same seed, so random numbers are the same too.
+Where they differ by more than torch.testing allows, a third run in double precision shows whether the virtual GPU is as
+close to it as the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from devexplorer.core.virtual.backend import VirtualTensor, add_virtual_gpus, ba
 VGPU = "vgpu:0"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "complex64": torch.complex64, "int64": torch.int64}
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
-"""They return whatever was in memory: shape, layout and dtype are compared, values are not."""
+"""They return uninitialised memory: shape, layout and dtype are compared, values are not."""
 MEMORY_LIMIT = 6 << 30
 """Bytes of address space of this process."""
 
@@ -75,7 +74,7 @@ def placed(value: Any, device: str, *, double: bool, lazy: bool) -> Any:
 
 
 class Side:
-    """One device's run of one sample: its arguments, and what came of each phase."""
+    """One device's run of one sample: its arguments, and the result of each phase."""
 
     def __init__(self, sample: Any, device: str, number: int, *, double: bool = False, lazy: bool = False) -> None:
         self.device, self.number = device, number
@@ -114,7 +113,7 @@ def differentiable(result: Any) -> list[torch.Tensor]:
 
 
 def forward(op: Any, side: Side) -> Any:
-    """The result, what shares memory with the arguments, and what became of those."""
+    """The result, shared memory with the arguments, and the arguments afterwards."""
     result = side.call(op.op)
     return (
         result,
@@ -174,7 +173,7 @@ def into(op: Any, side: Side) -> Any:
 
 
 def shares(tensor: torch.Tensor, others: list[torch.Tensor]) -> list[bool]:
-    """With which of the others it has its memory in common."""
+    """The other tensors with which it shares memory."""
     return [inner(tensor).untyped_storage()._cdata == inner(other).untyped_storage()._cdata for other in others]
 
 
@@ -189,7 +188,7 @@ def changed(side: Side) -> list[Any]:
 
 
 def outcome(phase: Callable[[Any, Side], Any], op: Any, side: Side) -> tuple[str, Any]:
-    """What came of it: a value, or the kind of error and its words."""
+    """The outcome: a value, or the type and message of the error."""
     try:
         return "value", phase(op, side)
     except Exception as error:
@@ -197,7 +196,7 @@ def outcome(phase: Callable[[Any, Side], Any], op: Any, side: Side) -> tuple[str
 
 
 def difference(cpu: Any, vgpu: Any, *, values: bool, gradients: bool) -> str | None:
-    """How two results differ; None when they agree. "close" where only the last bits do."""
+    """How two results differ; None if they agree, "close" if only the last bits differ."""
     flat, shape = tree_flatten(cpu)
     other, other_shape = tree_flatten(vgpu)
     if len(flat) != len(other) or (shape != other_shape and type(cpu) is type(vgpu)):
@@ -215,11 +214,11 @@ def difference(cpu: Any, vgpu: Any, *, values: bool, gradients: bool) -> str | N
 
 
 OF_GRADIENTS = ("layout", "shape", "dtype", "strides")
-"""What counts of a gradient; whether it is a view or conjugated lazily is its formula's business."""
+"""The compared properties of a gradient; whether it is a view or lazily conjugated depends on the formula."""
 
 
 def facts(tensor: torch.Tensor) -> dict[str, Any]:
-    """What a tensor is, beside its values."""
+    """The properties of a tensor except its values."""
     plain = tensor.layout is torch.strided
     return {
         "layout": tensor.layout, "shape": tuple(tensor.shape), "dtype": tensor.dtype,
@@ -231,7 +230,7 @@ def facts(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def unlike(cpu: torch.Tensor, vgpu: torch.Tensor, *, values: bool, gradients: bool) -> str | None:
-    """How two tensors differ; "close" where only the last bits do."""
+    """How two tensors differ; "close" if only the last bits do."""
     if vgpu.device.type == "cpu" and cpu.numel() > 1:
         return "result on the CPU"
     expected, got = facts(cpu), facts(vgpu)
@@ -264,8 +263,8 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_near(cpu: Any, vgpu: Any, exact: Any) -> bool:
-    """Whether the virtual GPU is as near to the result in double precision as the CPU is: both are rounded, each in its
-    way."""
+    """Whether the virtual GPU is as close to the result in double precision as the CPU: both round, in different
+    ways."""
     results = [
         [plain(one) for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
         for result in (cpu, vgpu, exact)
@@ -303,7 +302,7 @@ def phases(op: Any, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Any, Si
 
 
 def examine(op: Any, dtype: torch.dtype, most: int) -> dict[str, Any]:
-    """Every phase of an entry in one dtype: how many samples agree in what way, and how the others differ."""
+    """Every phase of an entry in one dtype: how many samples agree in which way, and how the others differ."""
     counts: dict[str, Counter[str]] = {}
     differences: dict[str, dict[str, int]] = {}
     for name, phase in phases(op, dtype):

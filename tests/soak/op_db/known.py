@@ -1,4 +1,4 @@
-"""The differences between a virtual GPU and the CPU that have to be, each with its reason."""
+"""The unavoidable differences between a virtual GPU and the CPU, each with its reason."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ KNOWN = (
 
 
 def reason(entry: str, phase: str, words: str) -> str | None:
-    """Why this difference has to be; None when nothing is known of it."""
+    """The reason for this difference; None if it is unknown."""
     for one in KNOWN:
         if re.fullmatch(one.entries, entry) and re.fullmatch(one.phases, phase) and re.match(one.words, words):
             return one.reason

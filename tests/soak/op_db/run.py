@@ -3,12 +3,11 @@
     python tests/soak/op_db/run.py [--part N] [--only NAME] [--dtypes float32,…] [--samples 10] [--json FILE]
 
 Needs `expecttest`, which torch's test package imports. Every entry runs in a child process with limits in time and
-memory, so that one that ends its process, or hangs, costs itself alone and is named. Prints a table of counts, then
-every difference: those of `known.py` with their reason, all others as unexplained; returns 1 when there are any.
-`--part 10` takes every tenth case and those that cover what has gone wrong before. "close": within torch.testing's
-tolerances; "rounded": as near to double precision as the CPU is; "same error": both raise the same kind of error; "not
-dense": the sample is sparse or nested, which virtual GPUs refuse.
-"""
+memory, so that an entry that ends its process, or hangs, affects only itself and is reported. Prints a table of counts,
+then every difference: those of `known.py` with their reason, all others as unexplained; returns 1 when there are any.
+`--part 10` takes every tenth case and those that failed before. "close": within torch.testing's tolerances; "rounded":
+as close to double precision as the CPU; "same error": both raise the same kind of error; "not dense": the sample is
+sparse or nested, which virtual GPUs refuse."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ COVERS = {
     "native_layer_norm",
     "nn.functional.scaled_dot_product_attention",
 }  # fmt: skip
-"""Entries that every part has: what went wrong before, and the most used of each kind."""
+"""Entries in every part: earlier failures, and the most used of each kind."""
 
 Case = tuple[str, str]
 
@@ -97,7 +96,7 @@ class Table:
         self.unexplained: list[str] = []
 
     def add(self, case: Case, found: Any) -> None:
-        """Enter a case's answer."""
+        """Add a case's answer."""
         name, dtype = case
         self.entries[dtype] += 1
         if isinstance(found, str) or "failed" in found:
@@ -144,7 +143,7 @@ def chosen(cases: list[Case], arguments: argparse.Namespace) -> list[Case]:
 
 
 def main() -> int:
-    """Run; returns 1 when something differs without an explanation."""
+    """Run; returns 1 if there is an unexplained difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", type=int, default=1, help="every N-th case only")
     parser.add_argument("--only", default="", help="names of entries, separated by commas")
