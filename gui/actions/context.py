@@ -23,6 +23,7 @@ from devexplorer.gui.widgets.theme import Theme
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.session.session import Session
+    from devexplorer.gui.widgets.form_dialog import FormDialog
 
 
 class _Refreshable(Protocol):
@@ -152,6 +153,11 @@ class WindowContext(QObject):
             dialog.finished.connect(self._forget_closed)
         dialog.open()
         return dialog
+
+    def ask(self, dialog: FormDialog, redraw: Change = Change.NOTHING) -> None:
+        """Open a form whose commands go to the engine."""
+        dialog.command_requested.connect(self.controller.send)
+        self.open_dialog(dialog, redraw)
 
     def _forget_closed(self) -> None:
         self._refreshed = {dialog: redraw for dialog, redraw in self._refreshed.items() if dialog.isVisible()}

@@ -85,7 +85,7 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
             *_condition_cells(run, state),
             state_cell(run, theme, *_remarks(run, result, seen)),
             Cell(f"{result.iterations:,}" if result else MISSING),
-            *_seconds_cell(result.seconds if result else None),
+            _seconds_cell(result.seconds if result else None),
         ),
     )
 
@@ -144,8 +144,8 @@ def _mean(device: Device, metric: str, run: Run) -> float:
     return device.history.span(metric, run.started_unix_s, run.latest.time_unix_s).mean
 
 
-def _seconds_cell(seconds: float | None) -> tuple[Cell]:
-    return (Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds)),)
+def _seconds_cell(seconds: float | None) -> Cell:
+    return Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds))
 
 
 def model_row(run: Run, state: State, theme: Theme) -> TableRow:
@@ -173,6 +173,6 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
             ),
             state_cell(run, theme),
             Cell(f"{result.iterations:,}" if result else MISSING),
-            *_seconds_cell(result.seconds if result else None),
+            _seconds_cell(result.seconds if result else None),
         ),
     )

@@ -109,7 +109,6 @@ class VirtualGpusDialog(FormDialog):
         self.list.currentItemChanged.connect(lambda *_items: self._on_chosen())
         self.count.valueChanged.connect(self._on_chosen)
         self.line.textChanged.connect(self.refresh)
-        self.accept_button.clicked.connect(self._on_add)
         self.list.setCurrentRow(list(self._profiles).index(FIRST) if FIRST in self._profiles else 0)
 
     @property
@@ -156,6 +155,6 @@ class VirtualGpusDialog(FormDialog):
     def _on_more(self) -> None:
         self.line.setText(", ".join(filter(None, (self.line.text().strip().rstrip(","), self._piece()))))
 
-    def _on_add(self) -> None:
+    def _accept(self) -> None:
         self.requested.emit(self.line.text().strip())
         self.accept()

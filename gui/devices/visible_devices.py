@@ -94,7 +94,6 @@ class VisibleDevicesDialog(FormDialog):
         self.tree.currentItemChanged.connect(lambda *_items: self._show_moves())
         self.notation.currentIndexChanged.connect(self._write)
         self.line.textChanged.connect(self._on_text)
-        self.accept_button.clicked.connect(lambda: self._choose(self.value))
         self._begin()
 
     def _lay_out(self) -> None:
@@ -205,6 +204,9 @@ class VisibleDevicesDialog(FormDialog):
         index, count = self.tree.current_row, self.tree.topLevelItemCount()
         self.up_button.setEnabled(index > 0)
         self.down_button.setEnabled(0 <= index < count - 1)
+
+    def _accept(self) -> None:
+        self._choose(self.value)
 
     def _choose(self, value: str | None) -> None:
         self.chosen.emit(value)

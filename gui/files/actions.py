@@ -54,10 +54,10 @@ def load_tensors(context: WindowContext, path: Path | None = None) -> QDialog:
     from devexplorer.gui.files.load_file import LoadFileDialog
 
     dialog = LoadFileDialog(context.state, context.window)
-    dialog.command_requested.connect(context.controller.send)
+    context.ask(dialog, ANSWERS)
     if path is not None:
         dialog.file.set_path(str(path))
-    return context.open_dialog(dialog, ANSWERS)
+    return dialog
 
 
 def _load_checkpoint(context: WindowContext) -> None:
@@ -66,14 +66,10 @@ def _load_checkpoint(context: WindowContext) -> None:
     model = context.selection.model()
     if model is None:
         return
-    dialog = CheckpointDialog(context.state, model, context.window)
-    dialog.command_requested.connect(context.controller.send)
-    context.open_dialog(dialog, ANSWERS)
+    context.ask(CheckpointDialog(context.state, model, context.window), ANSWERS)
 
 
 def _save(context: WindowContext, targets: tuple[str, ...]) -> None:
     from devexplorer.gui.files.save_file import SaveFileDialog
 
-    dialog = SaveFileDialog(context.state, targets, context.window)
-    dialog.command_requested.connect(context.controller.send)
-    context.open_dialog(dialog)
+    context.ask(SaveFileDialog(context.state, targets, context.window))

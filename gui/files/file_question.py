@@ -6,7 +6,6 @@ import os.path
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records.laboratory import Comparison, FileContents
@@ -24,8 +23,6 @@ Result = TypeVar("Result", FileContents, Comparison)
 class FileQuestionDialog(FormDialog, Generic[Result]):
     """Choose a file, see what the engine says about it, load. `refresh` when the engine has answered."""
 
-    command_requested = Signal(object)
-    """The question about the file, then the command that loads it."""
     waiting: str
     """Shown until the answer is there."""
 
@@ -47,7 +44,6 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         self.add_row("file", self.file)
         self.add_part(self.table, 1)
         self.file.changed.connect(self._ask)
-        self.accept_button.clicked.connect(self._accept)
 
     # --- what a dialog has to say
 

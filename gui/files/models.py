@@ -43,7 +43,7 @@ class ModelOpener(QObject):
             dialog.show_file(path)
         elif self._failed is not None:
             dialog.show_source(*self._failed)
-        dialog.chosen.connect(self._send_when_trusted)
+        dialog.command_requested.connect(self._send_when_trusted)
         return self._context.open_dialog(dialog)
 
     def _send_when_trusted(self, command: OpenModel) -> None:

@@ -7,7 +7,6 @@ import os.path
 import re
 from pathlib import Path
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base.errors import BadInput
@@ -36,9 +35,6 @@ FACTORY = "enter the class or function that creates the model"
 
 class OpenModelDialog(FormDialog):
     """Say what, from where; `chosen` carries the command."""
-
-    chosen = Signal(object)
-    """The `OpenModel`."""
 
     def __init__(self, state: State, recent: tuple[tuple[str, str], ...] = (), parent: QWidget | None = None) -> None:
         """`recent`: sources and folders that were opened last."""
@@ -93,7 +89,6 @@ class OpenModelDialog(FormDialog):
         for file in (self.file, self.folder):
             file.changed.connect(self._check)
         self.recent.currentIndexChanged.connect(self._check)
-        self.accept_button.clicked.connect(self._accept)
         self._check()
 
     def show_file(self, path: Path) -> None:
@@ -183,7 +178,7 @@ class OpenModelDialog(FormDialog):
     def _accept(self) -> None:
         source, folder = self.source()
         dtype = self.dtype.currentText()
-        self.chosen.emit(
+        self.command_requested.emit(
             OpenModel(
                 source=source,
                 folder=folder,

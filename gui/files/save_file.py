@@ -5,7 +5,6 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text
@@ -28,9 +27,6 @@ _SUFFIXES = {suffix for _, suffix in FORMS.values()}
 class SaveFileDialog(FormDialog):
     """`targets` as in `Save`: empty for the whole workspace."""
 
-    command_requested = Signal(object)
-    """The `Save`."""
-
     def __init__(self, state: State, targets: tuple[str, ...], parent: QWidget | None = None) -> None:
         super().__init__("Save the workspace" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
         self._state, self._targets = state, targets
@@ -51,7 +47,6 @@ class SaveFileDialog(FormDialog):
         self.form_choice.currentIndexChanged.connect(self._follow_format)
         self.file.changed.connect(self._check)
         self.overwrite.toggled.connect(self._check)
-        self.accept_button.clicked.connect(self._accept)
         self._check()
 
     def _kind(self, name: str) -> str | None:

@@ -27,7 +27,6 @@ class TrustDialog(FormDialog):
         self.remember = QCheckBox("do not ask again for this folder")
         self.add_row("", self.remember)
         self.say("It never runs in the window's process, so it cannot affect the window.")
-        self.accept_button.clicked.connect(self._accept)
         self.cancel_button.setDefault(True)  # an Enter too many runs nothing
 
     def showEvent(self, event: QShowEvent) -> None:

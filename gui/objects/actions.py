@@ -39,9 +39,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 def _new_tensor(context: WindowContext) -> None:
     from devexplorer.gui.objects.new_tensor import NewTensorDialog
 
-    dialog = NewTensorDialog(context.state, context.window)
-    dialog.created.connect(context.controller.send)
-    context.open_dialog(dialog)
+    context.ask(NewTensorDialog(context.state, context.window))
 
 
 def _show_values(context: WindowContext) -> None:
@@ -58,9 +56,7 @@ def edit_element(context: WindowContext) -> None:
         return
     from devexplorer.gui.objects.edit_element import EditElementDialog
 
-    dialog = EditElementDialog(*target, context.window)
-    dialog.chosen.connect(context.controller.send)
-    context.open_dialog(dialog)
+    context.ask(EditElementDialog(*target, context.window))
 
 
 def initialise(context: WindowContext) -> None:
@@ -70,6 +66,4 @@ def initialise(context: WindowContext) -> None:
         return
     from devexplorer.gui.objects.initialise import InitialiseDialog
 
-    dialog = InitialiseDialog(*rows[0], context.window)
-    dialog.command_requested.connect(context.controller.send)
-    context.open_dialog(dialog)
+    context.ask(InitialiseDialog(*rows[0], context.window))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import shape_text
@@ -19,9 +18,6 @@ WIDTH_PX = 380
 class EditElementDialog(FormDialog):
     """Says what is wrong with an index or a value while it is typed."""
 
-    chosen = Signal(object)
-    """The `EditElement`."""
-
     def __init__(self, target: str, shape: tuple[int, ...], parent: QWidget | None = None) -> None:
         super().__init__(f"Set one element of {target}", "Set", WIDTH_PX, parent)
         self._target, self._shape = target, shape
@@ -32,7 +28,6 @@ class EditElementDialog(FormDialog):
         self.add_row("value", self.value)
         for field in (self.index, self.value):
             field.textChanged.connect(self._check)
-        self.accept_button.clicked.connect(self._accept)
         self._check()
 
     def _check(self) -> EditElement | None:
@@ -59,5 +54,5 @@ class EditElementDialog(FormDialog):
     def _accept(self) -> None:
         command = self._check()
         if command is not None:
-            self.chosen.emit(command)
+            self.command_requested.emit(command)
             self.accept()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.base.formats import shape_text
@@ -48,9 +47,6 @@ _WORDS = {
 class InitialiseDialog(FormDialog):
     """Choose a rule, its numbers and a seed."""
 
-    command_requested = Signal(object)
-    """The `Initialise`."""
-
     def __init__(self, target: str, row: Row, parent: QWidget | None = None) -> None:
         super().__init__(f"Initialise {target}", "Initialise", WIDTH_PX, parent)
         self._target = target
@@ -77,7 +73,6 @@ class InitialiseDialog(FormDialog):
         self.add_row("", self.biases)
         self.form.setRowVisible(self.biases, is_module)
         self.rule.currentIndexChanged.connect(self._offer_numbers)
-        self.accept_button.clicked.connect(self._accept)
         self._offer_numbers()
 
     def _offer_numbers(self) -> None:

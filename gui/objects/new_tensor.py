@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from devexplorer.core.base.dtypes import ITEM_BYTES, item_bytes, parse_dtype
@@ -76,13 +75,9 @@ class Checked(NamedTuple):
 class NewTensorDialog(FormDialog):
     """Fill in, see the size, create."""
 
-    created = Signal(object)
-    """The `NewTensor` command."""
-
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__("New tensor", "Create", WIDTH_PX, parent)
         self._state = state
-        self.create_button = self.accept_button
         self.name = line_edit(placeholder="automatic")
         self.fill = QComboBox()
         for fill, words in FILLS.items():
@@ -106,7 +101,6 @@ class NewTensorDialog(FormDialog):
             self.add_row(words, field)
         for check in (self.requires_grad, self.fall_back):
             check.setAccessibleName(check.text())
-        self.create_button.clicked.connect(self._on_create)
         for edit in (self.name, self.shape, self.values, self.file.edit):
             edit.textChanged.connect(self.refresh)
         for box in (self.fill, self.dtype, self.device):
@@ -237,10 +231,10 @@ class NewTensorDialog(FormDialog):
         free = self._free(device)
         return f"{size}. {device} has {bytes_text(free) if free is not None else MISSING} free."
 
-    def _on_create(self) -> None:
+    def _accept(self) -> None:
         command = self.check().command
         if command is not None:
-            self.created.emit(command)
+            self.command_requested.emit(command)
             self.accept()
 
 

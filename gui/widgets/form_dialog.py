@@ -3,7 +3,7 @@ Main thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -25,6 +25,9 @@ class FormDialog(QDialog):
     Tab goes down the rows; the first field has the focus, Enter accepts once that is possible, Esc closes.
     """
 
+    command_requested = Signal(object)
+    """What the fields come to, or what has to be known first: for the engine."""
+
     def __init__(self, title: str, accept: str, width_px: int, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(title)
@@ -39,7 +42,7 @@ class FormDialog(QDialog):
         self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         self._sign = QLabel()
         self._sign.setFixedSize(QSize(_SIGN_PX, _SIGN_PX))
-        self.accept_button = push_button(accept, look="primary")
+        self.accept_button = push_button(accept, self._accept, look="primary")
         self.accept_button.setDefault(True)
         self.cancel_button = push_button("Cancel", self.reject)
         self.cancel_button.setAutoDefault(False)
@@ -57,6 +60,10 @@ class FormDialog(QDialog):
             margins=MARGIN_PX,
             parent=self,
         )
+
+    def _accept(self) -> None:
+        """Say what the fields come to, and close."""
+        raise NotImplementedError
 
     def set_words(self, words: str) -> None:
         """What it is about, above the rows."""

@@ -88,9 +88,9 @@ class Learner(Hands):
         if grad:
             self.tick(dialog.requires_grad)
         if fall_back:
-            assert not dialog.create_button.isEnabled(), "the dialog says that there is no such device"
+            assert not dialog.accept_button.isEnabled(), "the dialog says that there is no such device"
             self.tick(dialog.fall_back)
-        self.click(dialog.create_button)
+        self.click(dialog.accept_button)
         self.until(lambda: len(self.state.objects) > count and not self.state.jobs, "created")
 
     def reply(self, text: str) -> None:

@@ -69,7 +69,7 @@ def test_a_python_file_becomes_a_source_with_its_folder(opening: OpenModelDialog
     assert "nets.py" in opening.message.text()
     opening.device.setCurrentText("vgpu:0")
     opening.dtype.setCurrentText("float16")
-    with qtbot.waitSignal(opening.chosen) as sent:
+    with qtbot.waitSignal(opening.command_requested) as sent:
         qtbot.mouseClick(opening.accept_button, LEFT)
     assert sent.args == [
         OpenModel(source=f"{tmp_path}/nets.py:make", folder=str(tmp_path), device="vgpu:0", dtype="float16")
@@ -82,7 +82,7 @@ def test_a_configuration_of_transformers_takes_options_as_people_write_them(open
     opening.type.setCurrentText("gpt2")
     qtbot.keyClicks(opening.options, "n_layer=2, n_embd=64")
     assert "nothing is downloaded" in opening.message.text()
-    with qtbot.waitSignal(opening.chosen) as sent:
+    with qtbot.waitSignal(opening.command_requested) as sent:
         qtbot.mouseClick(opening.accept_button, LEFT)
     assert sent.args[0].source == "transformers:gpt2?n_layer=2&n_embd=64"
 
@@ -104,7 +104,7 @@ def test_something_opened_before_needs_one_choice(qtbot: QtBot, state: State):
     dialog.show()
     dialog.recent.setCurrentIndex(1)
     assert not dialog.kind.isVisible()
-    with qtbot.waitSignal(dialog.chosen) as sent:
+    with qtbot.waitSignal(dialog.command_requested) as sent:
         qtbot.mouseClick(dialog.accept_button, LEFT)
     assert (sent.args[0].source, sent.args[0].folder) == ("nets:make", "/somewhere")
 

@@ -61,15 +61,15 @@ def test_the_dialog_says_what_it_takes_and_what_is_free(dialog: NewTensorDialog)
     assert dialog.message.text() == "It takes 1.00 MiB. cuda:0 has 1.00 MiB free."
     dialog.dtype.setCurrentText("half")
     assert dialog.message.text().startswith("It takes 512.00 KiB.")
-    assert dialog.create_button.isEnabled()
+    assert dialog.accept_button.isEnabled()
 
 
 def test_what_does_not_fit_is_refused_with_the_bytes(dialog: NewTensorDialog):
     dialog.shape.setText("1024x1024")
     dialog.choose_device("cuda:0")
     assert findings(dialog) == ("it needs 4.00 MiB and cuda:0 has 1.00 MiB free; choose a smaller shape or dtype",)
-    assert not dialog.create_button.isEnabled()
-    assert "4.00 MiB" in dialog.create_button.toolTip()
+    assert not dialog.accept_button.isEnabled()
+    assert "4.00 MiB" in dialog.accept_button.toolTip()
 
 
 def test_cached_memory_counts_as_free(dialog: NewTensorDialog, state: State):
@@ -87,8 +87,8 @@ def test_everything_that_is_wrong_is_said_at_once(qtbot: QtBot, dialog: NewTenso
     assert len(lines) == 3
     assert all(line[0].isupper() or line[0] == "'" for line in lines)
     assert dialog.message.property("words") == "error"
-    with qtbot.assertNotEmitted(dialog.created):
-        qtbot.mouseClick(dialog.create_button, LEFT)
+    with qtbot.assertNotEmitted(dialog.command_requested):
+        qtbot.mouseClick(dialog.accept_button, LEFT)
 
 
 def test_only_devices_that_can_hold_tensors_are_offered(dialog: NewTensorDialog):
@@ -168,8 +168,8 @@ def test_create_sends_the_command_and_closes(qtbot: QtBot, dialog: NewTensorDial
     dialog.dtype.setCurrentText("bf16")
     dialog.choose_device("vgpu:0")
     dialog.requires_grad.setChecked(True)
-    with qtbot.waitSignal(dialog.created) as created:
-        qtbot.mouseClick(dialog.create_button, LEFT)
+    with qtbot.waitSignal(dialog.command_requested) as created:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
     assert created.args == [
         NewTensor(name="w", fill="rand", shape=(4, 5), dtype="bfloat16", device="vgpu:0", requires_grad=True)
     ]
@@ -190,8 +190,8 @@ def test_nothing_is_wrong_before_something_is_typed(dialog: NewTensorDialog):
         choose_fill(dialog, fill)
         assert dialog.message.text().startswith(words)
         assert dialog.message.property("words") == "dim"
-        assert not dialog.create_button.isEnabled()
-        assert dialog.create_button.toolTip()
+        assert not dialog.accept_button.isEnabled()
+        assert dialog.accept_button.toolTip()
 
 
 def test_no_field_is_squeezed_however_much_is_wrong(dialog: NewTensorDialog, qtbot: QtBot):
@@ -210,7 +210,7 @@ def test_no_field_is_squeezed_however_much_is_wrong(dialog: NewTensorDialog, qtb
         fields = [dialog.name, dialog.fill, dialog.shape, dialog.values, dialog.file, dialog.dtype, dialog.device]
         shown = [field for field in fields if field.isVisible()]
         assert len(shown) == 5, fill
-        for field in (*shown, dialog.requires_grad, dialog.fall_back, dialog.create_button):
+        for field in (*shown, dialog.requires_grad, dialog.fall_back, dialog.accept_button):
             assert field.height() >= field.sizeHint().height(), f"{fill}: {field.accessibleName()}"
         for above, below in pairwise(shown):
             assert above.geometry().bottom() < below.geometry().top()
