@@ -62,7 +62,8 @@ def test_the_bar_is_painted_in_the_devices_colour_and_neutral_greys(qtbot: QtBot
     assert at[10] == QColor(DARK.bar_other)
     assert at[20] == QColor(DARK.bar_free)
     hatched = {image.pixelColor(x, 5).rgb() for x in range(62, 78)}
-    assert len(hatched) > 2
+    assert len(hatched) == 2, "the hatch, and the pale colour below it"
+    assert not hatched & {QColor(DARK.bar_free).rgb(), at[2].rgb()}, "cached memory looks like nothing else"
 
 
 def test_hovering_names_the_part_with_bytes_and_definition(qtbot: QtBot):
