@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.benchmark.measuring import Samples
@@ -104,7 +104,7 @@ class ConditionsWatch:
         if sample.throttle_reasons is not None:
             self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
         if sample.power_instant_w is not None:
-            sample = msgspec.structs.replace(sample, power_w=sample.power_instant_w)
+            sample = replace(sample, power_w=sample.power_instant_w)
         self._kept.add([(sample.time_unix_s, tuple(getattr(sample, name) for name in _SPREADS))])
 
     def _slow(self, sample: DeviceSample) -> None:

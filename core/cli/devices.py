@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
@@ -54,7 +54,7 @@ class Machine(NamedTuple):
         """Every device, with NVML's cards and problems as they are now."""
         virtual = () if self.virtual is None else self.virtual.devices()
         if (reason := self.torch_side.virtual_gpus) is not None:
-            virtual = tuple(msgspec.structs.replace(info, usable=False, reason=reason) for info in virtual)
+            virtual = tuple(replace(info, usable=False, reason=reason) for info in virtual)
         return join(
             CpuReader().info(),
             cards,

@@ -8,7 +8,7 @@ import os
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec.structs import asdict
 
 from devexplorer.core.base.dtypes import parse_model_dtype
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
@@ -58,12 +58,12 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:
     """What `--json` prints: everything, without the code around findings and what followed from them."""
-    content = msgspec.structs.asdict(diagnosis)
+    content = asdict(diagnosis)
     return content | {name: [_finding(item) for item in content[name]] for name in ("problems", "notes")}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(finding)
+    fields = asdict(finding)
     return {name: value for name, value in fields.items() if name not in ("code", "consequences")}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-import msgspec
+from msgspec.structs import asdict
 
 from devexplorer.core.base.dtypes import AUTOCAST, parse_dtype, parse_model_dtype
 from devexplorer.core.base.optimizers import OPTIMIZERS
@@ -68,18 +68,18 @@ def document(report: FitReport) -> dict[str, Any]:
         "flop_per_step": report.flop_per_step,
         "gpus": [_fit(item) for item in report.fits],
         "untried": report.untried,
-        "helps": [msgspec.structs.asdict(item) | {"simulated": True} for item in report.helps],
+        "helps": [asdict(item) | {"simulated": True} for item in report.helps],
         "assumptions": list(report.assumptions),
     }
 
 
 def _fit(item: Fit) -> dict[str, Any]:
     """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
-    return msgspec.structs.asdict(item) | {
+    return asdict(item) | {
         "capacity_bytes": item.capacity_bytes,
         **_memory(item.bytes, sum(card.reserved_bytes for card in item.cards)),
         "simulated": True,
-        "cards": [msgspec.structs.asdict(card) | _memory(card.bytes, card.reserved_bytes) for card in item.cards],
+        "cards": [asdict(card) | _memory(card.bytes, card.reserved_bytes) for card in item.cards],
     }
 
 
@@ -88,7 +88,7 @@ def _memory(parts: FitBytes, reserved_bytes: int) -> dict[str, Any]:
     out has a context at least."""
     if not parts.total:
         return {"bytes": None, "reserved_bytes": None}
-    return {"bytes": msgspec.structs.asdict(parts) | {"total": parts.total}, "reserved_bytes": reserved_bytes}
+    return {"bytes": asdict(parts) | {"total": parts.total}, "reserved_bytes": reserved_bytes}
 
 
 # --- what is asked for

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, hidden_by
 from devexplorer.core.records.devices import DeviceInfo, Problem
@@ -95,7 +96,7 @@ def join(
             continue
         joined = _with_card(info, card)
         if not info.usable:
-            joined = msgspec.structs.replace(joined, id=_listed_id(card), kind="nvml")
+            joined = replace(joined, id=_listed_id(card), kind="nvml")
         place[_where(card)] = joined
         (cuda if info.usable else unusable).append(joined)
     for card in cards:
@@ -112,9 +113,7 @@ def join(
     )
     devices = [_with_datasheet(info, datasheets or {}) for info in listed]
     names = {f"nvml:{index}": info.id for (index, part), info in place.items() if part is None}
-    renamed = [
-        msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems
-    ]
+    renamed = [replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems]
     mixed = _mixed_models(cards, cuda_device_order)
     return Catalog((*devices, *virtual), tuple(dict.fromkeys([*renamed, *mixed])))
 
@@ -167,7 +166,7 @@ def _families(
     for (index, part), info in sorted(place.items(), key=lambda entry: (entry[0][0], entry[0][1] or 0)):
         if part is not None and index in cards:
             parents[info.id] = cards[index]
-            children.setdefault(cards[index], []).append(msgspec.structs.replace(info, parent=cards[index]))
+            children.setdefault(cards[index], []).append(replace(info, parent=cards[index]))
     by_id = {info.id: info for info in devices}
     listed: dict[str, DeviceInfo] = {}
     for info in devices:
@@ -208,7 +207,7 @@ def _with_drm(
             info = devices[index]
             total = info.memory_total_bytes if info.memory_total_bytes is not None else card.memory_total_bytes
             name = card.name if info.name.startswith(("ROCm device", "xpu device")) else info.name
-            devices[index] = msgspec.structs.replace(info, bus_id=card.bus_id, name=name, memory_total_bytes=total)
+            devices[index] = replace(info, bus_id=card.bus_id, name=name, memory_total_bytes=total)
     return devices, alone
 
 
@@ -272,7 +271,7 @@ def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
     either.
     """
     known = {field: value for field in _OF_CARD if (value := getattr(card, field)) is not None}
-    return msgspec.structs.replace(
+    return replace(
         info,
         usable=info.usable and card.broken is None,
         reason=card.broken if card.broken is not None else info.reason,
@@ -305,7 +304,7 @@ def _with_datasheet(info: DeviceInfo, datasheets: Mapping[str, Profile]) -> Devi
     sheet = next((sheet for name, sheet in datasheets.items() if _model(name) == wanted), None)
     if sheet is None:
         return info
-    return msgspec.structs.replace(info, datasheet_tflops=dict(sheet.tflops), memory_gb_s=sheet.memory_gb_s)
+    return replace(info, datasheet_tflops=dict(sheet.tflops), memory_gb_s=sheet.memory_gb_s)
 
 
 def _model(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.records.devices import DeviceSample
 
@@ -87,4 +87,4 @@ def without_implausible(sample: DeviceSample) -> tuple[DeviceSample, dict[str, s
     if implausible({"memory_total_bytes": total}):
         total = None
     refused = implausible({field: getattr(sample, field) for field in RANGES}, total)
-    return msgspec.structs.replace(sample, **dict.fromkeys(refused)), refused
+    return replace(sample, **dict.fromkeys(refused)), refused

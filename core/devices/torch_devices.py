@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
+from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput, Unavailable, first_line
 from devexplorer.core.devices import accelerator
@@ -233,7 +233,7 @@ class TorchBackend:
             raise BadInput(f"{threads} threads are not possible; this machine has {cores} cores, so 1 to {cores} are")
         self._torch.set_num_threads(threads)
         cpu, *others = self.devices()
-        self._devices = (msgspec.structs.replace(cpu, threads=threads), *others)
+        self._devices = (replace(cpu, threads=threads), *others)
 
     def free_bytes(self, device: str) -> int | None:
         """Bytes that new tensors can take; for accelerators the free memory and what their allocator has cached."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
@@ -324,7 +325,7 @@ class Alerts:
     def _update(self, watch: _Watch, thresholds: Limits, figure: float, detail: str) -> None:
         alert = watch.alert
         assert alert is not None
-        watch.alert = msgspec.structs.replace(
+        watch.alert = replace(
             alert,
             value=figure,
             worst=min(alert.worst, figure) if thresholds.below else max(alert.worst, figure),
@@ -336,7 +337,7 @@ class Alerts:
     def _end(self, watch: _Watch, now: float | None = None) -> list[Alert]:
         if watch.alert is None:
             return []
-        alert = msgspec.structs.replace(watch.alert, ended_unix_s=self.now_unix_s if now is None else now)
+        alert = replace(watch.alert, ended_unix_s=self.now_unix_s if now is None else now)
         self._history.append(alert)
         return [self._tell(alert)]
 

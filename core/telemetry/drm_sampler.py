@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.records.devices import DeviceSample
@@ -89,9 +89,7 @@ class DrmSampler:
         if other is None:
             return sample
         known = {name: value for name in sample.__struct_fields__ if (value := getattr(other, name)) is not None}
-        return msgspec.structs.replace(
-            sample, **{name: value for name, value in known.items() if getattr(sample, name) is None}
-        )
+        return replace(sample, **{name: value for name, value in known.items() if getattr(sample, name) is None})
 
     def _run(self) -> None:
         self.tick()

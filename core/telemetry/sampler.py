@@ -24,7 +24,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
@@ -223,7 +223,7 @@ class Sampler:
             device = self._name(reader) or reader.card.nvml_id
             if sample is None:
                 sample = DeviceSample(device=device, time_unix_s=self._unix_clock())
-            samples.append(sample if sample.device == device else msgspec.structs.replace(sample, device=device))
+            samples.append(sample if sample.device == device else replace(sample, device=device))
         self._tell_news()
         return samples
 
@@ -376,7 +376,7 @@ class Sampler:
             if (
                 card.mig_instance is None and card.uuid is not None
             ):  # instances come and go; without a UUID it may be one of the others
-                self._gone[card.key] = msgspec.structs.replace(card, broken=_GONE)
+                self._gone[card.key] = replace(card, broken=_GONE)
         self._readers = tuple(readers)
 
     def _join(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import fields
 
 from devexplorer.core.base.formats import MISSING, number_text
 from devexplorer.core.benchmark.kinds import kind_of, title
@@ -128,7 +128,7 @@ def _asked(specs: Sequence[BenchSpec]) -> list[Differing]:
     if len({type(spec) for spec in specs}) > 1:
         return [Differing("benchmark", tuple(title(spec) for spec in specs))]
     rows = []
-    for field in msgspec.structs.fields(specs[0]):
+    for field in fields(specs[0]):
         values = [getattr(spec, field.name) for spec in specs]
         if field.name in kind_of(specs[0]).not_compared:
             continue

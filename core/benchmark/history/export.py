@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
@@ -39,7 +40,7 @@ def without_names(run: StoredRun) -> StoredRun:
     known, others = run.conditions, run.conditions.other_processes
     if others:
         others = (f"{len(others)} {'process' if len(others) == 1 else 'processes'}",)
-    return msgspec.structs.replace(run, conditions=msgspec.structs.replace(known, host="", other_processes=others))
+    return replace(run, conditions=replace(known, host="", other_processes=others))
 
 
 def history_document(runs: Sequence[StoredRun], *, now_unix_s: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
@@ -164,8 +165,8 @@ def _checked(entry: _Entry) -> _Entry:
     result: BenchResult = kind_of(entry.result).check_imported(entry.result)
     conditions = entry.conditions
     simulated = result.simulated or conditions.simulated or result.spec.device.startswith("vgpu:")
-    result = msgspec.structs.replace(result, run=0, simulated=simulated)
-    conditions = msgspec.structs.replace(conditions, simulated=simulated)
+    result = replace(result, run=0, simulated=simulated)
+    conditions = replace(conditions, simulated=simulated)
     if not 0 <= result.seconds < math.inf or not 0 <= result.iterations < MOST_COUNTED:
         raise BadInput(f"it measured {result.seconds} seconds and {result.iterations} iterations, which cannot be")
     if not 0 <= conditions.started_unix_s <= conditions.ended_unix_s <= LAST_MOMENT_UNIX_S:

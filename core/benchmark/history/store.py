@@ -24,6 +24,7 @@ from typing import Self, TypeVar
 
 import msgspec
 import platformdirs
+from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.base.formats import count_text
@@ -125,7 +126,7 @@ class Store:
             ) from None
         self.waiting.append(run)
         self.flush()
-        return msgspec.structs.replace(run, id=self._written.get(run.id, run.id))
+        return replace(run, id=self._written.get(run.id, run.id))
 
     def flush(self) -> int:
         """Try to write what waits; returns how many runs wait still."""
@@ -159,7 +160,7 @@ class Store:
     def tag(self, number: int, tags: Iterable[str]) -> StoredRun:
         """Give a run these tags instead of those it has. Raises `BadInput` and `Unavailable`."""
         stored, wanted = self.get(number), checked_tags(tuple(tags))
-        tagged = msgspec.structs.replace(stored, tags=wanted)
+        tagged = replace(stored, tags=wanted)
         if stored.id < 0:
             self.waiting = [tagged if run.id == stored.id else run for run in self.waiting]
         else:
@@ -376,7 +377,7 @@ class Store:
 
 
 def _numbered(run: StoredRun, first_id: int) -> StoredRun:
-    return run if first_id == 0 else msgspec.structs.replace(run, id=run.id + first_id)
+    return run if first_id == 0 else replace(run, id=run.id + first_id)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

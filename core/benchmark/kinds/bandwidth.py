@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
@@ -93,7 +93,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
     def on_devices(self, spec: BandwidthSpec, devices: Sequence[DeviceInfo]) -> BandwidthSpec:
         """Copies between all of them where none was named."""
         usable = tuple(info.id for info in devices if info.usable)
-        return msgspec.structs.replace(spec, sources=spec.sources or usable, destinations=spec.destinations or usable)
+        return replace(spec, sources=spec.sources or usable, destinations=spec.destinations or usable)
 
     def devices(self, spec: BandwidthSpec) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*spec.sources, *spec.destinations)))
@@ -180,7 +180,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
     def check_imported(self, result: BandwidthResult) -> BandwidthResult:
         if not all(0 < row.bytes < MOST_BYTES for row in result.rows):
             raise BadInput("a copy in it has no size")
-        return msgspec.structs.replace(result, rows=tuple(map(marked, result.rows)))
+        return replace(result, rows=tuple(map(marked, result.rows)))
 
     def roles(self, result: BandwidthResult) -> dict[str, str]:
         names = self.devices(result.spec)
@@ -208,4 +208,4 @@ def fastest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
 
 def marked(row: BandwidthRow) -> BandwidthRow:
     """The copy, simulated where a virtual GPU takes part, whatever a file says."""
-    return msgspec.structs.replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)
+    return replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.dtypes import parse_dtype
 from devexplorer.core.base.errors import BadInput
@@ -113,13 +114,13 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
             seconds=seconds,
             iterations=iterations,
         )
-        return [msgspec.structs.replace(spec, device=name) for name in named_devices(arguments)]
+        return [replace(spec, device=name) for name in named_devices(arguments)]
 
     def check(self, spec: MatmulSpec, registry: DeviceRegistry) -> MatmulSpec:
         info = registry.info(registry.choose(spec.device))
         # B of a float8 product is stored as its kernel wants it
         transpose_b = spec.transpose_b or spec.dtype.startswith("float8")
-        spec = msgspec.structs.replace(spec, device=info.id, transpose_b=transpose_b)
+        spec = replace(spec, device=info.id, transpose_b=transpose_b)
         check_matmul(spec, info)
         check_fits(spec, free_bytes(registry, spec.device), info.kind)
         return spec

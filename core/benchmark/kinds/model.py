@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.dtypes import AUTOCAST, parse_dtype
 from devexplorer.core.base.findings import Findings
@@ -93,10 +94,10 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
             seconds=findings.seconds(arguments.seconds, "--seconds") or 5.0,
             inputs=arguments.input if shapes else "",
         )
-        return [msgspec.structs.replace(spec, device=name) for name in named_devices(arguments)]
+        return [replace(spec, device=name) for name in named_devices(arguments)]
 
     def with_inputs(self, spec: ModelSpec, inputs_of: Callable[[str], str]) -> ModelSpec:
-        return spec if spec.inputs else msgspec.structs.replace(spec, inputs=inputs_of(spec.target))
+        return spec if spec.inputs else replace(spec, inputs=inputs_of(spec.target))
 
     def canonical(self, spec: ModelSpec) -> ModelSpec:
         if self.runs_own_code(spec):
@@ -104,7 +105,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
             return spec
         from devexplorer.core.models import samples  # torch
 
-        return msgspec.structs.replace(spec, target=samples.find(spec.target).name)
+        return replace(spec, target=samples.find(spec.target).name)
 
     def runs_own_code(self, spec: ModelSpec) -> bool:
         return ":" in spec.target

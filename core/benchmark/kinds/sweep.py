@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text, number_text, shape_text
@@ -88,7 +88,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
             search_seconds=findings.seconds(arguments.search, "--search"),
             shape_seconds=findings.seconds(arguments.seconds, "--seconds") or 0.2,
         )
-        return [msgspec.structs.replace(spec, device=name) for name in named_devices(arguments)]
+        return [replace(spec, device=name) for name in named_devices(arguments)]
 
     def check(self, spec: SweepSpec, registry: DeviceRegistry) -> SweepSpec:
         from devexplorer.core.benchmark.sweep import check_sweep  # torch

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.catalog import Catalog, join
@@ -104,9 +104,7 @@ class WatchedDevices:
             for info in self.infos
             if info.nvml_index is not None and info.parent is None
         }
-        renamed = tuple(
-            msgspec.structs.replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems
-        )
+        renamed = tuple(replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems)
         return tuple(
             dict.fromkeys((*renamed, *(problem for problem in self._found.problems if problem.device is None)))
         )
@@ -133,7 +131,7 @@ class WatchedDevices:
         read = self._sampler.read_round(patience_s, list_patience_s=ONCE_S if self._once else FIRST_S)
         self._follow_cards()
         names = {f"nvml:{info.nvml_index}": info.id for info in self.infos if info.parent is None}
-        read = [msgspec.structs.replace(sample, device=names.get(sample.device, sample.device)) for sample in read]
+        read = [replace(sample, device=names.get(sample.device, sample.device)) for sample in read]
         new = [sample for sample in read if sample.time_unix_s != since.get(sample.device)]
         now = time.time()
         elsewhere = [*self._virtual_samples(now), *self._apple_samples(now)]

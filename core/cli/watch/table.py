@@ -7,7 +7,7 @@ terminals do, because names can hold characters that are two cells wide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -86,8 +86,8 @@ class WatchTable:
 
         With a `height` in lines the processes follow, as far as they fit.
         """
-        lines = self._devices(readings, width)
-        lines += self._notes(readings, width)
+        layout = self._layout(readings, width)
+        lines = [*self._devices(readings, layout), *self._notes(readings, layout.columns)]
         if all(reading.info.kind == "cpu" for reading in readings):
             lines += [
                 Line(self._plain(f"No GPU: {printable(problem.reason)}"), "dim")
@@ -125,8 +125,7 @@ class WatchTable:
         bar += budget.grow(LARGEST_BAR - bar) if bar else 0
         return _Layout(device, name, bar, memory, columns)
 
-    def _devices(self, readings: Sequence[Reading], width: int) -> list[Line]:
-        layout = self._layout(readings, width)
+    def _devices(self, readings: Sequence[Reading], layout: _Layout) -> list[Line]:
         bar = layout.bar + 1 if layout.bar else 0
         header = [
             self._cell("device", layout.device),
@@ -151,9 +150,8 @@ class WatchTable:
             line.append(" " * GAP + self._plain(state), "dim" if reading.info.simulated else "yellow")
         return line
 
-    def _notes(self, readings: Sequence[Reading], width: int) -> list[Line]:
-        """Why there are dashes, a line for each reason; and what concerns the whole machine."""
-        shown = self._layout(readings, width).columns
+    def _notes(self, readings: Sequence[Reading], shown: Iterable[Column]) -> list[Line]:
+        """Why there are dashes in the columns that are shown, a line for each reason."""
         by_reason: dict[str, dict[str, list[str]]] = {}
         for reading in readings:
             if reading.info.kind not in _CARDS or (reading.problem and reading.age_s is None):

@@ -28,7 +28,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.nvml import fields, slow_fields
 from devexplorer.core.devices.nvml import topology as nvml_topology
@@ -249,9 +249,7 @@ class Nvml:
             if result is not None:
                 self._cards = result
             if self._gone is not None:
-                return tuple(
-                    msgspec.structs.replace(state.known_card, broken=self._gone) for state in self._cards.values()
-                )
+                return tuple(replace(state.known_card, broken=self._gone) for state in self._cards.values())
             return tuple(state.known_card for state in self._cards.values())
 
     def _listed(self) -> dict[str, CardState] | None:
@@ -278,7 +276,7 @@ class Nvml:
                 self._runner.read(state, fields.QUICK, values)
                 self._runner.remove_problem(state, None)  # nothing said that the card is lost
                 if slow is not None:
-                    return msgspec.structs.replace(slow, device=device, time_unix_s=time_unix_s, **values)
+                    return replace(slow, device=device, time_unix_s=time_unix_s, **values)
         return DeviceSample(device=device, time_unix_s=time_unix_s, **values)
 
     def read_slow(self, card: Card) -> DeviceSample:

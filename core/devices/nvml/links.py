@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.nvml.fields import text
 from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
@@ -93,7 +93,7 @@ def with_traffic(runner: QueryRunner, state: CardState, result: tuple[NvLink, ..
         return rate(state, name, link, value.number, now)
 
     return tuple(
-        msgspec.structs.replace(link, tx_bytes_s=traffic(link.link, 0, "tx"), rx_bytes_s=traffic(link.link, 1, "rx"))
+        replace(link, tx_bytes_s=traffic(link.link, 0, "tx"), rx_bytes_s=traffic(link.link, 1, "rx"))
         if link.active
         else link
         for link in result

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.nvml import fields
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
@@ -69,7 +69,7 @@ def _without_uuid(runner: QueryRunner, state: CardState, duplicate: CardState) -
         return state
     message = f"the driver gives this card the UUID of {duplicate.known_card.nvml_id} ({card.uuid})"
     runner.set_missing(state, fields.UUID, message, problem=True)
-    state.card = msgspec.structs.replace(card, uuid=None)
+    state.card = replace(card, uuid=None)
     return state
 
 
@@ -104,7 +104,7 @@ def _open(
         if mig is None:
             mig = card.mig  # a question that fails for once switches nothing
         if is_new or card.broken or not card.named or card.mig != mig or card.index != blank.index:
-            _describe(runner, state, fresh, msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig))
+            _describe(runner, state, fresh, replace(blank, uuid=uuid or card.uuid, mig=mig))
     except CardLostError as error:
         runner.add_problem(state, None, str(error))
         state.card = broken(state.card or blank, str(error))
@@ -113,7 +113,7 @@ def _open(
 
 def broken(card: Card, why: str) -> Card:
     """A card that nothing can be read from: what was in use when it was listed is no longer true."""
-    return msgspec.structs.replace(card, broken=why, memory_used_bytes=None)
+    return replace(card, broken=why, memory_used_bytes=None)
 
 
 def _handle(runner: QueryRunner, state: CardState, fresh: CardState, blank: Card) -> Any:
@@ -150,7 +150,7 @@ def _described(runner: QueryRunner, state: CardState, card: Card) -> Card:
     memory: fields.Memory | None = runner.ask(state, fields.MEMORY)
     if memory is not None and memory.shared and card.mig_instance is not None:
         memory = None  # what is cut into instances has memory of its own
-    card = msgspec.structs.replace(
+    card = replace(
         card,
         name=name or card.name,
         named=name is not None,
@@ -160,8 +160,8 @@ def _described(runner: QueryRunner, state: CardState, card: Card) -> Card:
     )
     if card.mig_instance is not None:
         number = runner.ask(state, fields.GPU_INSTANCE)
-        return msgspec.structs.replace(card, mig_profile=fields.mig_profile(card.name), gpu_instance_id=number)
-    return msgspec.structs.replace(
+        return replace(card, mig_profile=fields.mig_profile(card.name), gpu_instance_id=number)
+    return replace(
         card,
         bus_id=runner.ask(state, fields.BUS_ID),
         compute_capability=runner.ask(state, fields.CAPABILITY),
