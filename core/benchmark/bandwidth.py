@@ -41,10 +41,10 @@ SINGLE_SECONDS = 0.05
 Points = Generator[BenchPoint, None, None]
 
 
-def check_bandwidth(spec: BandwidthSpec, fleet: DeviceRegistry) -> BandwidthSpec:
+def check_bandwidth(spec: BandwidthSpec, registry: DeviceRegistry) -> BandwidthSpec:
     """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running;
     allocates nothing."""
-    checks = Checks(fleet)
+    checks = Checks(registry)
     if not spec.sources or not spec.destinations or not spec.sizes:
         checks.add("a bandwidth run needs a source, a destination and a size at least")
     sources, destinations = checks.devices(spec.sources), checks.devices(spec.destinations)
@@ -57,7 +57,9 @@ def check_bandwidth(spec: BandwidthSpec, fleet: DeviceRegistry) -> BandwidthSpec
     checks.checked(lambda: parse_seconds(spec.seconds))
     checked = replace(spec, sources=sources, destinations=destinations)
     largest = max(spec.sizes, default=0)
-    for device, buffers in _buffers(checked, {device for device in everything if fleet.info(device).simulated}).items():
+    for device, buffers in _buffers(
+        checked, {device for device in everything if registry.info(device).simulated}
+    ).items():
         checks.fits(device, buffers * largest, f"copies of {bytes_text(largest)} need")
     checks.demand_none()
     return checked
@@ -81,17 +83,17 @@ class BandwidthRun(Runner[BandwidthSpec]):
         self,
         spec: BandwidthSpec,
         run: int,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
         *,
         send: Send = send,
     ) -> None:
         devices = {*spec.sources, *spec.destinations}
-        virtual = {device for device in devices if fleet.info(device).simulated}
+        virtual = {device for device in devices if registry.info(device).simulated}
         super().__init__(spec, run, clock, simulated=bool(virtual), on_cpu="cpu" in devices)
         self._stop = stop
-        self._copier = Copier(fleet, stop, virtual, send)
+        self._copier = Copier(registry, stop, virtual, send)
         self._cases = cases(spec)
         self._done = 0
         self._rows: list[BandwidthRow] = []

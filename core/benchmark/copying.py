@@ -109,8 +109,8 @@ def cases(spec: BandwidthSpec) -> list[Case]:
 class Copier:
     """Makes, times and verifies the copies of one case after the other."""
 
-    def __init__(self, fleet: DeviceRegistry, stop: threading.Event, virtual: set[str], send: Send = send) -> None:
-        self._fleet, self._stop, self._virtual, self._send = fleet, stop, virtual, send
+    def __init__(self, registry: DeviceRegistry, stop: threading.Event, virtual: set[str], send: Send = send) -> None:
+        self._registry, self._stop, self._virtual, self._send = registry, stop, virtual, send
         self._patterns = 0
 
     def simulated(self, case: Case) -> bool:
@@ -157,7 +157,7 @@ class Copier:
 
     def measures(self, case: Case, legs: Sequence[Leg]) -> tuple[Measure, Measure]:
         """How a block of copies is timed, and how copies are that are waited for one by one."""
-        timers = [timer_for(device, self._fleet, self._stop, paced=False) for device in case.devices or ["cpu"]]
+        timers = [timer_for(device, self._registry, self._stop, paced=False) for device in case.devices or ["cpu"]]
         moves = [self._move(leg) for leg in legs]
         if case.through_host:
             return (legwise := lambda count: _in_turn(timers, moves, count)), legwise
@@ -182,7 +182,7 @@ class Copier:
                     device
                 )  # asked directly: what the backend looks up first would be part of a small copy's latency
             else:
-                self._fleet.backend(device).synchronize(device)
+                self._registry.backend(device).synchronize(device)
 
     def wrong_bytes(self, case: Case, legs: Sequence[Leg]) -> int | None:
         """How many bytes of a fresh pattern arrive wrong; None when it was stopped before the end."""

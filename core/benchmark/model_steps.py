@@ -55,14 +55,14 @@ SLOW_SECONDS = 0.5
 LARGEST_BATCH = 1 << 24
 
 
-def check_model(spec: ModelSpec, fleet: DeviceRegistry) -> ModelSpec:
+def check_model(spec: ModelSpec, registry: DeviceRegistry) -> ModelSpec:
     """The specification with its device's canonical name. Raises `BadInput` with everything that is wrong; builds and
     allocates nothing.
 
     Whether there is such a model, and whether it fits, is known when it is made: `ModelRun.prepare` says so, before the
     device is touched.
     """
-    checks = Checks(fleet)
+    checks = Checks(registry)
     device = next(iter(checks.devices((spec.device,))), None)
     if not 1 <= spec.batch <= LARGEST_BATCH:
         checks.add(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
@@ -77,16 +77,16 @@ def check_model(spec: ModelSpec, fleet: DeviceRegistry) -> ModelSpec:
         kind = device.partition(":")[0]
         if spec.autocast is not None and not torch.amp.is_autocast_available(kind):
             checks.add(f"torch {torch.__version__} has no autocast for {kind}")
-        reason = no_compiler(device, fleet)
+        reason = no_compiler(device, registry)
         if spec.compiled and reason is not None:
             checks.add(reason)
     checks.demand_none()
     return replace(spec, device=device or spec.device)
 
 
-def no_compiler(device: str, fleet: DeviceRegistry) -> str | None:
+def no_compiler(device: str, registry: DeviceRegistry) -> str | None:
     """Why torch.compile is out of the question on this device; None where it can be tried."""
-    if fleet.info(device).simulated:
+    if registry.info(device).simulated:
         return f"torch.compile makes code for a chip, and behind {device} there is none; measure without it"
     return None
 
@@ -98,19 +98,19 @@ class ModelRun(Runner[ModelSpec]):
         self,
         spec: ModelSpec,
         run: int,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
         resolve: Callable[[str], nn.Module] = samples.build,
         *,
         sample: Sample = sample_of,
     ) -> None:
-        super().__init__(spec, run, clock, simulated=fleet.info(spec.device).simulated, on_cpu=spec.device == "cpu")
-        self._fleet, self._stop = fleet, stop
+        super().__init__(spec, run, clock, simulated=registry.info(spec.device).simulated, on_cpu=spec.device == "cpu")
+        self._registry, self._stop = registry, stop
         self._sample = sample
         self._resolve: Callable[[str], nn.Module] | None = resolve
         self._kind = spec.device.partition(":")[0]
-        self._timer = timer_for(spec.device, fleet, stop, paced=False)
+        self._timer = timer_for(spec.device, registry, stop, paced=False)
         self._model: nn.Module | None = None
         self._call: Callable[..., object] | None = None
         """The model, or what torch.compile made of it."""
@@ -228,7 +228,7 @@ class ModelRun(Runner[ModelSpec]):
         needed += sum(tensor.nbytes for tensor in sample) * self.spec.batch
         if self.spec.train:
             needed += trained * (1 + OPTIMIZERS[self.spec.optimizer].state_per_value)
-        checks = Checks(self._fleet)
+        checks = Checks(self._registry)
         what = f"{self._text} of {self.spec.target} in batches of {self.spec.batch} needs at least"
         checks.fits(self.spec.device, needed, what, values=values or not self.simulated)
         checks.demand_none()

@@ -39,30 +39,30 @@ END_SECONDS = 5.0
 """For the threads to end after their slice when a run is stopped."""
 
 
-def check_scaling(spec: ScalingSpec, fleet: DeviceRegistry) -> ScalingSpec:
+def check_scaling(spec: ScalingSpec, registry: DeviceRegistry) -> ScalingSpec:
     """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running;
     allocates nothing."""
-    checks = Checks(fleet)
+    checks = Checks(registry)
     devices = checks.devices(spec.devices)
     twice = [device for device in dict.fromkeys(devices) if devices.count(device) > 1]
     if twice:
         checks.add(f"{twice[0]} is named twice; name each device once")
     elif len(spec.devices) < 2:
-        usable = fleet.usable()
+        usable = registry.usable()
         if len(usable) < 2:
             help_text = f"there is no device beside {usable[0]} here; add virtual GPUs"
         else:
             help_text = f"name them, there are {', '.join(usable)}"
         message = f"jobs on several devices at once need two of them at least; {help_text}"
-        checks.add(message, virtual_helps=not any(fleet.info(device).simulated for device in usable))
+        checks.add(message, virtual_helps=not any(registry.info(device).simulated for device in usable))
     checks.one_clock(devices)
     if spec.iterations < 1:
         checks.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     for device in dict.fromkeys(devices):
         job = _product_of(spec, device)
         # a default for a lambda
-        if checks.passes(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]
-            checks.checked(partial(check_fits, job, free_bytes(fleet, device)))
+        if checks.passes(lambda job=job: check_matmul(job, registry.info(job.device))):  # type: ignore[misc]
+            checks.checked(partial(check_fits, job, free_bytes(registry, device)))
     checks.demand_none()
     return replace(spec, devices=devices)
 
@@ -74,10 +74,10 @@ def _product_of(spec: ScalingSpec, device: str) -> MatmulSpec:
 class _Job:
     """One device's job: who computes it calls `slice` until `left` is 0."""
 
-    def __init__(self, spec: ScalingSpec, device: str, fleet: DeviceRegistry, stop: threading.Event) -> None:
+    def __init__(self, spec: ScalingSpec, device: str, registry: DeviceRegistry, stop: threading.Event) -> None:
         self.device = device
-        self.virtual = fleet.info(device).simulated
-        self.timer = timer_for(device, fleet, stop, paced=False)
+        self.virtual = registry.info(device).simulated
+        self.timer = timer_for(device, registry, stop, paced=False)
         self.error: Exception | None = None
         self._stop = stop
         self._operation: Operation | None = None
@@ -146,11 +146,11 @@ class ScalingRun(Runner[ScalingSpec]):
         self,
         spec: ScalingSpec,
         run: int,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._jobs = [_Job(spec, device, fleet, stop) for device in spec.devices]
+        self._jobs = [_Job(spec, device, registry, stop) for device in spec.devices]
         simulated = any(job.virtual for job in self._jobs)
         super().__init__(spec, run, clock, simulated=simulated, on_cpu="cpu" in spec.devices)
         self._stop = stop

@@ -101,7 +101,7 @@ def noise_of_spread(known: Spread) -> float | None:
     return (known.p80 - known.p20) / known.median * _IQR_OVER_P20_P80
 
 
-def noise_words(value: float | None) -> str:
+def noise_verdict(value: float | None) -> str:
     """A verdict of one or two words; empty where the noise is not known."""
     if value is None:
         return ""

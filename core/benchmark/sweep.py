@@ -47,12 +47,12 @@ FEWEST_ITERATIONS = 2
 """That a shape of the search is expected to have."""
 
 
-def check_sweep(spec: SweepSpec, fleet: DeviceRegistry) -> SweepSpec:
+def check_sweep(spec: SweepSpec, registry: DeviceRegistry) -> SweepSpec:
     """The specification with the device's canonical name. Raises `BadInput` with everything that is wrong.
 
     Shapes that do not fit are none of it: they become cells with a reason.
     """
-    checks = Checks(fleet)
+    checks = Checks(registry)
     if not spec.shapes and spec.search_seconds is None:
         checks.add("a sweep needs sizes (256:4096:256), or seconds for a search")
     if len(spec.shapes) > MOST_SHAPES:
@@ -68,16 +68,16 @@ def check_sweep(spec: SweepSpec, fleet: DeviceRegistry) -> SweepSpec:
     if spec.search_seconds is not None:
         checks.checked(partial(parse_seconds, spec.search_seconds, "search"))
     checks.checked(partial(parse_seconds, spec.shape_seconds, "per shape"))
-    device = checks.checked(partial(_chip, spec, fleet), spec.device)
+    device = checks.checked(partial(_chip, spec, registry), spec.device)
     checks.demand_none()
     return replace(spec, device=device)
 
 
-def _chip(spec: SweepSpec, fleet: DeviceRegistry) -> str:
+def _chip(spec: SweepSpec, registry: DeviceRegistry) -> str:
     """The canonical name of a device that has such products."""
     check_product(spec.dtype)
-    device = fleet.choose(spec.device)
-    check_chip(spec.dtype, fleet.info(device))
+    device = registry.choose(spec.device)
+    check_chip(spec.dtype, registry.info(device))
     return device
 
 

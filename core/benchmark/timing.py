@@ -255,20 +255,20 @@ class VirtualTimer(BlockTimer):
         return self.block(operation, iterations)
 
 
-def timer_for(device: str, fleet: DeviceRegistry, stop: threading.Event, *, paced: bool = True) -> BlockTimer:
+def timer_for(device: str, registry: DeviceRegistry, stop: threading.Event, *, paced: bool = True) -> BlockTimer:
     """The timer of this kind of device; `paced` concerns virtual GPUs."""
-    match fleet.info(device).kind:
+    match registry.info(device).kind:
         case "cpu":
             return CpuTimer()
         case "cuda":
             return EventTimer(CudaStreams(device))
         case "virtual":
-            machine = fleet.backend(device)
+            machine = registry.backend(device)
             assert isinstance(machine, VirtualMachine)
             return VirtualTimer(device, machine, stop, paced=paced)
         case "mps":
-            return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))
+            return SynchronisedTimer(lambda: registry.backend(device).synchronize(device))
     try:
         return AcceleratorTimer(AcceleratorStreams(device))
     except Unavailable:
-        return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))
+        return SynchronisedTimer(lambda: registry.backend(device).synchronize(device))

@@ -8,7 +8,7 @@ from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seco
 from devexplorer.core.benchmark.kinds.matmul import product_text, product_tip
 from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.published import best, verdict
-from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
@@ -81,7 +81,7 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
             Cell(number_text(spread.p20 if spread else None)),
             Cell(number_text(spread.p80 if spread else None)),
             Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, state)),
-            Cell(_noise_text(noise), theme.warning if noise_words(noise) == "noisy" else ""),
+            Cell(_noise_text(noise), theme.warning if noise_verdict(noise) == "noisy" else ""),
             *_condition_cells(run, state),
             state_cell(run, theme, *_remarks(run, result, seen)),
             Cell(f"{result.iterations:,}" if result else MISSING),
@@ -105,7 +105,7 @@ def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
 
 
 def _noise_text(noise: float | None) -> str:
-    words = noise_words(noise)
+    words = noise_verdict(noise)
     return f"{words}  {100 * noise:.1f}" if noise is not None else MISSING
 
 

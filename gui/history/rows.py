@@ -15,7 +15,7 @@ from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, kind_of
 from devexplorer.core.benchmark.published import Published, best
-from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records.benchmark import Conditions, Spread, StoredRun
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
@@ -158,7 +158,7 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
             percent_cell(share, "no published figure is known for this card and dtype"),
             Cell(
                 MISSING if head.noise is None else f"{100 * head.noise:.1f}",
-                theme.warning if noise_words(head.noise) == "noisy" else "",
+                theme.warning if noise_verdict(head.noise) == "noisy" else "",
             ),
             *(_reading(value, run) for value in (known.sm_clock_mhz, known.power_w, known.temperature_c)),
             Cell(words, theme.error if is_wrong else theme.warning if is_warning else theme.dim, words),

@@ -162,7 +162,7 @@ def _least(known: Spread) -> float:
 
 
 def _judged(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Verdicts and words, the p-values of all comparisons adjusted together."""
+    """Verdicts and texts, the p-values of all comparisons adjusted together."""
     p_values = [p for row in rows for cell in row.cells if (p := _p_value(cell)) is not None]
     corrected = iter(adjusted(p_values))
     return tuple(row._replace(cells=tuple(_judge(cell, row.cells[0], corrected) for cell in row.cells)) for row in rows)
@@ -177,11 +177,11 @@ def _judge(cell: Cell | None, first: Cell | None, corrected: Iterator[float]) ->
         return cell
     p_value = None if cell.difference.p_value is None else next(corrected)
     decided = verdict(cell.difference, (first.figure.noise, cell.figure.noise), p_value)
-    return cell._replace(verdict=decided, words=_words(first.figure, cell.figure, cell.difference, decided))
+    return cell._replace(verdict=decided, words=_difference_text(first.figure, cell.figure, cell.difference, decided))
 
 
-def speed_words(ratio: float, *, more_is_better: bool = True) -> str:
-    """A ratio of figures in words: `3.1 % faster`, `12 % slower`, `2.31 times as fast`, `as fast`."""
+def speed_text(ratio: float, *, more_is_better: bool = True) -> str:
+    """A ratio of figures as text: `3.1 % faster`, `12 % slower`, `2.31 times as fast`, `as fast`."""
     speed = ratio if more_is_better else 1 / ratio
     if speed >= 1.5 or speed <= 1 / 1.5:
         return f"{number_text(speed)} times as fast"
@@ -191,8 +191,8 @@ def speed_words(ratio: float, *, more_is_better: bool = True) -> str:
     return f"{number_text(abs(percent), 2)} % {'faster' if percent > 0 else 'slower'}"
 
 
-def _words(first: Figure, other: Figure, change: Difference, decided: Verdict) -> str:
-    speed = speed_words(change.ratio, more_is_better=first.more_is_better)
+def _difference_text(first: Figure, other: Figure, change: Difference, decided: Verdict) -> str:
+    speed = speed_text(change.ratio, more_is_better=first.more_is_better)
     if first.quantity == "speedup":
         speed = f"{number_text(change.ratio)} times the speed-up"
     if first.simulated and other.simulated:

@@ -23,7 +23,7 @@ from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, cu
 from devexplorer.core.benchmark.history.report_style import STYLE
 from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of, title
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
-from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.telemetry.export import replacing
 
@@ -97,7 +97,7 @@ def _section(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun], colours: 
     return f"<section><h2>{kind.title}</h2>{plots}{_figures(runs)}{_comparison(runs)}</section>"
 
 
-def run_words(run: StoredRun) -> str:
+def run_label(run: StoredRun) -> str:
     """The name of a run in a legend: `#3 Tesla T4: matmul 1024×1024×1024 float32 burst`."""
     return f"#{run.id} {_device_name(run)}: {title(run.result.spec).partition(' ')[2]}"
 
@@ -106,7 +106,7 @@ def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
     by_unit: dict[str, list[Bar]] = {}
     for run in runs:
         for figure in figures(run.result):
-            label = run_words(run) if not figure.label else f"#{run.id} {_device_name(run)}: {figure.label}"
+            label = run_label(run) if not figure.label else f"#{run.id} {_device_name(run)}: {figure.label}"
             bar = Bar(
                 label, figure.spread.p20, figure.spread.median, figure.spread.p80, colours.of(run), figure.simulated
             )
@@ -119,7 +119,7 @@ def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
     for run, figure in sampled[:MOST_CURVES]:
         last = len(figure.samples) - 1
         points = tuple((index / last * 100, value) for index, value in enumerate(figure.samples))
-        lines.append(Curve(run_words(run), points, colours.of(run), figure.simulated))
+        lines.append(Curve(run_label(run), points, colours.of(run), figure.simulated))
     drawn = curves(lines, "TFLOP/s", "% of the run", "Samples in the order of measurement", from_zero=False)
     return (
         f"{plots}<figure>{drawn}<figcaption>Samples in the order in which they were measured. The axis does not begin"
@@ -135,7 +135,7 @@ def _curve_plots(runs: Sequence[StoredRun], colours: _Colours, across: str) -> s
             way = (figure.key[0], *figure.key[2:]) if len(figure.key) > 1 else ()
             series.setdefault(way, []).append(figure)
         for way, own_figures in series.items():
-            label = ", ".join([run_words(run), *(part for part in way if part)])
+            label = ", ".join([run_label(run), *(part for part in way if part)])
             points = tuple((figure.place, figure.spread.median) for figure in own_figures if figure.place is not None)
             is_curve = kind_of(run.result).is_curve(run.result)
             lines.append(Curve(label, points, colours.of(run), own_figures[0].simulated, joined=is_curve))
@@ -168,7 +168,7 @@ def _figures(runs: Sequence[StoredRun]) -> str:
 
 def _figure_row(run: StoredRun, figure: Figure) -> str:
     result, known = run.result, figure.spread
-    noise = MISSING if figure.noise is None else f"{number_text(figure.noise * 100, 2)} % {noise_words(figure.noise)}"
+    noise = MISSING if figure.noise is None else f"{number_text(figure.noise * 100, 2)} % {noise_verdict(figure.noise)}"
     marks = [
         "simulated" if figure.simulated else "",
         "imported" if run.imported else "",

@@ -38,7 +38,7 @@ from devexplorer.core.benchmark.spec import (
     flush_bytes,
     parse_shape,
 )
-from devexplorer.core.benchmark.statistics import FEWEST, MOST_SAMPLES, noise, noise_of_spread, noise_words
+from devexplorer.core.benchmark.statistics import FEWEST, MOST_SAMPLES, noise, noise_of_spread, noise_verdict
 from devexplorer.core.records.benchmark import Conditions, MatmulResult, MatmulSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo
 
@@ -193,7 +193,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
         remarks = joined(
             "wrong values" if result.verified is False else "",
             verdict(result.tflops.median, result.datasheet_tflops, published, spec.mode),
-            "" if result.simulated else noise_words(result.noise),  # what is computed has none
+            "" if result.simulated else noise_verdict(result.noise),  # what is computed has none
             "" if result.drift is None else f"drift {100 * result.drift:+.1f} %",
             simulated=result.simulated,
             stopped=result.stopped,

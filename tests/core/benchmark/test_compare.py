@@ -7,7 +7,7 @@ import pytest
 from fakes.runs import around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.benchmark.history.compare import MOST_RUNS, Cell, compare, refusal, speed_words
+from devexplorer.core.benchmark.history.compare import MOST_RUNS, Cell, compare, refusal, speed_text
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, condition_rows
 from devexplorer.core.benchmark.kinds import figures, title
 from devexplorer.core.benchmark.statistics import Verdict
@@ -95,11 +95,11 @@ def test_several_comparisons_at_once_need_more_evidence() -> None:
     ],
 )
 def test_ratios_in_words(ratio: float, words: str) -> None:
-    assert speed_words(ratio) == words
+    assert speed_text(ratio) == words
 
 
 def test_less_time_is_faster() -> None:
-    assert speed_words(0.8, more_is_better=False) == "25 % faster"
+    assert speed_text(0.8, more_is_better=False) == "25 % faster"
 
 
 def test_every_shape_and_copy_is_compared_with_its_own() -> None:

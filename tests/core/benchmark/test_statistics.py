@@ -22,7 +22,7 @@ from devexplorer.core.benchmark.statistics import (
     difference_of_spreads,
     noise,
     noise_of_spread,
-    noise_words,
+    noise_verdict,
     parts,
     range_over_median,
     spread,
@@ -78,7 +78,7 @@ def test_what_is_not_known_is_none() -> None:
     assert noise([5.0]) is None
     assert noise_of_spread(Spread(median=1.0, p20=1.0, p80=1.0)) is None
     assert range_over_median([5.0]) is None
-    assert noise_words(None) == ""
+    assert noise_verdict(None) == ""
     with pytest.raises(ValueError, match="at least one"):
         spread([])
 
@@ -90,7 +90,7 @@ def test_the_noise_of_a_spread_is_that_of_normal_samples() -> None:
 
 @pytest.mark.parametrize(("value", "words"), [(0.004, "quiet"), (0.03, "some noise"), (0.08, "noisy")])
 def test_noise_in_words(value: float, words: str) -> None:
-    assert noise_words(value) == words
+    assert noise_verdict(value) == words
 
 
 @given(st.lists(FIGURE, min_size=1, max_size=1000), st.integers(2, 250))
