@@ -26,7 +26,7 @@ class Checks(Findings):
         return tuple(device for device in chosen if device is not None)
 
     def one_clock(self, devices: Sequence[str]) -> None:
-        """Refuse accelerators of which some are real and some virtual."""
+        """Refuse a mix of real and virtual accelerators."""
         self.add(*mixed_clocks({device: self._registry.info(device).simulated for device in devices}))
 
     def fits(self, device: str, nbytes: int, what: str, *, values: bool = False) -> None:

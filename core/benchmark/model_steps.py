@@ -360,7 +360,7 @@ class ModelRun(Runner[ModelSpec]):
 
 
 def _full(error: Exception) -> bool:
-    """Whether the device had no room, in whatever words it comes."""
+    """Whether the device had no room, whatever the exception."""
     return out_of_memory(error) or (isinstance(error, RunFailed) and error.reason == "memory")
 
 

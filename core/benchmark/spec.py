@@ -34,7 +34,7 @@ PRODUCTS = (
 overflows)."""
 MODES = ("live", "burst", "sustained")
 FLUSH_BYTES = 256 << 20
-"""What is overwritten to empty a cache: more than any card's L2 holds (126 MB on a B200), the size that triton's
+"""Bytes that are overwritten to empty a cache: more than any card's L2 holds (126 MB on a B200), the size that triton's
 do_bench takes."""
 FLOAT8_MULTIPLE = 16
 """N and K of float8 products: "divisible by 16" in the checks of `torch._scaled_mm`."""

@@ -130,7 +130,7 @@ class SweepRun(Runner[SweepSpec]):
             self._flush = self._make_flush(self.spec.device)
 
     def step(self) -> BenchPoint | None:
-        """Begin the next shape, or measure a block of the present one; None when there is no other."""
+        """Begin the next shape, or measure a block of the current one; None after the last."""
         if self._began is None:
             self._began = self._timer.now()
         if self._current is not None:

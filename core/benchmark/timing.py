@@ -191,7 +191,7 @@ class AcceleratorTimer(EventTimer):
 
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
-        self._streams.wait()  # what was waiting there is no part of the wall's time
+        self._streams.wait()  # queued work must not count in the wall's time
         start = self.now()
         block = super().block(operation, iterations)
         wall = self.now() - start

@@ -16,7 +16,7 @@ from devexplorer.core.telemetry.fact_rows import Group, Writer
 
 NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 _OURS = ("device", "time_unix_s", "more", "missing", "simulated", "reason", "parent", "threads")
-"""What is no reading of a device, or has nothing to say for most of them."""
+"""Fields that are not readings, or do not apply to most devices."""
 _WHERE_IT_DIFFERS = {"mig_pending": "mig", "ecc_pending": "ecc"}
 """Fields that are null because nothing is to change, as long as the other one is known."""
 NO_CHANGE = "no change is pending"

@@ -149,7 +149,7 @@ def virtual_uuid(card: int, name: str) -> str:
 
 
 def card_number(info: DeviceInfo) -> int | None:
-    """The number that a card has whatever is visible: NVML's, or a virtual GPU's own; None for what is no such card."""
+    """The number that a card has whatever is visible: NVML's, or a virtual GPU's own; None for other devices."""
     if info.kind != "virtual":
         return info.nvml_index
     number = (info.uuid or "").removeprefix("VGPU-").partition("-")[0]

@@ -8,7 +8,7 @@ from devexplorer.core.base.errors import BadInput
 
 _PATTERN = re.compile(r"([a-z]+)(?::(\d{1,9}))?", re.ASCII)
 _SINGLE = {"cpu", "mps"}
-"""Kinds of which there is one; torch accepts `cpu:1` and means `cpu`, which is no second device."""
+"""Kinds of which there is one; torch accepts `cpu:1` and means `cpu`."""
 
 _OWN_MODULE = {"cuda", "xpu", "mps", "vgpu"}
 """Kinds whose module has what `torch.cuda` has."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 ABANDONED = "left-behind"
 """Name of a thread whose call was given up."""
 GRACE_S = 0.02
-"""Jobs run one after the other on one thread; after so long each that still waits gets a thread of its own."""
+"""Jobs run one after the other on one thread; each that still waits after this time gets a thread of its own."""
 LOOK_S = 0.02
 """Between two looks at the trackers."""
 

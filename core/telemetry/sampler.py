@@ -40,21 +40,21 @@ if TYPE_CHECKING:  # the records of every message take as long to import as NVML
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
 
 PATIENCE_S = 2.0
-"""After so long without an answer a card is said not to answer, and its curve gets a gap."""
+"""A card without an answer for this long is reported, and its curve gets a gap."""
 CALL_LIMIT_S = 5.0
-"""After so long a call is given up. Longer than patience, so that what a very slow card answers still counts."""
+"""A call is given up after this time. Longer than the patience, so that answers of a very slow card still count."""
 LOOK_S = 0.02
 """Between two looks at the calls while a round waits for answers."""
 LIST_INTERVAL_S = 10.0
-"""Between two listings of the cards; a card that is plugged in is found after so long at most."""
+"""Between two listings of the cards: a card that is plugged in is found within this time."""
 NEWS_INTERVAL_S = 0.5
 """Changed problems are told so often at most."""
 SLOW_TICKS = 5
 """Slow fields are read at every fifth tick, where ticks are seldom."""
 GRACE_S = 0.02
-"""A card that has to wait so long for others is read by a thread of its own."""
+"""A card that waits longer than this for others is read by a thread of its own."""
 PARALLEL_S = 10.0
-"""After that has happened every card has its own thread for so long; then one thread for all is tried again."""
+"""How long every card then has its own thread, before one thread for all is tried again."""
 
 _GONE = "it was there and is not any more"
 

@@ -30,7 +30,7 @@ MOST_BYTES = 64 << 20
 MOST_RUNS = 10_000
 LONGEST_TEXT = 2000
 SMALLEST, LARGEST = 1e-30, 1e30
-"""Of any number but 0: what is beyond is no measurement, and products of such numbers are infinite."""
+"""Of any number but 0: nothing beyond is a measurement, and products of such numbers are infinite."""
 MOST_COUNTED = 1 << 62
 """Bytes of a copy, iterations."""
 LAST_MOMENT_UNIX_S = 7.26e9

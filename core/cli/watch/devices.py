@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from devexplorer.core.virtual.device.machine import VirtualMachine
 
 CLOSE_S = 0.3
-"""For threads to end. One that a slow card holds up is a daemon and is left behind."""
+"""For threads to end. A thread that a slow card blocks is a daemon and is left behind."""
 FIRST_S = 1.0
-"""How long the first readings, and before them the list of cards, are waited for."""
+"""How long to wait for the list of cards and for the first readings."""
 NEXT_S = 0.25
 """How long the others are: a card that takes longer is shown with its last reading."""
 ONCE_S = 60.0
-"""The same where nothing follows. It ends by itself, because each call has a limit."""
+"""The same for a single reading. It ends by itself, because each call has a limit."""
 STALE_S = 10.0
-"""A reading that is older is not shown any more."""
+"""Older readings are not shown."""
 _NOT_READ = ("device", "time_unix_s", "simulated")
 
 

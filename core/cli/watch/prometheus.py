@@ -28,7 +28,7 @@ from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 PER_MIB = 1 / (1 << 20)
 GAUGE, COUNTER = "gauge", "counter"
 SILENT_CLIENT_S = 2.0
-"""A client that connects and says nothing is let go after so long."""
+"""A client that connects and sends nothing is disconnected after this time."""
 CLOSE_S = 2.0
 
 Figures = Sequence[tuple[DeviceInfo, DeviceSample]]

@@ -87,7 +87,8 @@ def _room(kind: Any, count: int) -> Any:
 
 
 def _function(nvml: Any, name: str) -> Any:
-    """NVML's own function; None for a replacement that is no library. Raises NVMLError when the driver lacks it."""
+    """NVML's own function; None where a replacement has no such function pointers. Raises NVMLError when the driver
+    lacks it."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return None if find is None else find(name)
 

@@ -128,7 +128,7 @@ def _is_integrated(nvml: Any, handle: Any) -> bool:
     try:
         return tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) in INTEGRATED
     except Exception:
-        return False  # then what it said about its memory is all there is
+        return False  # then its answer about its memory stays
 
 
 def _system_memory() -> Memory:
