@@ -77,18 +77,10 @@ def check_model(spec: ModelSpec, registry: DeviceRegistry) -> ModelSpec:
         kind = device.partition(":")[0]
         if spec.autocast is not None and not torch.amp.is_autocast_available(kind):
             checks.add(f"torch {torch.__version__} has no autocast for {kind}")
-        reason = no_compiler(device, registry)
-        if spec.compiled and reason is not None:
-            checks.add(reason)
+        if spec.compiled and registry.info(device).simulated:
+            checks.add(f"torch.compile makes code for a chip, and behind {device} there is none; measure without it")
     checks.demand_none()
     return replace(spec, device=device or spec.device)
-
-
-def no_compiler(device: str, registry: DeviceRegistry) -> str | None:
-    """Why torch.compile is out of the question on this device; None where it can be tried."""
-    if registry.info(device).simulated:
-        return f"torch.compile makes code for a chip, and behind {device} there is none; measure without it"
-    return None
 
 
 class ModelRun(Runner[ModelSpec]):
@@ -157,7 +149,10 @@ class ModelRun(Runner[ModelSpec]):
             try:
                 self._arm(
                     clone_model(model, lambda tensor: self._without_values(tensor, tensor.shape)),
-                    self._wide(model, sample),
+                    [
+                        self._without_values(tensor, (self.spec.batch, *tensor.shape[1:]))
+                        for tensor in fed(model, sample, torch.device("cpu"))
+                    ],
                 )
                 self._warm_up(stopped)
             except Exception as error:
@@ -206,13 +201,6 @@ class ModelRun(Runner[ModelSpec]):
     def _ask(self, module: nn.Module, inputs: object) -> None:
         if self._stop.is_set():
             raise _Stopped
-
-    def _wide(self, model: nn.Module, sample: Sequence[Tensor]) -> Sequence[Tensor]:
-        """A batch of inputs without values on the virtual GPU."""
-        return [
-            self._without_values(tensor, (self.spec.batch, *tensor.shape[1:]))
-            for tensor in fed(model, sample, torch.device("cpu"))
-        ]
 
     def _without_values(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         return meta_empty(shape, tensor.dtype, self.spec.device)

@@ -108,9 +108,8 @@ def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
     return None
 
 
-def check_limits(spec: MatmulSpec) -> None:
-    """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the
-    link)."""
+def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
+    """Raise `BadInput` with everything that is wrong, but for whether it fits (`check_fits`)."""
     findings = Findings()
     if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
         findings.add(
@@ -126,13 +125,6 @@ def check_limits(spec: MatmulSpec) -> None:
         findings.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     if not 0.001 <= spec.block_seconds <= 60:
         findings.add(f"a block of {spec.block_seconds} s is not possible; it lasts from 0.001 to 60 s")
-    findings.demand_none()
-
-
-def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
-    """Raise `BadInput` with everything that is wrong, but for whether it fits (`check_fits`)."""
-    check_limits(spec)
-    findings = Findings()
     findings.checked(lambda: check_chip(check_product(spec.dtype), info))
     problem = shape_problem(spec, info.kind)
     if problem is not None:

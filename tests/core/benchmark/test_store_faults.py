@@ -250,7 +250,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     assert store.runs() == []
     assert store.add(matmul(), conditions()).id == -1
     assert "cannot be written" in one_line(store.problem)
-    store._waiting.clear()
+    store.waiting.clear()
     store.close()
 
 
