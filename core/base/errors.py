@@ -6,6 +6,7 @@ DevExplorerError          every message is for a person: what is wrong, what wou
 ├── Unavailable           this machine, driver or torch lacks something; says what
 ├── Cancelled             the user ended it; nothing has changed
 ├── MoveFailed            a move failed half-way and was rolled back
+├── RollbackFailed        a failed change could not be reverted completely: the workspace is not as it was
 └── LinkError             a frame on the link is malformed or too large
 """
 
@@ -48,6 +49,10 @@ class Cancelled(DevExplorerError):
 
 class MoveFailed(DevExplorerError):
     """A move failed half-way; nothing has changed."""
+
+
+class RollbackFailed(DevExplorerError):
+    """A failed change could not be reverted completely: the workspace is not as it was."""
 
 
 class LinkError(DevExplorerError):

@@ -75,7 +75,7 @@ def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot])
             " again."
         )
     else:
-        words += " Nothing has changed."
+        words += " The previous state is restored."
     subject = after[0].name if len(after) == 1 else None
     return Answer(title=f"Undone: {title}", words=words, subject=subject)
 

@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base.errors import Cancelled, DevExplorerError, out_of_host_memory
+from devexplorer.core.base.errors import Cancelled, DevExplorerError, RollbackFailed, out_of_host_memory
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
@@ -187,7 +187,11 @@ class Engine:
                 continue
             if command is None:
                 return
-            self._carry_out(command)
+            try:
+                self._carry_out(command)
+            except Exception as error:  # a bug in reporting one command must not end the thread
+                self._log(command, error)
+                self._ended(command.request, ok=False)
 
     def _carry_out(self, command: Command) -> None:
         request = command.request
@@ -197,6 +201,7 @@ class Engine:
             self._failed(command, Cancelled("cancelled before it began"))
             return
         self.send(JobStarted(request=request, title=title_of(command), time_unix_s=self.clock(), command=command))
+        result: CommandResult | None = None
         try:
             if isinstance(command, StartBenchmark):
                 self.benchmarks.start(command)  # the run reports its own end
@@ -204,7 +209,7 @@ class Engine:
                     self.benchmarks.stop(request)
                 return
             if not isinstance(command, StopBenchmark | Cancel):  # those took effect when they arrived
-                self._send_result(command, dispatch(self.workspace, command, self._progress(request)))
+                result = dispatch(self.workspace, command, self._progress(request))
         except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
             self._failed(
                 command, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
@@ -213,6 +218,12 @@ class Engine:
         finally:
             self._cancelled.discard(request)
             self._waiting_runs.discard(request)
+        if result is not None:
+            try:
+                self._send_result(command, result)
+            except Exception as error:  # a bug; the change itself is complete
+                self._log(command, error)
+                self._send_objects(request)
         self._ended(request, ok=True)
 
     def _send_result(self, command: Command, result: CommandResult) -> None:
@@ -241,6 +252,12 @@ class Engine:
         if result.devices_changed and self.machine is not None:
             virtual.warm_up()
 
+    def _send_objects(self, request: int) -> None:
+        """Send what has changed in any object, and what can be undone."""
+        for name in self.workspace.names:
+            self.send(self._differ.news(self.workspace.snapshot(name), request))
+        self.send(msgspec.structs.replace(self.workspace.history.state(), request=request))
+
     def _answer(self, command: Command, answer: Answer) -> None:
         """Send the answer; it is about the same part of the subject as the command."""
         targets = getattr(command, "targets", None) or (getattr(command, "target", None) or "",)
@@ -249,13 +266,18 @@ class Engine:
         self.send(msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=self.clock()))
 
     def _failed(self, command: Command, error: Exception) -> None:
-        """Report the error; the workspace has already rolled back."""
+        """Report the error; the workspace has already rolled back, as far as that was possible."""
         if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
-            text = "".join(traceback.format_exception(error))
-            self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
+            self._log(command, error)
+        if isinstance(error, RollbackFailed):
+            self._send_objects(command.request)
         self._answer(command, refusal(error, command))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
+
+    def _log(self, command: Command, error: Exception) -> None:
+        text = "".join(traceback.format_exception(error)).rstrip()
+        self.send(Log(request=command.request, level="error", text=text, time_unix_s=self.clock()))
 
     def _end_if_poisoned(self, error: Exception) -> None:
         if any(sign in str(error) for sign in POISON):

@@ -47,7 +47,7 @@ def run_in_subprocess(
     lacking: str = "no result",
     virtual: bool = False,
 ) -> R:
-    """Let `module`, whose `__main__` calls `apart_process.serve`, carry out a request within so many seconds, its start
+    """Let `module`, whose `__main__` calls `child.serve`, carry out a request within so many seconds, its start
     included.
 
     Raises `BadInput` with what it says is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended

@@ -147,10 +147,6 @@ class ReplaySession:
         """There is no engine in a recording: says so."""
         self._said.append(refusal(self._clock()))
 
-    def start_engine_again(self) -> None:
-        """There is no engine in a recording: says so."""
-        self.restart_engine()
-
     @property
     def visible_devices(self) -> str | None:
         """Nothing is chosen here."""

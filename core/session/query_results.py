@@ -116,11 +116,11 @@ class QueryResults(EventHandlers):
 
     def forget(self, name: str) -> None:
         """Drop the results about a removed object."""
-        for memory in (self.diagnoses, self.checked_as, self.check_failures):
-            memory.pop(name, None)
+        for results in (self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
+            results.pop(name, None)
         self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
 
     def forget_all(self) -> None:
         """Drop all results about objects."""
-        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
-            memory.clear()
+        for results in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
+            results.clear()

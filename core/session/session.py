@@ -193,9 +193,12 @@ class Session(EventHandlers):
         return self._mailbox.dropped
 
     def restart_engine(self) -> None:
-        """End the engine, also one that hangs; it comes back as after a crash."""
+        """End the engine, even one that hangs, and start another; after repeated crashes, start one again."""
         self._deaths.clear()
-        self._engine.kill()
+        if self._given_up:
+            self._new_engine()
+        else:
+            self._engine.kill()
 
     @property
     def visible_devices(self) -> str | None:
@@ -214,16 +217,11 @@ class Session(EventHandlers):
         self._visible_before, self._visible_devices = self._running_visible, value
         self._explanation_due = True
         if self._given_up:
-            self.start_engine_again()
+            self.restart_engine()
             return
         words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
         self._ended_because = f"It is started again {words}."
         self.restart_engine()
-
-    def start_engine_again(self) -> None:
-        """Start an engine after it was given up."""
-        self._deaths.clear()
-        self._new_engine()
 
     def drain(self) -> PollResult:
         """What happened since the last call, in order; after a flood the rest comes with the next calls."""

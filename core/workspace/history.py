@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, RollbackFailed, first_line
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.records.messages import Command, UndoState
@@ -135,21 +135,25 @@ class History:
         self._why = self.note = ""
         try:
             yield
-        except BaseException:
-            self._take_back(self._current)
+        except RollbackFailed:
+            self._clear()  # earlier changes no longer apply
+            raise
+        except BaseException as error:
+            self._take_back(self._current, error)
             raise
         finally:
             entry, self._current = self._current, None
         if entry.changes and not self._barrier:
             self._push(entry, again=again)
 
-    def _take_back(self, entry: Entry) -> None:
+    def _take_back(self, entry: Entry, error: BaseException) -> None:
         try:
             for change in reversed(entry.changes):
                 change.undo(self._workspace, NO_PROGRESS)
-        except BaseException:  # it is half done, so earlier changes no longer apply
-            self._clear()
-            raise
+        except BaseException as second:
+            self._clear()  # half reverted, so earlier changes no longer apply
+            reasons = f"{first_line(error)}; what was done so far could not be reverted: {first_line(second)}"
+            raise RollbackFailed(reasons) from error
 
     def _push(self, entry: Entry, *, again: bool) -> None:
         for change in entry.changes:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import Cancelled, DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.errors import Cancelled, DevExplorerError, MoveFailed, RollbackFailed, first_line
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
@@ -138,10 +138,11 @@ class Mover:
             renew_flat_weights(plan.recurrent)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: it goes on once everything is put back
-            state = "nothing has changed"
+            what = f"the move to {destination} failed"
             if stuck:
                 state = f"{', '.join(stuck)} could not be put back; nothing else has changed"
-            raise _failure(error, f"the move to {destination} failed", state) from error
+                raise RollbackFailed(f"{what}: {first_line(error)}; {state}") from error
+            raise _failure(error, what, "nothing has changed") from error
         return Result(report, tuple(plan.origins()), partial(_put_back, plan))
 
     def _check_fit(self, plan: Plan) -> None:

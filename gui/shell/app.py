@@ -160,7 +160,6 @@ class App:
             self.window.hidden_changed.connect(self.heartbeat.set_hidden)
             self.window.hidden_changed.connect(self._set_hidden)
             self.window.restart_requested.connect(self._restart_engine)
-            self.window.start_requested.connect(self._start_engine_again)
             self.window.tour_requested.connect(self.take_tour)
             self.heartbeat.start()
         return self.heartbeat
@@ -206,10 +205,6 @@ class App:
     def _recognise(self, paths: tuple[Path, ...]) -> None:
         """See what these files are and open them, without waiting for their disk."""
         self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
-
-    def _start_engine_again(self) -> None:
-        if (session := self.replaying.session) is not None:
-            session.start_engine_again()
 
     def replay(self, path: Path) -> None:
         """Show a recording; "Back to live" in its bar shows this machine again."""

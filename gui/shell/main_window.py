@@ -85,7 +85,6 @@ class MainWindow(QMainWindow):
 
     hidden_changed = Signal(bool)
     restart_requested = Signal()
-    start_requested = Signal()
     tour_requested = Signal()
     stop_recording = Signal()
 
@@ -209,7 +208,7 @@ class MainWindow(QMainWindow):
         self.record.record_requested.connect(partial(choose_recording, self.context))
         self.record.stop_requested.connect(self.stop_recording)
         self.status.stop_requested.connect(c.stop_benchmark)
-        self.status.start_engine_requested.connect(self.start_requested)
+        self.status.start_engine_requested.connect(self.restart_requested)
 
     # --- what the heartbeat calls
     # --------------------------------------------------------------------------------------

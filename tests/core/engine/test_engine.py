@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import queue
 from collections.abc import Callable, Iterator
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -50,6 +52,8 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.virtual.backend import install, unavailable
+from devexplorer.core.workspace.moves import Mover
+from devexplorer.core.workspace.parts import ParameterPart, Part
 
 WAIT_S = 30.0
 BUILD = BuildModel(recipe="mlp")
@@ -369,6 +373,53 @@ def test_a_cancelled_move_leaves_everything_where_it_was(local: LocalEngine) -> 
     assert local.engine.workspace.snapshot("mlp") == before, "the very same tensors"
     local.engine.send = send
     assert of(Moved, local.run(Move(targets=("mlp",), device="vgpu:0")))
+
+
+def test_a_move_that_cannot_be_rolled_back_shows_what_is_where_and_forgets_older_changes(
+    local: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.run(BUILD)
+
+    def stuck(part: ParameterPart) -> None:
+        raise RuntimeError("no way back")
+
+    def commit(mover: Mover, part: Part) -> None:
+        part.commit()
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(ParameterPart, "rollback", stuck)
+    monkeypatch.setattr(local.engine.workspace.mover, "_commit", partial(commit, None))
+    events = local.run(Move(targets=("mlp",), device="vgpu:0"))
+    (shown,) = of(ObjectChanged, events)
+    assert isinstance(shown, ObjectChanged)
+    assert set(shown.snapshot.bytes_by_device) == {"cpu", "vgpu:0"}, "one part stayed there"
+    (undo,) = of(UndoState, events)
+    assert isinstance(undo, UndoState)
+    assert undo.title is None, "what came before no longer applies"
+    (answer,) = of(Answer, events)
+    assert isinstance(answer, Answer)
+    assert answer.failed
+    assert "could not be put back; nothing else has changed" in answer.words
+    assert not of(Log, events), "an error that has its words is not a bug"
+
+
+def test_a_change_whose_report_fails_is_shown_and_counts_as_done(
+    local: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.run(BUILD)
+    monkeypatch.setattr(local.engine, "_answer", Mock(side_effect=RuntimeError("a bug in the answer")))
+    events = local.run(Move(targets=("mlp",), device="vgpu:0"))
+    assert events[-1].ok is True  # type: ignore[union-attr]
+    shown = of(ObjectChanged, events)[-1]
+    assert isinstance(shown, ObjectChanged)
+    assert set(shown.snapshot.bytes_by_device) == {"vgpu:0"}
+    (line,) = of(Log, events)
+    assert isinstance(line, Log)
+    assert "a bug in the answer" in line.text
+    failing = local.run(Move(targets=("nothing",), device="vgpu:0"))
+    assert failing[-1].ok is False  # type: ignore[union-attr]
+    monkeypatch.undo()
+    assert of(Answer, local.run(Undo())), "the jobs thread goes on"
 
 
 def test_a_command_cancelled_before_its_turn_is_not_carried_out() -> None:

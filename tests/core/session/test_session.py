@@ -222,7 +222,7 @@ def test_one_that_dies_again_and_again_is_given_up_until_somebody_asks(stage: St
     assert isinstance(lost, EngineLost)
     assert not lost.will_restart
     engines = len(stage.engines)
-    stage.session.start_engine_again()
+    stage.session.restart_engine()  # as the message says
     assert len(stage.engines) == engines + 1
     assert stage.engine.started
     assert isinstance(stage.say(READY)[-1], Rebuilt), "one that was started by hand is rebuilt as well"

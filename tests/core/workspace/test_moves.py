@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
+from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed, RollbackFailed
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
@@ -242,7 +242,9 @@ def test_one_part_that_cannot_be_put_back_does_not_keep_the_others(
 
     monkeypatch.setattr(ParameterPart, "rollback", refuse)
     target = Target("forty", "", model)
-    with pytest.raises(MoveFailed, match=r"forced; layers\.7\.weight could not be put back; nothing else has changed"):
+    with pytest.raises(
+        RollbackFailed, match=r"forced; layers\.7\.weight could not be put back; nothing else has changed"
+    ):
         Mover(place.fleet, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
     moved = [name for name, tensor in tensors_of(model).items() if tensor.device.type != "cpu"]
     assert moved == ["layers.7.weight"]
