@@ -60,11 +60,10 @@ def profile_of(row: Published) -> Profile:
 
 
 def fit(rows: Sequence[Published]) -> Factors:
-    """The factors that fit the rows best (least squares of their logarithms); exactly, where there are as many as
+    """The factors that fit the rows best (least squares of their logarithms); exact if there are as many rows as
     factors.
 
-    An architecture without a row has none; 8-bit products are as good as others where nothing says otherwise.
-    """
+    An architecture without a row has none; without data, 8-bit products reach the same share as others."""
     names = list(dict.fromkeys(profile_of(row).compute_capability for row in rows))
     if any(item_bytes(row.dtype) == 1 for row in rows):
         names.append(EIGHT_BIT)

@@ -32,11 +32,10 @@ class Times(NamedTuple):
 
 
 def take_turns(ways: Mapping[str, tuple[Work, Work]], rounds: int, seconds: float) -> dict[str, Times]:
-    """Each way is `(prepare, work)`, of which the work is timed; every other round goes backwards, so that none always
-    follows the same.
+    """Each method is `(prepare, work)`, of which the work is timed; every other round goes backwards, so that the order
+    varies.
 
-    No round begins when `seconds` are over, so that this ends on a busy machine as well; but `FEWEST` are run.
-    """
+    No round begins after `seconds`, so that this also ends on a busy machine; but at least `FEWEST` are run."""
     found = {name: Times([], []) for name in ways}
     started = time.perf_counter()
     for round_ in range(rounds + 1):

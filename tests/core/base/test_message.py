@@ -1,4 +1,4 @@
-"""Text for people: a string at run time, closed to code that would ask what it says."""
+"""Text for people: a string at run time, which the type checker does not let code search."""
 
 from __future__ import annotations
 

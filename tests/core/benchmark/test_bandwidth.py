@@ -1,5 +1,4 @@
-"""The bandwidth benchmark: what its rows say, that wrong data is noticed, what is refused, and what is kept when
-something goes wrong."""
+"""The bandwidth benchmark: its rows, detection of wrong data, refusals, and what is kept after an error."""
 
 from __future__ import annotations
 
@@ -174,7 +173,7 @@ def test_all_of_a_large_copy_is_compared_also_its_end(fleet: DeviceRegistry) -> 
 
 
 def flipped(source: str, destination: str) -> Send:
-    """Copies of which one byte arrives wrong on this way."""
+    """Copies of which one byte arrives wrong in this direction."""
 
     def copy(to: torch.Tensor, origin: torch.Tensor) -> None:
         send(to, origin)
@@ -221,7 +220,7 @@ def test_wrong_data_is_noticed_on_every_other_way_too(fleet: DeviceRegistry, sou
 
 def test_data_that_never_arrives_is_no_old_data_that_looks_right(fleet: DeviceRegistry) -> None:
     def nothing(destination: torch.Tensor, source: torch.Tensor) -> None:
-        """As a copy that the driver drops: what an earlier one left at the destination stays."""
+        """A copy that the driver drops: the destination keeps its old data."""
 
     _, result = measured(run_of(spec_of("cpu", sizes=(64,)), fleet, nothing))
     assert result.rows[0].verified is False
@@ -237,7 +236,7 @@ def test_wrong_data_both_ways_is_counted_in_both(fleet: DeviceRegistry) -> None:
 
 
 def test_data_of_the_wrong_buffer_is_noticed(fleet: DeviceRegistry) -> None:
-    """Both ways at once, and the way back gets what its own card sent: the patterns of the two ways differ."""
+    """Bidirectional, with wrong data on the way back: the two directions have different patterns."""
     sources: dict[str, torch.Tensor] = {}
 
     def crossed(destination: torch.Tensor, source: torch.Tensor) -> None:
@@ -272,7 +271,7 @@ def test_a_card_that_is_full_in_the_middle_leaves_the_rows_that_are_finished(
     fleet: DeviceRegistry, virtual: VirtualMachine
 ) -> None:
     run = run_of(spec_of("vgpu:0", sizes=(MIB, 4 * GIB)), fleet)
-    taken = meta_empty((8 * GIB,), torch.uint8, "vgpu:0")  # by somebody else, after the check
+    taken = meta_empty((8 * GIB,), torch.uint8, "vgpu:0")  # changed after the check
     run.prepare()
     with pytest.raises(torch.OutOfMemoryError):
         list(iter(run.step, None))

@@ -1,4 +1,4 @@
-"""Runs side by side: what is said about their difference, what differs around them, and what is not compared."""
+"""Comparison of runs: their difference, differing conditions, and what is not compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devexplorer.core.benchmark.statistics import Verdict
 
 
 def cell(first: object, second: object, *, mixed: bool = False) -> Cell:
-    """The second of two runs that measured one thing."""
+    """The second of two runs that measured the same."""
     (row,) = compare([first, second], mixed=mixed).rows  # type: ignore[list-item]
     assert row.cells[1] is not None
     return row.cells[1]
@@ -31,7 +31,7 @@ def test_a_clear_difference_has_a_ratio_an_interval_and_words() -> None:
 
 
 def test_the_ratio_is_that_of_the_medians_on_show() -> None:
-    """The samples that are kept are a part of all."""
+    """Only a part of the samples is stored."""
     first, second = (
         matmul(samples(100, seed=1), tflops=around(100.0)),
         matmul(samples(105, seed=2), tflops=around(110.0)),
@@ -229,7 +229,7 @@ def test_remarks_name_runs_that_need_care() -> None:
 
 
 def test_two_cards_of_one_number_are_no_reruns() -> None:
-    """`cuda:0` of one machine is another card than that of another machine, however equal what was asked for is."""
+    """`cuda:0` of two machines are different cards, even with equal specifications."""
     runs = [
         stored(matmul(samples(100, seed=1)), 1),
         stored(matmul(samples(102, seed=2)), 2, host="other", uuid="GPU-2"),

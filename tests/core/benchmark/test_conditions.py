@@ -1,4 +1,4 @@
-"""The conditions of a run: readings of its own span, what else was there, and the revision of a checkout."""
+"""The conditions of a run: readings of its period, other processes, and the revision of a checkout."""
 
 from __future__ import annotations
 

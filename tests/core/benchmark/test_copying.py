@@ -1,4 +1,4 @@
-"""Copies: other accelerators and CUDA's streams, played on the CPU; patterns, samples and the list of rows, by their
+"""Copies: other accelerators and CUDA's streams, emulated on the CPU; patterns, samples and the list of rows, by their
 properties."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def spec_of(*devices: str, **other: Any) -> BandwidthSpec:
 
 
 class PlayedCards:
-    """Accelerators of some kind; what torch makes there is made on the CPU (see `played`)."""
+    """Fake accelerators; tensors on them are created on the CPU (see `played`)."""
 
     def __init__(self, kind: str) -> None:
         self._devices = tuple(DeviceInfo(id=f"{kind}:{index}", kind=kind, name="played") for index in range(2))
@@ -121,7 +121,7 @@ def test_real_and_virtual_cards_are_not_compared(virtual: VirtualMachine) -> Non
 
 
 class PlayedCuda:
-    """Streams and events that write down what happens, in order."""
+    """Streams and events that record what happens, in order."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -209,7 +209,7 @@ def test_pinning_asks_torch_for_pinned_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_copied_was_written_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages that nobody wrote to are one page of zeros to the system: reading those would be faster than memory is."""
+    """Untouched pages all map to one zero page: reading them would be faster than memory."""
     fleet, _ = played(monkeypatch, "xpu")
     copier = Copier(fleet, threading.Event(), set())
     for case in (

@@ -1,5 +1,4 @@
-"""The cost model against published products: where its factors come from, how far it is off, and that the docs say
-so."""
+"""The cost model against published products: the origin of its factors, its errors, and that the docs state them."""
 
 from __future__ import annotations
 

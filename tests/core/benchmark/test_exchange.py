@@ -1,4 +1,4 @@
-"""Runs as files for others, and somebody's file as runs: nothing is lost on the way, and nothing wrong comes in."""
+"""Export and import of runs: nothing is lost, and nothing wrong is imported."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_the_samples_that_the_command_line_printed_come_along() -> None:
 
 
 def test_times_and_verification_of_each_part_survive_the_way_there_and_back() -> None:
-    """A document says of each shape and copy how long it was measured, and whether that very one was right."""
+    """A document has the duration of each shape and copy, and whether it was correct."""
     shapes = msgspec.structs.replace(
         sweep(),
         verified=False,
@@ -214,7 +214,7 @@ def test_times_and_verification_of_each_part_survive_the_way_there_and_back() ->
     assert (run.result.rows, run.result.verified) == (copies.rows, False)
 
 
-# --- what is wrong with somebody's file
+# --- invalid files
 
 GOOD: dict[str, Any] = {
     "device": "cuda:0", "dtype": "float32", "shape": [8, 8, 8], "mode": "burst", "tflops": {"median": 2.0, "p20": 1.0,

@@ -1,4 +1,4 @@
-"""What the history gets of a run that ends."""
+"""What the history stores of a finished run."""
 
 from __future__ import annotations
 

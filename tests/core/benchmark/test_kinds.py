@@ -1,4 +1,4 @@
-"""A kind of benchmark is what the registry says: a toy that is listed there is measured, printed, kept and reported."""
+"""Kinds of benchmarks come from the registry: a registered toy is measured, printed, stored and reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from devexplorer.core.records.benchmark import BenchResult, BenchSpec
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     register(monkeypatch)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # a history of its own: others cannot read toys
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # a separate history: others cannot read toys
 
 
 def test_the_registry_has_every_record_and_no_other() -> None:

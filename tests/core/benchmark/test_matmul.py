@@ -1,4 +1,4 @@
-"""Matrix products: that they are right, that wrong ones are noticed, and what a run of one shape reports."""
+"""Matrix products: correct results, detection of wrong ones, and the report of a run of one shape."""
 
 from __future__ import annotations
 

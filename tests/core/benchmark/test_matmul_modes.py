@@ -1,4 +1,4 @@
-"""The three ways to measure: live, burst, sustained."""
+"""The three modes: live, burst, sustained."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_window_begins_when_the_speed_is_steady() -> None:
 
 
 def test_time_left_can_be_told_from_what_is_done_also_after_a_long_settling() -> None:
-    """The window (like the command line) takes the time that has passed, and what is done, and tells what is left."""
+    """The window (like the command line) computes the remaining time from the elapsed time and the progress."""
     falling = [0.010 * 1.1**step for step in range(30)]
     mode = Sustained(spec(seconds=60.0), PlayedTimer([*falling, 0.05]), nothing, 0.01)
     passed = before = 0.0

@@ -33,7 +33,7 @@ from devexplorer.core.workspace.timing import Timing
 
 
 class Wall:
-    """A clock that goes on by what is done."""
+    """A clock that operations advance."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -88,11 +88,11 @@ def test_groups_never_have_more_iterations_than_were_asked_for(iterations: int, 
     assert 1 <= block.iterations == len(calls) <= iterations
 
 
-# --- CUDA, with a card that the test plays
+# --- CUDA, with a fake card
 
 
 class Card:
-    """Does what was queued when somebody waits for it; its events know the time on its own clock."""
+    """Executes queued work on synchronisation; its events use its own clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock, self.queued, self.waits = 0.0, [], 0  # type: ignore[var-annotated]
@@ -151,7 +151,7 @@ def test_a_block_on_cuda_has_a_bounded_number_of_events(monkeypatch: pytest.Monk
 
 
 class PlayedStreams:
-    """A device whose events tell the time of `clock`, while `wall` passes as each operation says."""
+    """A device whose events use `clock`, while each operation advances `wall`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, unit: float = 1.0) -> None:
         self.wall, self.waits, outer = 0.0, 0, self
@@ -248,7 +248,7 @@ def test_the_virtual_clock_pays_for_every_iteration(virtual: VirtualMachine) -> 
     a, b = operands(64, 64, 64, "float32", "vgpu:1")
     operation, _ = product(a, b, "float32")
     stop = threading.Event()
-    stop.set()  # no pacing: the test waits for nothing
+    stop.set()  # no pacing: the test does not wait
     before = virtual.clock_seconds("vgpu:1")
     block = VirtualTimer("vgpu:1", virtual, stop).block(operation, 1)
     assert block.seconds == pytest.approx(virtual.clock_seconds("vgpu:1") - before)

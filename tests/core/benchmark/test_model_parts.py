@@ -1,4 +1,4 @@
-"""What a run of model steps is made of: inputs, twins, and FLOP on `meta`."""
+"""The parts of a run of model steps: inputs, clones, and FLOP on `meta`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The model benchmark: steps on each kind of device, what is counted, what is refused, and what is kept when something
-goes wrong."""
+"""The model benchmark: steps on each kind of device, counting, refusals, and what is kept after an error."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def any_input(model: nn.Module, batch: int) -> Sequence[Tensor]:
 
 
 def run_own(fleet: DeviceRegistry, model: nn.Module, **spec: Any) -> ModelRun:
-    """A run of a model that is in no list of ours and takes four numbers."""
+    """A run of a custom model with four inputs."""
     checked = check_model(ModelSpec(**{"target": "own", "device": "vgpu:0", "seconds": 0.02, **spec}), fleet)
     return ModelRun(checked, 7, fleet, threading.Event(), lambda: 5.0, lambda name: model, sample=any_input)
 
@@ -257,7 +256,7 @@ def test_what_cannot_be_trained_is_said(fleet: DeviceRegistry) -> None:
 
 
 class Particular(nn.Module):
-    """Takes what nobody would guess."""
+    """Takes inputs that cannot be guessed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -354,7 +353,7 @@ def test_stopping_keeps_the_steps_so_far(fleet: DeviceRegistry) -> None:
 
 
 class Layers(nn.Module):
-    """Three layers, of which the second one is where somebody presses stop."""
+    """Three layers; the second one requests a stop."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Published throughput: found under every spelling of a card's name, compared like with like, never for another card or
-dtype."""
+"""Published throughput: found for every spelling of a card's name, never for another card or dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, with every figure, every name escaped, and simulated marked."""
+"""The report: one self-contained file with every figure, escaped names, and simulated values marked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VOID = {"meta", "br"}
 
 
 class Page(HTMLParser):
-    """Tags in order, checked to be closed, with what they say."""
+    """Tags in order, checked to be closed, with their text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

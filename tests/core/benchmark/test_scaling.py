@@ -1,5 +1,4 @@
-"""The scaling benchmark: at once and in turn, on which threads, what is refused, and what is kept when something goes
-wrong."""
+"""The scaling benchmark: in parallel and one after the other, threads, refusals, and what is kept after an error."""
 
 from __future__ import annotations
 
@@ -104,11 +103,11 @@ def test_operands_of_virtual_cards_are_counted_there_and_given_back(
     assert [gpu.memory.allocated_bytes for gpu in virtual.gpus] == [0, 0]
 
 
-# --- real devices: the CPU, and accelerators that are played on it
+# --- real devices: the CPU, and fake accelerators on it
 
 
 class PlayedCards:
-    """Accelerators whose products are what the test says (see `played`)."""
+    """Accelerators with products defined by the test (see `played`)."""
 
     def __init__(self, count: int) -> None:
         self._devices = tuple(DeviceInfo(id=f"xpu:{index}", kind="xpu", name="played") for index in range(count))
@@ -164,7 +163,7 @@ def test_the_cpu_computes_on_the_calling_thread_and_each_accelerator_on_its_own(
 
 
 def test_jobs_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each product waits for the other device's: one after the other, neither would ever get on."""
+    """Each product waits for the other device's, so running them one after the other would deadlock."""
     meet = threading.Barrier(2, timeout=20)
     together = threading.Event()
 
@@ -323,7 +322,7 @@ def test_stopping_ends_every_thread_also_when_nobody_asks_for_another_step(
 
 
 def test_asking_to_stop_ends_every_thread_though_the_run_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the engine closes: nobody steps the run again, and nobody asks for its result."""
+    """As when the engine closes: the run is not stepped again, and its result is not read."""
     stop = threading.Event()
     run = run_of(
         ScalingSpec(devices=("cpu", "xpu:0"), size=16, iterations=10**9),

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them, and what a specification can have wrong."""
+"""Sizes and durations as users write them, and invalid specifications."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_too_large_is_refused_with_the_bytes_it_needs() -> None:
     assert (caught.value.needed_bytes, caught.value.free_bytes) == (3 * 4 * 1024 * 1024, 1000)
 
 
-# --- what a specification from anywhere can have wrong
+# --- invalid specifications
 
 CPU = DeviceInfo(id="cpu", kind="cpu", name="a CPU")
 HOPPER = DeviceInfo(id="cuda:0", kind="cuda", name="H100", compute_capability="9.0")

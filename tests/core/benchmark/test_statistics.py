@@ -1,5 +1,4 @@
-"""Statistics of samples, by their properties: what must not change them, what must, and how often they are wrong on
-noise alone."""
+"""Statistics of samples, by their properties: invariances, sensitivity, and false positives on pure noise."""
 
 from __future__ import annotations
 
@@ -216,7 +215,7 @@ def independent(generator: np.random.Generator, count: int) -> np.ndarray:
 
 
 def resembling(generator: np.random.Generator, count: int) -> np.ndarray:
-    """Each sample is 0.7 of the one before and something new: what a warming card, or a neighbour, makes."""
+    """Autocorrelated samples (0.7), as from a warming card or another process."""
     values = np.zeros(count)
     for place, new in enumerate(generator.normal(0, 1, count)):
         values[place] = (0.7 * values[place - 1] if place else 0.0) + new
@@ -224,7 +223,7 @@ def resembling(generator: np.random.Generator, count: int) -> np.ndarray:
 
 
 def spikes(generator: np.random.Generator, count: int) -> np.ndarray:
-    """Mostly quiet, one in ten far out, as when the system interrupts."""
+    """Mostly quiet with one outlier in ten, as with interrupts."""
     return generator.normal(0, 0.2, count) - 8.0 * (generator.random(count) < 0.1)
 
 
@@ -251,7 +250,7 @@ def test_noise_alone_is_called_a_difference_no_more_often_than_promised(kind: No
 
 
 def test_counting_resembling_samples_one_by_one_would_be_wrong_far_more_often() -> None:
-    """Why the parts: the usual normal approximation of the same test, on the samples themselves."""
+    """Why parts are used: the normal approximation of the same test, on the samples themselves."""
     generator, rounds, wrong = np.random.default_rng(4), 200, 0
     for _ in range(rounds):
         both = np.concatenate([resembling(generator, 200), resembling(generator, 200)])

@@ -1,4 +1,4 @@
-"""The history: what is kept is found again, and a crash loses no finished run."""
+"""The history: stored runs are found again, and a crash loses no finished run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[Store]:
         yield opened
 
 
-# --- what works
+# --- normal use
 
 
 def test_every_kind_of_run_is_the_same_when_it_is_read_again(store: Store, path: Path) -> None:

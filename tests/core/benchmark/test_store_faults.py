@@ -1,5 +1,5 @@
-"""What happens to the history when its file is locked, corrupt, read-only, from a newer version, or the disk is full:
-nothing is lost."""
+"""The history with a file that is locked, corrupt, read-only or from a newer version, or a full disk: nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(path: Path) -> Iterator[Store]:
 
 @contextmanager
 def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
-    """Another program in the middle of something."""
+    """Another program in a transaction."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute(f"BEGIN {how}")
     try:
@@ -98,7 +98,7 @@ def test_what_a_locked_history_never_took_is_beside_it_at_the_end(path: Path) ->
 
 
 def broken(path: Path, kind: str) -> bytes:
-    """A history with a fault; returns what is in the file."""
+    """A history with a fault; returns the bytes of the file."""
     with Store(path) as store:
         store.runs()
         assert store._file is not None
@@ -184,8 +184,7 @@ def test_a_history_that_was_deleted_meanwhile_is_made_again(store: Store, path: 
 
 
 def test_a_history_in_the_middle_of_a_write_is_rolled_back(store: Store, path: Path) -> None:
-    """What a crash in the middle of a write leaves: a half-written file, and a journal beside it with its pages as they
-    were."""
+    """The result of a crash during a write: a half-written file, and a journal with its original pages."""
     added = [store.add(matmul(samples(100, seed=number)), conditions(number)) for number in range(30)]
     store.close()
     half = path.with_name("half.sqlite3")
@@ -209,7 +208,7 @@ def test_a_history_in_the_middle_of_a_write_is_rolled_back(store: Store, path: P
 
 @pytest.fixture
 def readable_folder() -> Iterator[Path]:
-    """A folder that everybody may read and nobody but us write; pytest's own is closed to others."""
+    """A folder that other users can read but not write; pytest's own is private."""
     with tempfile.TemporaryDirectory(prefix="devexplorer-test-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -258,7 +257,7 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
 
 
 def newer(path: Path, *, alien: bool = False) -> bytes:
-    """The history of a later version: one column more, or another layout altogether."""
+    """The history of a later version: one more column, or a different layout."""
     with Store(path) as store:
         store.add(matmul(), conditions(0))
     with sqlite3.connect(path) as connection:

@@ -1,4 +1,4 @@
-"""The history behind the window: nothing waits, everything is answered on the thread that asks, and comes in order."""
+"""The history's thread: calls do not block, and results arrive in order on the calling thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 10.0
 
 
 class Desk:
-    """A window that asks and listens."""
+    """A client that asks and listens."""
 
     def __init__(self, path: Path) -> None:
         self.changes = 0
@@ -47,7 +47,7 @@ class Desk:
         self.pages.append((list(runs), total))  # type: ignore[call-overload]
 
     def until(self, arrived: Callable[[], object]) -> None:
-        """Beat until it is so."""
+        """Beat until the condition holds."""
         end = time.monotonic() + DEADLINE_S
         while not arrived():
             assert time.monotonic() < end, "it never came"

@@ -1,5 +1,4 @@
-"""Sweeps over shapes: what each cell says, what ends one and what does not, resuming, and the search for the fastest
-shape."""
+"""Sweeps over shapes: cells, errors that end a sweep, resuming, and the search for the fastest shape."""
 
 from __future__ import annotations
 

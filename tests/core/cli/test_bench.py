@@ -1,5 +1,4 @@
-"""`bench matmul` and what all benchmarks share, from outside: documents, one line for what is wrong, Ctrl-C, the
-history."""
+"""`bench matmul` and what all benchmarks share, as a user runs them: documents, error lines, Ctrl-C, the history."""
 
 from __future__ import annotations
 
@@ -148,7 +147,7 @@ def test_conditions_stand_in_the_document(document: Document) -> None:
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that commands of this test keep their runs in."""
+    """The history file of commands in this test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     return default_path()
 
@@ -183,7 +182,7 @@ def test_a_history_that_cannot_be_written_is_said_and_costs_no_figure(
     assert all(line.startswith("devexplorer: ") for line in err.splitlines())
 
 
-# --- what cannot work
+# --- invalid input
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_ctrl_c_stops_a_benchmark_and_keeps_what_was_measured(
 def test_the_systems_request_to_end_keeps_what_was_measured_too(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGTERM is what a job scheduler sends when the time is up."""
+    """Job schedulers send SIGTERM when the time is over."""
     monkeypatch.setattr(bench_run, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
     before = signal.signal(signal.SIGTERM, lambda *_: None)  # not the end of the tests, where nobody listens
     try:

@@ -1,5 +1,4 @@
-"""What is read beside a benchmark: the readings of the card under test and of its span, and nothing where no card is
-measured."""
+"""Readings during a benchmark: those of the measured card and period, and none if no card is measured."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ CUDA = tuple(
     DeviceInfo(id=f"cuda:{1 - n}", kind="cuda", name="Tesla T4", uuid=uuid, cuda_ordinal=1 - n)
     for n, uuid in enumerate(UUIDS)
 )
-"""CUDA counts the other way round than NVML."""
+"""CUDA's order of cards is the reverse of NVML's."""
 
 
 def matmul(device: str) -> MatmulSpec:
@@ -49,7 +48,7 @@ def begun(beside: Beside, spec: BenchSpec) -> None:
 
 
 def until_read(beside: Beside, spec: MatmulSpec) -> Conditions:
-    """The conditions as soon as there is a reading; the test fails when there is none within 10 s."""
+    """The conditions as soon as there is a reading; fails if there is none within 10 s."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
         found = beside.conditions(result(spec), time.time())

@@ -1,5 +1,5 @@
-"""`bench bandwidth|scaling|model|sweep` from outside, on the CPU and on virtual GPUs: documents of the contract,
-tables, faults, Ctrl-C."""
+"""`bench bandwidth|scaling|model|sweep` as a user runs them, on the CPU and on virtual GPUs: documents, tables, errors,
+Ctrl-C."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_a_sweep_in_words(capfd: pytest.CaptureFixture[str]) -> None:
     assert "% of datasheet" in lines[-1]
 
 
-# --- what they share
+# --- shared behaviour
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_ctrl_c_keeps_what_was_measured(
 def test_values_that_came_out_wrong_are_no_success(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device that computes wrong is a finding: the figures are printed, marked, and the exit code is 1."""
+    """Wrong results are reported: the figures are printed and marked, and the exit code is 1."""
     import msgspec
 
     follow = bench_run._follow

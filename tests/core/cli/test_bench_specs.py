@@ -1,4 +1,4 @@
-"""What the arguments of `devexplorer bench` ask for, without an engine."""
+"""The specifications from arguments of `devexplorer bench`, without an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devexplorer.core.records.devices import DeviceInfo
 
 
 def asked(line: str) -> list[BenchSpec]:
-    """The specifications of a command line; raises what it would refuse."""
+    """The specifications of a command line; raises for invalid arguments."""
     findings = Findings()
     found = specs(parse(["bench", *line.split()]), findings)
     findings.demand_none()

@@ -1,5 +1,4 @@
-"""The command line from outside: documents as the contract has them, one line and exit code 2 for what is wrong, clean
-pipes and Ctrl-C."""
+"""The command line as a user runs it: documents, one line and exit code 2 for invalid input, clean pipes and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -170,7 +169,7 @@ def test_place_on_a_virtual_gpu(document: Document, place_of_the_option: str) ->
 
 @pytest.fixture
 def user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package of the user's own in the current folder; returns the name of its module."""
+    """A user's package in the current folder; returns the name of its module."""
     package = tmp_path / "their_package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -247,7 +246,7 @@ def test_user_code_that_does_not_work_is_said_in_one_line(
     assert words in line
 
 
-# --- what cannot work
+# --- invalid input
 
 
 @pytest.mark.parametrize(

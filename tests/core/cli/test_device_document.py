@@ -1,4 +1,4 @@
-"""The JSON object of one device: no null is without a reason, and no reason is for a figure that is there."""
+"""The JSON object of one device: each null has a reason, and only nulls have reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def document(fake: FakeNvml) -> dict[str, Any]:
 
 
 def without_reason(made: dict[str, Any]) -> set[str]:
-    """Fields that are null though nothing says why."""
+    """Null fields without a reason."""
     parts = (made, made["sample"], made["details"])
     return {
         field

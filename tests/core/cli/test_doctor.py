@@ -1,5 +1,5 @@
-"""`devexplorer doctor`: what the doctor finds as text, as a document and as GitHub's annotations; exit codes; one line
-for wrong input."""
+"""`devexplorer doctor`: findings as text, as a document and as GitHub annotations; exit codes; one line for invalid
+input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Says = Callable[[Diagnosis], list[tuple[DoctorRequest, float]]]
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> Says:
-    """The doctor says this; returns what he is asked, and within which time."""
+    """Fake a diagnosis; returns the requests and time limits."""
 
     def answer(diagnosis: Diagnosis) -> list[tuple[DoctorRequest, float]]:
         asked: list[tuple[DoctorRequest, float]] = []
@@ -81,7 +81,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Says:
     return answer
 
 
-# --- what is asked
+# --- requests
 
 
 def test_options_become_the_request(
@@ -191,7 +191,7 @@ def test_what_could_not_be_examined_is_one_line_and_no_document(
         assert str(error) in refusal("doctor", "net.py:Net", *form)
 
 
-# --- what is said
+# --- output
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--github",)])
@@ -350,7 +350,7 @@ def test_the_summary_counts_what_there_is() -> None:
     )
 
 
-# --- the doctor himself
+# --- the real doctor
 
 NETS = """import os, sys, time, torch
 from torch import nn
@@ -390,7 +390,7 @@ def leaves(): os._exit(7)
 
 @pytest.fixture
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of the user's own in the current folder."""
+    """A user's file in the current folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "cli_doctor_nets.py"
     path.write_text(NETS)

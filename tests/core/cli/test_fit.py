@@ -1,5 +1,4 @@
-"""`devexplorer fit`: does a model fit a card? The document that programs read, the tables for people, one line for
-wrong input."""
+"""`devexplorer fit`: does a model fit a card? The JSON document, the tables, one line for invalid input."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ Says = Callable[[FitReport], list[tuple[FitSpec, float]]]
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> Says:
-    """The planner says this; returns what it is asked, and within which time."""
+    """Fake a report; returns the requests and time limits."""
 
     def answer_with(report: FitReport) -> list[tuple[FitSpec, float]]:
         asked: list[tuple[FitSpec, float]] = []
@@ -88,7 +87,7 @@ def check_parts(parts: Json | None) -> None:
     assert parts["total"] == sum(parts[key] for key in KEYS[:-1])
 
 
-# --- what is asked
+# --- requests
 
 
 def test_options_become_the_specification(

@@ -1,5 +1,5 @@
-"""Ctrl-C at any moment: quiet, exit code 130; also where the program inherited SIGINT as ignored, as in the background
-of a script."""
+"""Ctrl-C at any moment: quiet, exit code 130; also if SIGINT was inherited as ignored, as in the background of a
+script."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_ctrl_c_in_the_middle_of_an_import_is_quiet(entry: str, module: str) -> 
 
 
 def ignoring() -> None:
-    """What a shell does to a program that a script starts in the background."""
+    """What a shell does to a background program of a script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,5 +1,4 @@
-"""`devexplorer place` and `bench model` on models of other people: the same building, one line for each fault, clean
-documents."""
+"""`devexplorer place` and `bench model` on users' models: one line for each error, clean documents."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
 @pytest.fixture
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file of the user's own in the current folder."""
+    """A user's file in the current folder."""
     path = tmp_path / "cli_nets.py"
     path.write_text(
         "import os, sys, torch\n"

@@ -1,5 +1,4 @@
-"""torch asked in its own process: missing, broken, hanging or ending its process, it costs nothing but its own
-answers."""
+"""Querying torch in a subprocess: if it is missing, broken, hanging or exits, only its own answers are missing."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def other_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder.mkdir()
         (folder / "__init__.py").write_text(code, encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        monkeypatch.delitem(sys.modules, "torch", raising=False)  # this process has none, as far as the question knows
+        monkeypatch.delitem(sys.modules, "torch", raising=False)  # this process appears to have none
         return {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     return put

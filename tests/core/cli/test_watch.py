@@ -1,5 +1,5 @@
-"""`devexplorer watch`: a table that fits its terminal, whole JSON lines, Prometheus, a recording; a card in trouble is
-said in words."""
+"""`devexplorer watch`: a table that fits its terminal, whole JSON lines, Prometheus, a recording; messages about cards
+with problems."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def info(name: str, kind: str = "cuda", model: str = "NVIDIA H100 80GB HBM3", **
 
 
 def full(index: int, name: str = "", **changes: Any) -> Reading:
-    """A card of which everything is known."""
+    """A card with all values."""
     device = name or f"cuda:{index}"
     fields: dict[str, Any] = {
         "memory_used_bytes": 40 * GIB + index, "memory_total_bytes": 80 * GIB, "memory_free_bytes": 39 * GIB,
@@ -107,7 +107,7 @@ def lines(readings: list[Reading], width: int, height: int | None = None, **how:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is busy with something else must not make a card late."""
+    """A busy machine must not make a card late."""
     monkeypatch.setattr(devices, "FIRST_S", 30.0)
     monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
@@ -244,7 +244,7 @@ def test_a_document_has_every_field_and_null_where_it_is_not_known() -> None:
 
 
 def run(capfd: pytest.CaptureFixture[str], fake: FakeNvml, *argv: str) -> tuple[str, str]:
-    """`watch` on cards that are made up; returns what it printed."""
+    """`watch` on fake cards; returns its output."""
     nvml = Nvml(fake, hidden_processes=lambda: False)
     assert watch(parse(["watch", "--interval", "0.02", *argv]), nvml) == 0
     captured = capfd.readouterr()

@@ -1,5 +1,5 @@
-"""What `devexplorer watch` reads: every maker's cards, those that come and go, and what a recording of it begins
-with."""
+"""The readings of `devexplorer watch`: cards of every vendor, added and removed cards, and the start of its
+recordings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is busy with something else must not make a card late."""
+    """A busy machine must not make a card late."""
     monkeypatch.setattr(watch_devices, "FIRST_S", 30.0)
     monkeypatch.setattr(watch_devices, "NEXT_S", 30.0)
 
@@ -134,7 +134,7 @@ def test_mig_instances_come_and_go_while_it_is_watched(monkeypatch: pytest.Monke
 
 
 class Kernel(Drm):
-    """An AMD card without files, beside which `gate` can hold the reader up."""
+    """An AMD card without files, whose reader `gate` can block."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()

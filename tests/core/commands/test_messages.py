@@ -1,4 +1,4 @@
-"""What the user reads: whole sentences, honest numbers, and Python that runs."""
+"""Messages: whole sentences, correct numbers, and Python that runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place() -> Iterator[Place]:
 
 
 def a_story(place: Place) -> list[Answer]:
-    """Everything that can be done once, with names that are no Python."""
+    """Every action once, with names that are not valid Python."""
     commands = [
         BuildModel(recipe="nested", name="my net-1", device="vgpu:0", dtype="float64"),
         BuildModel(recipe="tied"),

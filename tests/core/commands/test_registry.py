@@ -1,4 +1,4 @@
-"""Every command has one specification; a command that is added gets everything from its record, handler and spec."""
+"""Every command has one specification; a new command needs only its record, handler and spec."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Double(BaseCommand, tag="Double"):
 
 
 class Halved(ObjectChange):
-    """A doubling that can be taken back."""
+    """A doubling that can be undone."""
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         workspace.tensor_named(self.name).div_(2)

@@ -1,4 +1,4 @@
-"""Apple's GPU by the words of macOS, and nothing where there are none."""
+"""Apple's GPU from the output of macOS tools, and nothing without them."""
 
 from __future__ import annotations
 

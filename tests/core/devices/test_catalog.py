@@ -1,4 +1,4 @@
-"""Joining NVML's cards with torch's devices: by UUID, every reason kept, in the order of the window."""
+"""Joining NVML's cards with torch's devices: by UUID, keeping every reason, in the order of the window."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_mig_instance_is_joined_with_itself_not_with_its_card() -> None:
 
 
 def mig_card(index: int, key: str, *parts: str) -> list[Card]:
-    """A card in MIG mode and its instances; empty places between them are left out, as NVML does."""
+    """A card in MIG mode and its instances; empty slots between them are skipped, as NVML does."""
     whole = card(index, key, "NVIDIA A100", mig=True)
     name = f"{whole.name} MIG 1g.5gb"
     return [

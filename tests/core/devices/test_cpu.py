@@ -1,4 +1,4 @@
-"""The CPU without torch: its name, and memory as far as this process may use it."""
+"""The CPU without torch: its name, and the memory available to this process."""
 
 from __future__ import annotations
 

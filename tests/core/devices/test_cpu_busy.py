@@ -1,4 +1,4 @@
-"""How busy the cores are: what Linux counts, and what it does not tell."""
+"""CPU load: Linux's counters and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's CUDA allocator is asked beyond its counters, and how seldom. Through a stand-in for torch: no GPU."""
+"""Queries to torch's CUDA allocator beyond its counters, and their rate. With a fake torch: no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type for a device."""
+"""Device names as users type them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A part of tests/soak/driver_faults.py: each function of NVML in turn hangs, fails, lies and loses its card."""
+"""A part of tests/soak/driver_faults.py: each NVML function in turn hangs, fails, returns nonsense and loses its
+card."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ def bench(nvml_library: NvmlLibrary) -> Bench:
 
 
 def part(library: NvmlLibrary) -> Iterator[Case]:
-    """Each function once with each kind of fault, of which every fourth hangs; codes, lies, what vanishes and the
-    surfaces take turns."""
+    """Each function once with each kind of fault, every fourth hanging; codes, nonsense, losses and surfaces
+    alternate."""
     surfaces, codes, lies, things = cycle(("devices", "watch")), cycle(ERROR_CODES), cycle(LIES), cycle(VANISHING)
     for number, function in enumerate(library.functions):
         if number % 4 == 1:  # hanging takes its time

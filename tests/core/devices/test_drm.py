@@ -1,4 +1,4 @@
-"""AMD and Intel cards from a made-up /sys: units, what sleeps, what a driver does not report, what is none of ours."""
+"""AMD and Intel cards from a fake /sys: units, sleeping cards, missing values, foreign entries."""
 
 from __future__ import annotations
 

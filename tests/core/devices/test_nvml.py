@@ -1,4 +1,4 @@
-"""The door to NVML: what a healthy card says, and that every kind of failure becomes None and one stated problem."""
+"""Access to NVML: the values of a healthy card; every failure becomes None and one problem."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_a_shutdown_that_fails_is_nobody_s_business() -> None:
 
 
 def garbage() -> FakeCard:
-    """What uninitialised structures and drivers that do not know look like."""
+    """Values of uninitialised structures and of drivers that do not know them."""
     return FakeCard(
         uuid=A,
         used=2**64 - 1,

@@ -1,4 +1,4 @@
-"""A driver that writes one entry more than it was given room for costs nothing: neither a value nor the process."""
+"""A driver that writes one entry beyond the buffer does no harm, neither to values nor to the process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ assert nvml.close()
 
 
 def test_a_driver_that_writes_behind_the_end_of_lists_damages_nothing(nvml_library_path: Path) -> None:
-    """With PYTHONMALLOC=debug the interpreter looks for bytes behind each of its blocks, and ends the process when they
-    changed."""
+    """With PYTHONMALLOC=debug the interpreter checks guard bytes after each block, and aborts if they changed."""
     found = {}
     for overrun in ("0", "1"):
         environment = {

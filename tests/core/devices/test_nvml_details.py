@@ -1,4 +1,4 @@
-"""What hardly ever changes: every field of a healthy card, the reason for each that is missing, lost cards, MIG
+"""Values that seldom change: every field of a healthy card, the reason for each missing one, lost cards, MIG
 instances."""
 
 from __future__ import annotations

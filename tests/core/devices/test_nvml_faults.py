@@ -1,8 +1,6 @@
-"""What can go wrong below NVML's C interface: the real pynvml runs on a small library built for these tests
-(tests/fakes/nvml_c).
+"""Errors below NVML's C interface: the real pynvml runs on a small library built for these tests (tests/fakes/nvml_c).
 
-Everywhere: what is not known is None and never 0, the other card goes on, and no thread is left behind.
-"""
+In all cases unknown values are None and never 0, the other card continues, and no thread is left."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
 
 
 class Watch:
-    """A sampler over the real pynvml, at a quick pace, and what it puts."""
+    """A fast sampler over the real pynvml, and its output."""
 
     def __init__(self, library: NvmlLibrary, unix_clock: Callable[[], float] = time.time, **nvml: Any) -> None:
         self.library = library
@@ -97,7 +95,7 @@ class Watch:
 
 @pytest.fixture
 def watching(nvml_library: NvmlLibrary) -> Iterator[Callable[..., Watch]]:
-    """Makes watches; at the end whatever hangs is let go, and every thread has to end."""
+    """Creates watches; at the end hanging calls are released, and every thread must end."""
     made: list[Watch] = []
 
     def make(**options: Any) -> Watch:
@@ -513,7 +511,7 @@ def test_a_clock_that_jumps_changes_the_stamps_and_nothing_else(watching: Callab
 def test_values_of_the_library_come_through_unchanged(
     nvml_library: NvmlLibrary, watching: Callable[..., Watch]
 ) -> None:
-    """The other tests lean on it: what a healthy card says arrives as it was said."""
+    """The other tests rely on this: values of a healthy card arrive unchanged."""
     nvml_library.reset(["t4"])
     nvml_library.freeze(1000.0)
     pynvml = sys.modules["pynvml"]

@@ -1,5 +1,5 @@
-"""A call into the driver that hangs: everything else is there in time, what hangs has its reason, and it heals when the
-call returns."""
+"""A hanging driver call: all other values arrive in time, the missing one has a reason, and it recovers when the call
+returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
 
 @pytest.fixture
 def fake() -> Iterator[FakeNvml]:
-    """Three cards; at the end whatever hangs is let go."""
+    """Three cards; at the end hanging calls are released."""
     fake = FakeNvml(*(FakeCard(uuid=UUID.format(number), name=f"Tesla T{number}") for number in range(3)))
     yield fake
     fake.release()

@@ -1,5 +1,5 @@
-"""Listing the cards again: new ones, MIG switched, lost and back, drivers that are unloaded; what is healthy is never
-forgotten."""
+"""Listing the cards again: new cards, changed MIG modes, lost and recovered cards, unloaded drivers; healthy cards
+stay."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_question_that_fails_for_once_forgets_nobody(function: str, code: int)
     fake.fail(function, code)
     listed = nvml.cards()
     assert listed[0] == before[0]
-    if function != "nvmlDeviceGetUUID":  # instances are told apart by nothing else
+    if function != "nvmlDeviceGetUUID":  # instances differ in nothing else
         assert listed == before
     fake.heal()
     assert nvml.cards() == before

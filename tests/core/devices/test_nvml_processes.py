@@ -1,4 +1,4 @@
-"""Who uses a card: lists joined with what the system knows, odd numbers, containers, utilization."""
+"""Processes on a card: lists joined with system data, implausible numbers, containers, utilization."""
 
 from __future__ import annotations
 

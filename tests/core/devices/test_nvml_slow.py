@@ -1,4 +1,4 @@
-"""What is read every few seconds: one call for several fields, each with its own error; rates, words, older drivers."""
+"""Values read every few seconds: one call for several fields, each with its own error; rates, words, older drivers."""
 
 from __future__ import annotations
 

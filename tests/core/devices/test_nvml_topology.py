@@ -1,5 +1,5 @@
-"""How cards are joined: levels, NVLinks direct and through switches, peer access, affinity; a card that is lost hides
-no other pair."""
+"""How cards are connected: levels, NVLinks direct and through switches, peer access, affinity; a lost card hides no
+other pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles of virtual GPUs: what the CSV says and how people name them."""
+"""Profiles of virtual GPUs: the CSV and the names that users type."""
 
 import subprocess
 import sys

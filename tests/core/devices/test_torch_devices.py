@@ -1,4 +1,4 @@
-"""What torch drives: the CPU for real; CUDA and other accelerators over stand-ins, without a context while listing."""
+"""Devices in torch: the real CPU; fake CUDA and other accelerators, without a context while listing."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_driver_that_does_not_start_says_why(library: FakeLibcuda, environ: di
     assert driver.problem.field == "cuda"
 
 
-# can this build run on that card
+# whether this build runs on that card
 
 
 @pytest.mark.parametrize(

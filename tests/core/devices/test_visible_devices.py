@@ -1,5 +1,4 @@
-"""CUDA_VISIBLE_DEVICES: read as torch reads it, obeyed by virtual GPUs, refused where nobody can have meant it,
-explained afterwards."""
+"""CUDA_VISIBLE_DEVICES: parsed like torch, respected by virtual GPUs, refused if nonsensical, explained afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `watch` names cards without asking torch: as torch would, and by NVML's number where that is not certain."""
+"""How `watch` names cards without torch: as torch would, or by NVML's number if ambiguous."""
 
 from __future__ import annotations
 

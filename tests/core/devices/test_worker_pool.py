@@ -1,4 +1,4 @@
-"""The sampler's threads: one for quick jobs, another for each that somebody asks for, none for ever."""
+"""The sampler's threads: one for fast jobs, another on request, none forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that asks for CUDA runs on virtual GPUs while the doctor examines it, and nothing of torch stays changed."""
+"""Code that asks for CUDA runs on virtual GPUs while the doctor examines it, and torch is restored afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cuda_device(index=0):
     return torch.device("cuda", index)
 
 
-# --- what code is told
+# --- answers to code
 
 ANSWERS = {
     "available": (lambda: torch.cuda.is_available(), True),
@@ -338,7 +338,7 @@ def test_a_model_that_asks_for_two_cards_runs_on_two_virtual_ones(cuda, virtual)
     assert virtual.clock_seconds("vgpu:1") > 0
 
 
-# --- what cannot be imitated
+# --- not emulated
 
 NOT_CHECKED = {
     "torch.cuda.CUDAGraph": lambda: torch.cuda.CUDAGraph(),
@@ -402,7 +402,7 @@ def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(collector, mon
     assert [unchecked.what for unchecked in collector.unchecked()] == ["CUDA_VISIBLE_DEVICES"]
 
 
-# --- nothing stays changed
+# --- everything is restored
 
 
 def everything_of_torch():

@@ -1,5 +1,5 @@
-"""The doctor's pages: one for each rule, whose first block of code has the defect at the line that is marked, and whose
-second has none."""
+"""The doctor's pages: one for each rule; its first code block has the defect at the marked line, its second has
+none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page(rule: str) -> str:
 
 
 def examined(text: str, block: int, folder: Path) -> Diagnosis:
-    """Write a page's block of code to net.py and do what its command line says."""
+    """Write a page's code block to net.py and examine it with the options of its command."""
     blocks = re.findall(r"(?ms)^```python\n(.*?)^```", text)
     assert len(blocks) == 2
     (folder / "net.py").write_text(blocks[block])

@@ -1,5 +1,4 @@
-"""An examination by the placement doctor: what it says about models that work, that do not, and that do things nobody
-expects."""
+"""Examinations by the doctor: models that work, that fail, and that do unexpected things."""
 
 from __future__ import annotations
 
@@ -535,7 +534,7 @@ def test_a_buffer_that_is_drawn_and_not_saved_is_found_by_a_second_seed(examined
     assert only_line(found) == marked(found.problems[0].file)[0]
 
 
-# --- what cannot be looked at
+# --- not checked
 
 
 def test_a_weak_reference_to_a_parameter_is_no_obstacle(examined: Examined) -> None:
@@ -796,7 +795,7 @@ def test_nothing_of_torch_stays_changed(examined: Examined) -> None:
     assert not torch.overrides._get_current_function_mode_stack()
 
 
-# --- what was asked wrongly
+# --- invalid requests
 
 
 @pytest.mark.parametrize(

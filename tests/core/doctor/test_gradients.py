@@ -1,5 +1,4 @@
-"""Why a parameter gets no gradient: the line that cut it off, once for each cause, and no word about what was meant
-that way."""
+"""Why a parameter gets no gradient: the line that cut it off, once for each cause, and no finding for intended cuts."""
 
 from __future__ import annotations
 

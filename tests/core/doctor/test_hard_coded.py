@@ -1,5 +1,4 @@
-"""The rule hard-coded-device: a device in the user's own line is found there, and one that comes from
-elsewhere is not."""
+"""The rule hard-coded-device: a device in the user's own line is found, a device from elsewhere is not."""
 
 from __future__ import annotations
 

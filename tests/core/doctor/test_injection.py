@@ -1,5 +1,5 @@
-"""A defect of each kind, put at a random place of a clean model, is found at its line; `tests/soak/doctor_injection.py`
-does more."""
+"""A defect of each kind, injected at a random place of a clean model, is found at its line;
+`tests/soak/doctor_injection.py` does more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small models, each with one known defect that the doctor must find at its line, and suspicious ones in which there is
-nothing to find.
+"""Small models, each with one known defect that the doctor must find at its line, and suspicious ones without defects.
 
 They are the files of `tests/doctor_models`. The first lines of each say what its user sees, and how to examine it: `#
 input: 4x12`, `# train`, `# dtype: float16`, `# device: vgpu:1`, `# virtual: 2x Tesla T4`, `# needs: accelerate`. A line

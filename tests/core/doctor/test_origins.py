@@ -1,4 +1,4 @@
-"""Which line made what, noted while a model is built or read from its source afterwards."""
+"""The line that created each object, recorded while a model is built or read from its source afterwards."""
 
 from __future__ import annotations
 

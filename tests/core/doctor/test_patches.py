@@ -1,4 +1,4 @@
-"""Patches of the doctor: what is mechanical becomes a diff that fits, everything else stays without one."""
+"""Patches of the doctor: mechanical fixes become a diff that applies, others have none."""
 
 from __future__ import annotations
 

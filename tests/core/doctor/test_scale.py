@@ -1,5 +1,4 @@
-"""What an examination takes grows with the model and its forward, not with their squares, and watching keeps no
-activation alive."""
+"""The cost of an examination grows linearly with the model and its forward, and tracing keeps no activation alive."""
 
 from __future__ import annotations
 

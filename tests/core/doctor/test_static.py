@@ -1,4 +1,4 @@
-"""What the doctor finds by looking at a model: before its move, after it, and after a forward."""
+"""Findings by inspecting a model: before its move, after it, and after a forward."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def examined(
     recorded: bool = True,
     again: bool = False,
 ) -> FindingCollector:
-    """Everything that the static rules say; forward runs where there are inputs."""
+    """All findings of the static rules; forward runs if there are inputs."""
     collector, origins = FindingCollector(), Origins()
     if recorded:
         with origins.recording():

@@ -1,5 +1,5 @@
-"""`assert_placement_clean`, for people's own tests: what passes, what fails with which words, and that nothing is left
-changed."""
+"""`assert_placement_clean`, for users' tests: what passes, what fails with which message, and that everything is
+restored."""
 
 from __future__ import annotations
 

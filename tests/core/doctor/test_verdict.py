@@ -1,4 +1,4 @@
-"""What the doctor found in a few words."""
+"""The summary line of a diagnosis."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the doctor sees in a forward and a backward: which line, which operand, where it comes from, what would be
-right."""
+"""Findings in a forward and a backward: the line, the operand, its origin, the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Check` in the workspace: what the doctor answers about a model, and what only the live model can show."""
+"""`Check` in the workspace: the diagnosis of a model, and findings that only the live model shows."""
 
 from __future__ import annotations
 

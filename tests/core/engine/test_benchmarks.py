@@ -1,5 +1,4 @@
-"""What the engine does with runs of every kind: refusing, busy devices, threads, failures in the middle, copies of
-models."""
+"""Runs of every kind in the engine: refusals, busy devices, threads, failures in the middle, copies of models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The real engine in its own process: how it is set up, what user code prints, how it dies and comes back, how it
-ends."""
+"""The real engine in its own process: set-up, output of user code, crash and restart, shutdown."""
 
 from __future__ import annotations
 

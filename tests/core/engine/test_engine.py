@@ -1,4 +1,4 @@
-"""The engine in this process: how every command ends, benchmarks beside moves, cancelling, stopping, mistakes inside,
+"""The engine in this process: how commands end, benchmarks during moves, cancelling, stopping, internal errors,
 gauges."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a snapshot says beyond tensors: the optimizer's state, who dispatched the model, kinds of tensors without a
-plain shape."""
+"""Snapshots beyond tensors: the optimizer's state, a dispatched model, tensors without a plain shape."""
 
 from __future__ import annotations
 

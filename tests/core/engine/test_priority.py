@@ -21,7 +21,7 @@ from devexplorer.core.engine.process import EngineProcess
 
 
 class Beats:
-    """A window that beats on played clocks, and an engine whose nice values are kept."""
+    """A window with fake clocks, and an engine whose nice values are recorded."""
 
     def __init__(self, *, possible: bool = True, others: float | None = 0.9) -> None:
         self.now = self.cpu = 100.0
@@ -96,7 +96,7 @@ def test_what_the_window_computes_itself_is_no_waiting() -> None:
 
 
 def test_it_goes_on_when_standing_back_is_in_vain() -> None:
-    """Others keep the machine busy: an engine that stands back would starve, and the window would be no better off."""
+    """Others keep the machine busy: an engine that yields would starve, without benefit to the window."""
     beats = Beats()
     beats.smooth(1)
     for _ in range(12):

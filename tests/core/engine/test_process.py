@@ -1,5 +1,4 @@
-"""The supervisor with small programs in the engine's place: events, refusals, deaths, children that hold the pipes, the
-end."""
+"""The supervisor with small programs as engines: events, refusals, crashes, children that hold the pipes, shutdown."""
 
 from __future__ import annotations
 

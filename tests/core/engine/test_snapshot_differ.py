@@ -1,4 +1,4 @@
-"""What the engine tells of objects that changed: whole snapshots, or the rows that differ."""
+"""Events for changed objects: whole snapshots, or the rows that differ."""
 
 from __future__ import annotations
 
