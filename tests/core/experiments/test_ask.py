@@ -1,4 +1,4 @@
-"""Python's questions to tensors and models: what is answered, what is refused, and code that runs."""
+"""Queries to tensors and models: answers, refusals, and code that runs."""
 
 from __future__ import annotations
 

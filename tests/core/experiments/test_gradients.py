@@ -1,4 +1,4 @@
-"""What backward did not reach, and which line of a model's source is to blame."""
+"""Parameters that backward did not reach, and the responsible line of the model's source."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Replicas of a model: all of them or none, split as torch.chunk splits, named without a clash, and code that does the
-same."""
+"""Replicas of a model: all of them or none, split as torch.chunk splits, named without clashes, and equivalent code."""
 
 from __future__ import annotations
 

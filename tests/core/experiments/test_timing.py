@@ -1,5 +1,4 @@
-"""Timing experiments: what a time without synchronising is, where a device overtakes, what is refused, and how they
-stop."""
+"""Timing experiments: times without synchronising, the crossover, refusals, and stopping."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def points(*seconds: tuple[int, float, float, float]) -> tuple[CrossoverPoint, .
 
 
 class SlowDevice:
-    """A device that takes 3 s for each launch of 1 s, on a clock of its own."""
+    """A device that takes 3 s for each launch of 1 s, on a simulated clock."""
 
     def __init__(self) -> None:
         self.now = 0.0

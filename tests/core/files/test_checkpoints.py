@@ -1,5 +1,5 @@
-"""Checkpoints into models: what fits is said first, values go where their tensors are, a failure leaves the model as it
-was."""
+"""Checkpoints into models: matches are reported first, values go to their tensors' devices, a failure leaves the model
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Models that nobody here wrote: BERT, GPT-2 and Llama of transformers are saved and loaded, and tied embeddings stay
-tied."""
+"""BERT, GPT-2 and Llama of transformers are saved and loaded, and tied embeddings stay tied."""
 
 from __future__ import annotations
 

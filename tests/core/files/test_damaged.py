@@ -1,5 +1,5 @@
-"""Damaged and lying files are refused in one line, before anything large is allocated, and cost the workspace
-nothing."""
+"""Damaged and inconsistent files are refused with one line, before large allocations, and leave the workspace
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of tensors: what is saved loads again, on any device, whole or in part; ties, views and dtypes included."""
+"""Files of tensors: saved tensors load again, on any device, whole or in part, with ties, views and dtypes."""
 
 from __future__ import annotations
 

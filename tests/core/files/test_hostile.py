@@ -1,5 +1,5 @@
-"""Nothing in a file is ever run: payloads that would make a marker are opened by every command in every form, and there
-is no marker."""
+"""Code in a file is never run: every command opens payloads that would create a marker, in every form, and no marker
+appears."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes and its name; what is none of ours gets one line."""
+"""The type of a file from its first bytes and name; unknown files get one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, re
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One of everything, written by who writes such files."""
+    """One file of each kind, written by the usual program."""
     save_file({"w": torch.ones(2)}, tmp_path / "w.safetensors")
     save_file({"w": torch.ones(2)}, tmp_path / "no-extension")
     torch.save({"w": torch.ones(2)}, tmp_path / "new.pt")

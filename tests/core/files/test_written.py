@@ -1,5 +1,5 @@
-"""A file is written whole or not at all: whatever fails leaves the old one as it was, nothing beside it, and one line
-for the user."""
+"""Files are replaced only after a complete write: a failure leaves the old file, no temporary file, and one line for
+the user."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Something runs in its own process: whatever happens there is a result, or one line for a person, and nothing is
-left of it."""
+"""Work in a subprocess ends with a result or a one-line error, and leaves no process."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
 
 
 def said(run: Apart, body: str, seconds: float = 60.0) -> str:
-    """What is said about work that gives nothing."""
+    """The error of work without a result."""
     with pytest.raises(BadInput) as refused:
         run(body, seconds=seconds)
     assert "\n" not in str(refused.value)
@@ -90,7 +89,7 @@ def line_of(tmp_path: Path, text: str) -> int:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was killed is gone, or waits for nobody but its parent, in the end."""
+    """Whether a killed process has ended, or is a zombie, in the end."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         try:

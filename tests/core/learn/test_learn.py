@@ -1,4 +1,4 @@
-"""Exercises: which there are, and how a course knows that a step was done."""
+"""The exercises, and how a course detects that a step is done."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def state() -> State:
 
 
 class Engine:
-    """Lets commands end, as the engine would say it."""
+    """Ends commands, as the engine's events do."""
 
     def __init__(self, state: State) -> None:
         self.state, self.request = state, 0
@@ -120,7 +120,7 @@ def begun(state: State, exercise_id: str, steps: int = 0) -> Course:
     return result
 
 
-# --- which there are
+# --- the list
 
 
 def test_each_behaviour_has_an_exercise_of_its_own() -> None:
@@ -280,7 +280,7 @@ def test_a_recording_on_show_is_nothing_that_was_done_here(state: State, engine:
     assert not question.answer("1")
 
 
-# --- what stands in the workspace
+# --- the workspace
 
 
 def test_a_model_that_is_there_need_not_be_built(state: State, engine: Engine) -> None:
@@ -451,7 +451,7 @@ def test_two_tensors_are_two(state: State, engine: Engine) -> None:
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.id)
 def test_no_step_goes_through_the_rows_of_large_models(one: Exercise, state: State, engine: Engine) -> None:
-    """With 60,000 rows that would be felt at every command."""
+    """With 60,000 rows this would slow down every command."""
 
     class Rows(tuple):  # type: ignore[type-arg]
         def __iter__(self) -> object:  # type: ignore[override]

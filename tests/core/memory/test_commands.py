@@ -1,4 +1,4 @@
-"""Release the cache, record, save and open snapshots: through the engine, as the window does it."""
+"""Release the cache, record, save and open snapshots through the engine, as the window does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of models: whatever function a copy holds, it calls the copy's own modules and no other's."""
+"""Copies of models: functions of a copy call the copy's own modules."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_functions_without_a_part_of_the_model_are_the_same() -> None:
 
 
 class RenewsItself(Layers):
-    """Makes its function again in a copy, as what `torch.compile` gives does."""
+    """Recreates its function in a copy, like the result of `torch.compile`."""
 
     def __init__(self) -> None:
         super().__init__()

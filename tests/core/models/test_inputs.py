@@ -1,5 +1,4 @@
-"""Inputs of models that nobody here knows: guesses that were tried, shapes that were given, and what is said when there
-is no way."""
+"""Inputs of unknown models: tested guesses, given shapes, and the message if neither works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Models of installed libraries: configurations of transformers, names of torchvision (played by a module here);
-nothing is downloaded."""
+"""Models of installed libraries: configurations of transformers, names of torchvision (a fake module here); nothing is
+downloaded."""
 
 from __future__ import annotations
 

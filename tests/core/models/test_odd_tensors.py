@@ -1,5 +1,4 @@
-"""Tensors of kinds that answer little: sparse, quantised, without values. Each command works or says why not, and
-nothing is stuck."""
+"""Unusual tensors: sparse, quantised, without values. Each command works or says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that nobody wrote for us: everything that it can do wrong is one line for a person, and costs nothing else."""
+"""Users' code: every error in it gives one line and has no other effect."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Iterator[Write]:
-    """Writes the user's file `net.py`; their modules are forgotten afterwards."""
+    """Writes the user's file `net.py`; its modules are unloaded afterwards."""
     known = set(sys.modules)
 
     def net(text: str) -> Path:
@@ -73,7 +73,7 @@ def write(tmp_path: Path) -> Iterator[Write]:
 
 
 def said(place: Place, path: Path, factory: str = "make") -> str:
-    """What is said about a model that cannot be opened; everything else is as it was."""
+    """The error for a model that cannot be opened; everything else stays unchanged."""
     before = [place.snapshot(name) for name in place.workspace.names]
     answer = place.answer(OpenModel(source=f"net:{factory}", folder=str(path.parent)))
     assert answer.failed
@@ -177,14 +177,14 @@ def test_a_trial_is_cancelled_at_once_with_everything_that_it_started(write: Wri
         assert isinstance(ended[-1], JobEnded)
         assert not ended[-1].ok
     child = int((tmp_path / "child").read_text())
-    end = time.monotonic() + 5  # it was killed; the system takes its time to end it
+    end = time.monotonic() + 5  # it was killed; the system needs time to end it
     while not gone(child) and time.monotonic() < end:
         time.sleep(0.01)
     assert gone(child)
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody waits for stays as a zombie."""
+    """Whether a process has ended; without a waiting parent it stays as a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -227,7 +227,7 @@ def test_a_result_that_is_none_is_no_success(write: Write) -> None:
         tried(parse("net:make"), str(path.parent))
 
 
-# --- what it changes for everybody
+# --- global settings
 
 
 def test_what_is_changed_for_the_whole_process_is_taken_back_and_told(
@@ -383,7 +383,7 @@ def test_a_configuration_that_does_not_fit_is_refused_before_it_is_allocated(pla
 
 @pytest.fixture
 def engine() -> Iterator[tuple[EngineProcess, Callable[[int], list[Event]]]]:
-    """The engine, and what it said until it had done a job."""
+    """The engine, and its events until a job has ended."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     process = EngineProcess(events.put)
     process.start()

@@ -1,4 +1,4 @@
-"""Placement snapshots: what is where, read without changing anything."""
+"""Placement snapshots, taken without changing anything."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_lazy_parameters_are_shown_as_uninitialised() -> None:
 
 
 class Hidden(nn.Module):
-    """Tensors and layers in every place that PyTorch does not look into."""
+    """Tensors and layers in every place that PyTorch does not register."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The trial of public models, on two repositories that were written here: what it says, counts and refuses."""
+"""The trial of public models, on two made-up repositories: its output, counts and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample models: what they are, and that building one disturbs nothing."""
+"""The sample models, and that building one has no side effects."""
 
 from __future__ import annotations
 

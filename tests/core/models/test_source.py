@@ -1,4 +1,4 @@
-"""What a source means and what is said of it before anything runs: without torch, without importing anything."""
+"""Parsing and checking a source before anything runs: without torch, without imports."""
 
 from __future__ import annotations
 

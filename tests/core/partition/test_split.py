@@ -42,7 +42,7 @@ def planned(place: Place, command: PlanSplit) -> SplitPlan:
 
 
 def output(place: Place, target: str) -> Tensor:
-    """What the model computes from its sample input."""
+    """The model's output for its sample input."""
     aim = place.workspace.target(target)
     assert isinstance(aim.thing, nn.Module)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Three models that nobody here wrote: split over two virtual GPUs, run, joined, with their tied embeddings."""
+"""Three third-party models: split over two virtual GPUs, run, joined, with their tied embeddings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The planner's answers: what fits and what does not, the largest batch, what would help, several cards, and what
-cannot be planned for."""
+"""The planner's answers: what fits, the largest batch, what would help, several cards, and what cannot be planned."""
 
 import dataclasses
 
@@ -78,7 +77,7 @@ def test_without_cards_every_profile_is_looked_at():
 
 
 def test_on_the_edge_of_a_card(small_card):
-    """With every byte that its segments take it fits; with less it does not, and the answer says what is largest."""
+    """It fits with exactly the bytes of its segments; with less it does not, and the answer names the largest part."""
     (fit,) = asked(source="resnet18", train=True).fits
     needed = fit.cards[0].reserved_bytes - fit.cards[0].bytes.library_workspace
     small_card(needed + (64 << 20))  # cuDNN
@@ -446,7 +445,7 @@ def test_transformers_models_need_no_values():
 
 
 def test_a_model_larger_than_any_machine():
-    """Its parameters alone are 768 GiB, and it takes none of this machine's memory."""
+    """Its parameters alone are 768 GiB, but it uses no memory of this machine."""
     pytest.importorskip("transformers")
     huge = "transformers:gpt2?n_layer=4&n_embd=65536&n_head=64&vocab_size=1000&bos_token_id=1&eos_token_id=1"
     (fit,) = asked(source=huge, train=True, inputs="1x64:int64").fits

@@ -1,4 +1,4 @@
-"""The planner in its process, and as a command of the laboratory: answers, errors in one line, limits, cancelling."""
+"""The planner in its subprocess, and as a command of the engine: answers, one-line errors, limits, cancelling."""
 
 import contextlib
 import io

@@ -1,5 +1,5 @@
-"""Traces: what was predicted without values is what a virtual GPU counts with them, and a replay ends as a run on such
-a card does."""
+"""Traces: predictions without values equal a virtual GPU's counts with values, and a replay ends like a run on such a
+card."""
 
 import gc
 import importlib
@@ -120,7 +120,7 @@ def test_a_replay_ends_as_a_run_on_a_card_of_that_size():
 
 
 def test_without_room_to_spare_segments_are_given_back():
-    """What a smaller card reserves is less than what a larger one does."""
+    """A smaller card reserves less than a larger one."""
     trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=20000)
     most = trace.without_end.reserved
     least = next(capacity for capacity in range(trace.least, most + 1, 1 << 20) if trace.replay(capacity).fits)

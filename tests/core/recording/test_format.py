@@ -1,5 +1,5 @@
-"""A recording as a file: what is written comes back; what is damaged, cut off, foreign or newer is said and costs only
-itself."""
+"""A recording as a file: written data is read back; damaged, truncated, foreign or newer parts are reported and lose
+only themselves."""
 
 from __future__ import annotations
 
@@ -188,8 +188,7 @@ def test_a_few_bytes_cannot_fill_the_memory() -> None:
 
 
 def test_times_inside_a_frame_cannot_leave_it(tmp_path: Path) -> None:
-    """The head says where it belongs; a frame that was put together by somebody else changes nothing about the
-    others."""
+    """The header identifies its recording; a foreign frame does not affect the others."""
     records: list[tuple[int, Recorded]] = [
         (9**15, recordings.sample("cuda:0", 1, 1)),
         (-5, recordings.sample("cuda:0", 2, 2)),

@@ -1,5 +1,4 @@
-"""The recorder: nobody who puts waits, nothing but the last second is ever lost, a disk that takes no more ends it with
-one sentence."""
+"""The recorder: `put` never blocks, at most the last second is lost, a full disk ends it with one sentence."""
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_in_one_line(tmp_path: P
 
 
 class Disk:
-    """Takes `room` bytes and then says what a full disk says; or does not answer while `held`."""
+    """Accepts `room` bytes, then fails like a full disk; or blocks while `held`."""
 
     def __init__(self, room: int = 1 << 40) -> None:
         self.room = room
@@ -177,7 +176,7 @@ def test_who_puts_never_waits_for_the_disk_and_what_is_lost_is_said(
     disk.may.clear()
     recorder = Recorder(tmp_path / "r", on_problem=silent, write=disk.write)
     for index in range(150):
-        recorder.put(recordings.sample("cuda:0", index, index))  # would wait for ever if it waited
+        recorder.put(recordings.sample("cuda:0", index, index))  # would wait forever if it waited
     assert not recorder.close(0.0)
     disk.may.set()
     assert recorder.close(DEADLINE_S)

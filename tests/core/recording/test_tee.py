@@ -1,4 +1,4 @@
-"""Recording what a session sees: also what its mailbox drops, what held before it began, and a disk that ends it."""
+"""Recording a session: also readings that its mailbox drops, the state before the start, and a disk error."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_recording_that_begins_later_is_told_what_holds(tmp_path: Path) -> Non
 
 
 class PlayedEngine:
-    """The test says its lines."""
+    """An engine driven by the test."""
 
     def __init__(self, put: Callable[[Event], None]) -> None:
         self.put = put

@@ -1,5 +1,4 @@
-"""A record's tag stands on the link and in recordings: each is written out, so that a class can be renamed and its tag
-stays."""
+"""A record's tag is used on the link and in recordings: each is explicit, so that renaming a class keeps its tag."""
 
 from __future__ import annotations
 

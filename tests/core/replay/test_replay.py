@@ -1,5 +1,5 @@
-"""A recording instead of a session: what a beat brings while it plays, after a jump, at the end, and when it cannot be
-opened."""
+"""A recording instead of a session: results of a beat during playback, after a seek, at the end, and on a failed
+open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 20.0
 
 
 class Stage:
-    """A replay whose time passes when the test says so."""
+    """A replay whose clock the test advances."""
 
     def __init__(self, path: Path) -> None:
         self.now_s = 100.0
@@ -31,7 +31,7 @@ class Stage:
         self.session = ReplaySession(path, monotonic=lambda: self.now_s, clock=lambda: 5.0)
 
     def beat(self, seconds: float = 0.0) -> None:
-        """What the heartbeat does."""
+        """The heartbeat's work."""
         self.now_s += seconds
         drained = self.session.drain()
         if drained.state is not None:

@@ -1,5 +1,4 @@
-"""A recording wound to any moment is what the window knew then: compared with a state that was given every record, one
-by one."""
+"""Seeking a recording gives the state of that time: compared with a state that received every record, one by one."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
 
 
 def lived(recording: Recording, until_ms: int) -> State:
-    """What a window knew that had watched it all."""
+    """The state of a window that received everything."""
     state = State()
     entries = [*recording.events, *(entry for frame in recording.frames for entry in recording.readings(frame))]
     for entry in sorted(entries, key=lambda entry: entry.at_ms):
@@ -55,7 +54,7 @@ def lived(recording: Recording, until_ms: int) -> State:
 
 
 def wound(recording: Recording, until_ms: int) -> State:
-    """The same by winding there, after the whole recording was looked through."""
+    """The same by seeking, after a scan of the whole recording."""
     made = RecordingTimeline(recording)
     while made.advance():
         pass

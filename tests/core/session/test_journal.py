@@ -1,4 +1,4 @@
-"""What the journal keeps, replays and names as lost."""
+"""What the journal keeps, replays and reports as lost."""
 
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records.benchmark import MatmulSpec

@@ -1,4 +1,4 @@
-"""The rows of an object as a tree and as columns, and how little a change of a few of them costs."""
+"""The rows of an object as a tree and as columns, and the low cost of changing a few of them."""
 
 from __future__ import annotations
 

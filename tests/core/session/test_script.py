@@ -1,5 +1,5 @@
-"""The session as Python: a session of many actions is written as a script and as a notebook, runs in a new process, and
-gives the same."""
+"""The session as Python: a session of many actions, as a script and as a notebook, reproduces its objects in a new
+process."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_the_notebook_has_the_same_code_and_a_cell_of_words_for_each_action() ->
     assert [cell["cell_type"] for cell in cells] == ["markdown", "code"] * (len(actions) + 1)
     code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     whole = ast.parse(script(actions, AROUND))
-    whole.body = whole.body[1:]  # the header, which is a cell of words
+    whole.body = whole.body[1:]  # the header, which is a text cell
     assert ast.dump(ast.parse(code)) == ast.dump(whole)
     assert "".join(cells[2]["source"]) == "### x is on cpu\n\nA \\*tensor\\* of 1 float32."
 

@@ -1,4 +1,4 @@
-"""Restart, rebuild and giving up, with an engine that is played by the test."""
+"""Restart, rebuild and giving up, with a fake engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ READY = EngineReady(
 
 
 class PlayedEngine:
-    """Remembers what it was sent; the test says its lines."""
+    """Records commands; the test sends its events."""
 
     def __init__(self, put: Callable[[Event], None]) -> None:
         self.put = put

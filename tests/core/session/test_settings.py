@@ -1,4 +1,4 @@
-"""What is remembered between starts, and what happens when it cannot be."""
+"""Stored settings, and errors in storing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the window knows after which event."""
+"""The window's state after each event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the state keeps of runs that measure something else than one product."""
+"""The state of runs other than a single product."""
 
 from __future__ import annotations
 

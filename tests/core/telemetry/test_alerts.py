@@ -1,4 +1,5 @@
-"""Alerts: raised when a value stays past its threshold, ended beyond the band, and never by what is not known."""
+"""Alerts: raised when a value stays past its threshold, cleared beyond the band, and never changed by unknown
+values."""
 
 from __future__ import annotations
 

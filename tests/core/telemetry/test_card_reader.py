@@ -1,4 +1,4 @@
-"""What is read of one card: a reading that fails in a way that nobody foresaw costs that reading and nothing more."""
+"""Readings of one card: an unexpected failure loses that reading and nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written about a device, and what is said where something is not known."""
+"""The facts of a device, and the text for unknown values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch of AMD and Intel cards: its thread, the names that it uses, and how it completes what the engine reads."""
+"""The sampler of AMD and Intel cards: its thread, device names, and how it completes the engine's readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports read back: every value, units, what is simulated; and a disk that is full."""
+"""Exports read back: every value, units, simulated values; and a full disk."""
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ def test_an_empty_span_is_a_file_without_rows(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk(after_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond that: writes fail as they do on a full disk (Python ignores the
-    signal)."""
+    """Limits the size of files in this process: writes fail as on a full disk (Python ignores the signal)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after_bytes, before[1]))
     try:

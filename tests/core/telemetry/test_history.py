@@ -1,4 +1,4 @@
-"""Histories against plain lists of readings: tiers, gaps, spans, and a clock that was set back."""
+"""Histories against plain lists of readings: tiers, gaps, spans, and a clock set back."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_row_has_the_sample_the_parts_and_the_allocator() -> None:
 
 
 def test_a_device_that_was_there_for_a_minute_takes_little_memory() -> None:
-    """Sixty virtual GPUs that were added and taken away again took 2 MiB each, as if they had been there for a day."""
+    """Sixty virtual GPUs that were added and removed took 2 MiB each, like devices after a day."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

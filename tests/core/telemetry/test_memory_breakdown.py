@@ -1,4 +1,4 @@
-"""The parts of a card's memory: they add up to the byte on virtual GPUs, and nothing is invented on real ones."""
+"""The parts of a card's memory: they add up to the byte on virtual GPUs; on real ones unknown parts stay unknown."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_the_context_ends_with_the_engine() -> None:
     assert card.watch.bytes is None
 
 
-# --- in words
+# --- messages
 
 
 def test_the_same_memory_is_counted_five_times_from_wide_to_narrow() -> None:

@@ -1,4 +1,4 @@
-"""The sampler: what a tick reads, its cadence, and that a card which hangs or is lost delays nobody."""
+"""The sampler: readings of a tick, its cadence, and that a hanging or lost card does not delay others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Bench:
-    """A sampler over a fake NVML, and what it puts."""
+    """A sampler over a fake NVML, and its output."""
 
     def __init__(self, fake: FakeNvml, **options: object) -> None:
         self.events: list[Event] = []
@@ -58,7 +58,7 @@ def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
 
 @pytest.fixture
 def gates() -> Iterator[list[threading.Event]]:
-    """Whatever a test blocks is let go at its end, so that no thread is left behind."""
+    """Releases blocked calls at the end of a test, so that no thread is left."""
     opened: list[threading.Event] = []
     yield opened
     for gate in opened:

@@ -1,4 +1,4 @@
-"""How devices are joined: as text, and of virtual GPUs by their profiles."""
+"""How devices are connected: as text, and for virtual GPUs from their profiles."""
 
 from __future__ import annotations
 

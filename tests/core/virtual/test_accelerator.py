@@ -1,4 +1,4 @@
-"""What `torch.accelerator`, `torch.vgpu`, generators, streams and events do on virtual GPUs."""
+"""`torch.accelerator`, `torch.vgpu`, generators, streams and events on virtual GPUs."""
 
 from __future__ import annotations
 

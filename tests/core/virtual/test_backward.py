@@ -1,4 +1,4 @@
-"""Python exceptions inside a backward on a virtual GPU: the process lives on, and whoever called backward gets the
+"""Python exceptions inside a backward on a virtual GPU: the process survives, and the caller of backward gets the
 exception."""
 
 import contextlib

@@ -27,7 +27,7 @@ DEVICE = "vgpu:1"
 
 @pytest.fixture(autouse=True)
 def no_progress_thread(monkeypatch):
-    """torch's compiler shows progress with tqdm where that is installed, whose thread would stay."""
+    """torch's compiler shows progress with tqdm if installed, whose thread would stay."""
     if importlib.util.find_spec("tqdm") is not None:
         monkeypatch.setattr(importlib.import_module("tqdm").tqdm, "monitor_interval", 0)
 
@@ -150,7 +150,7 @@ def test_a_function_is_called_when_a_module_is_imported(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
 def test_recorded_operations_depend_on_the_input():
-    """A tracer that lets virtual tensors pass keeps results as constants, and gives wrong values without a word."""
+    """A tracer that accepts virtual tensors keeps results as constants, and silently returns wrong values."""
     weight, x = torch.randn(3), torch.randn(3)
     graph = make_fx(lambda one: (one * weight.to(DEVICE)).sin())(torch.zeros(3, device=DEVICE))
     torch.testing.assert_close(graph(x.to(DEVICE)).cpu(), (x * weight).sin())

@@ -1,4 +1,4 @@
-"""The roofline, the simulated clock, and the machine that the engine asks."""
+"""The roofline, the simulated clock, and the virtual machine."""
 
 import threading
 

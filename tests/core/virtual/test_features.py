@@ -22,7 +22,7 @@ DOCUMENTED = documented()
 
 @pytest.fixture(autouse=True)
 def no_progress_thread(monkeypatch):
-    """torch's compiler shows progress with tqdm where that is installed, whose thread would stay."""
+    """torch's compiler shows progress with tqdm if installed, whose thread would stay."""
     if importlib.util.find_spec("tqdm") is not None:
         monkeypatch.setattr(importlib.import_module("tqdm").tqdm, "monitor_interval", 0)
 

@@ -1,4 +1,4 @@
-"""Virtual GPUs and the host: files that are loaded onto them, and pinned memory."""
+"""Virtual GPUs and the host: loading files onto them, and pinned memory."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""Parameters stay the same objects wherever `Module.to` moves them, so that optimizers and hooks made before go on
+"""Parameters stay the same objects wherever `Module.to` moves them, so that existing optimizers and hooks keep
 working."""
 
 import weakref
@@ -42,7 +42,7 @@ def step(model, optimizer, device):
 
 
 def train(road, *, keep_losses=False, hooks=False):
-    """Values after two steps on each device of the road; optimizer and hooks are made before the first move."""
+    """Values after two steps on each device of the route; optimizer and hooks are made before the first move."""
     torch.manual_seed(0)
     model = Tied().to(road[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""The allocator's rules, and its books against a naive model."""
+"""The allocator's rules, and its accounting against a naive model."""
 
 import gc
 import threading

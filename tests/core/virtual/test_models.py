@@ -1,5 +1,5 @@
-"""Models on virtual GPUs: forward, backward and optimizer steps give what the CPU gives, and moving keeps what a real
-move keeps."""
+"""Models on virtual GPUs: forward, backward and optimizer steps equal the CPU's, and moving keeps what a real move
+keeps."""
 
 import copy
 

@@ -24,7 +24,7 @@ REFUSED = {
 
 
 class Noting(nn.Module):
-    """Notes where each replica computes."""
+    """Records the device of each replica."""
 
     seen: set[str]
 
@@ -78,7 +78,7 @@ def test_tensors_can_be_scattered_gathered_and_broadcast():
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float | str]]:
-    """What both ranks found."""
+    """The results of both ranks."""
     file = tmp_path_factory.mktemp("ranks") / "meeting"
     environment = {
         **os.environ,

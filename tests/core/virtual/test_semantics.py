@@ -1,5 +1,5 @@
-"""What a tensor carries beside its values (conjugate bit, version, inference mode) and where results go: as on the CPU,
-error or value."""
+"""Tensor state beyond values (conjugate bit, version, inference mode) and where results go: as on the CPU, error or
+value."""
 
 import copy
 import io

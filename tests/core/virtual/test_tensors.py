@@ -1,4 +1,4 @@
-"""Tensors on virtual GPUs: they behave as on a real one, and every byte and second is in the books."""
+"""Tensors on virtual GPUs: they behave as on a real one, and every byte and second is counted."""
 
 import copy
 import io
@@ -312,7 +312,7 @@ def test_inference_mode_works():
     assert str(y.device) == "vgpu:0"
 
 
-# --- what leaves torch
+# --- exports from torch
 # ----------------------------------------------------------------------------------------------------
 
 
@@ -644,7 +644,7 @@ def test_sparse_tensors_are_refused_with_the_reason():
         torch.eye(3).to_sparse().to("vgpu:0")
 
 
-# --- what torch asks the device guard for, which knows one device
+# --- torch's device guard, which supports one device
 # ----------------------------------------------------------------------------------------------------
 
 

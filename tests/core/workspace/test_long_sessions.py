@@ -1,5 +1,4 @@
-"""A long session over everything the laboratory can do, with undo and redo in between: as a script, and after the death
-of its engine."""
+"""A long session of all actions, with undo and redo in between: as a script, and after a crash of its engine."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ SECOND_HALF: list[Command] = [
     Backward(target="llama", input="ids"),
     lab.Save(targets=(), path="everything.safetensors"),
 ]
-"""Forwards and backwards leave what only they can make."""
+"""Forwards and backwards leave results that only they can create."""
 
 
 def everything(here: Here) -> dict[str, Any]:
@@ -168,7 +167,7 @@ def test_after_the_death_of_the_engine_what_can_be_repeated_is_there_and_the_res
         "own one, running statistics changed by a forward pass: it cannot be repeated",
     ]
     assert everything(here) == expected
-    script_gives_the_same(here, tmp_path)  # what is lost is no part of the session any more
+    script_gives_the_same(here, tmp_path)  # lost objects are no longer part of the session
 
 
 def test_an_object_that_is_called_like_what_scripts_are_made_of_leaves_that_alone(here: Here, tmp_path: Path) -> None:

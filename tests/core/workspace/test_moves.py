@@ -1,4 +1,4 @@
-"""Moves: all or none, the same objects afterwards, refused before anything changes, undone without losing a bit."""
+"""Moves: all or nothing, the same objects afterwards, refused before anything changes, undone bit by bit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Forty(nn.Module):
 
 
 class FaultError(Exception):
-    """What the tests throw in."""
+    """The injected exception."""
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Moves of what is not a plain tensor: each works, or says why not, and nothing else in the workspace is touched."""
+"""Moves of special tensors: each works, or says why not, and leaves the rest of the workspace unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a cast lost is counted: change, overflow, underflow, NaN, whole numbers out of range; and never in whole-tensor
-temporaries."""
+"""The error of a cast: change, overflow, underflow, NaN, integers out of range; without whole-tensor temporaries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`Describe`: numbers or a clear reason for every kind of tensor; on a virtual GPU it costs simulated time and nothing
-large travels."""
+"""`Describe`: numbers or a clear reason for every kind of tensor; on a virtual GPU it costs simulated time and copies
+nothing large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezing, clearing gradients, training mode: what changes, what is refused, and that Undo puts everything back."""
+"""Freezing, clearing gradients, training mode: changes, refusals, and Undo restoring everything."""
 
 from __future__ import annotations
 

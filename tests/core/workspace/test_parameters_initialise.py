@@ -1,5 +1,4 @@
-"""`Initialise`: every rule gives what `torch.nn.init` gives, repeatably, and leaves everybody else's random numbers
-alone."""
+"""`Initialise`: every rule equals `torch.nn.init`, is repeatable, and leaves the global generators untouched."""
 
 from __future__ import annotations
 

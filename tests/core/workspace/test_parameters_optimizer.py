@@ -1,4 +1,4 @@
-"""Optimizers: made, stepped, left behind by a move, brought along; every step is taken back whole."""
+"""Optimizers: created, stepped, left behind by a move, moved along; every step is undone completely."""
 
 from __future__ import annotations
 

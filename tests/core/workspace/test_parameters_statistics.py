@@ -1,5 +1,4 @@
-"""Statistics of values: right in every dtype, layout and size, whatever odd values there are, and without large
-temporaries."""
+"""Statistics of values: correct for every dtype, layout and size, for unusual values, and without large temporaries."""
 
 from __future__ import annotations
 

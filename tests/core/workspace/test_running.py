@@ -1,5 +1,5 @@
-"""What a forward and a backward leave beside the model: gradients in inputs, graphs that other tensors hold, settings
-of the process."""
+"""Side effects of forward and backward outside the model: gradients in inputs, graphs held by other tensors, process
+settings."""
 
 from __future__ import annotations
 

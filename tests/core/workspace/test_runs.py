@@ -1,4 +1,4 @@
-"""What a forward and a backward leave behind, and what is said when memory runs out in them."""
+"""Side effects of forward and backward, and messages when memory runs out."""
 
 from __future__ import annotations
 

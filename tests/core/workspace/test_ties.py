@@ -1,5 +1,4 @@
-"""What hangs together stays together in a move, or is told apart in words: ties, hooks, classes, memory. What cannot go
-is refused."""
+"""Ties, hooks, classes and shared memory survive a move, or the loss is reported. What cannot move is refused."""
 
 from __future__ import annotations
 

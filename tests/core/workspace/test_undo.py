@@ -1,4 +1,4 @@
-"""Undo of moves, casts, edits and runs: every bit that they took or changed comes back."""
+"""Undo of moves, casts, edits and runs restores every bit."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_changed_unseen_since_a_cast_survives_its_undo(place: Place) -> Non
     before = x.clone()
     place.workspace.add("x", x)
     place.do(Move(targets=("x",), device="cpu", dtype="half"))
-    tensor(place, "x")[1] = 8  # by code of the user's, not by a command
+    tensor(place, "x")[1] = 8  # by user code, not by a command
     place.do(Undo())
     assert tensor(place, "x").tolist() == [before[0].item(), 8, before[2].item()]
 

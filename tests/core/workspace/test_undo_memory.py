@@ -1,5 +1,4 @@
-"""Undo keeps what it needs in the host's memory: devices are not filled by what could be taken back, and all of it is
-counted."""
+"""Undo keeps its data in host memory: it does not fill devices, and all of it is counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Undo and Redo of everything: random sequences against full copies, failures half-way, the budget, removals that free
-their devices."""
+device memory."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_a_change_over_the_budget_says_that_it_cannot_be_undone(
 
 
 class RefusedError(Exception):
-    """What the tests throw in."""
+    """The injected exception."""
 
 
 def test_a_command_that_fails_half_way_is_taken_back(place: Place) -> None:
@@ -345,7 +345,7 @@ def test_a_command_that_fails_half_way_is_taken_back(place: Place) -> None:
 
 
 class Breaks(ObjectChange):
-    """A change that cannot be taken back this time."""
+    """A change whose undo fails this time."""
 
     def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         raise BadInput("not this time")

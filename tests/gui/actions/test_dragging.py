@@ -1,4 +1,4 @@
-"""What is moved when things are chosen, and what that would do, without any widget."""
+"""The targets of a move for a selection, and its effect, without widgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: the tab, the rules, the messages on the desktop, the line across the window, the device cards."""
+"""Alerts: the tab, the rules, desktop notifications, the banner, the device cards."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None
     plain.close()
 
 
-# --- in the line across the window, and on the cards
+# --- in the banner and on the cards
 
 
 @pytest.fixture

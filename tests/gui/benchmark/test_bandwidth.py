@@ -1,5 +1,4 @@
-"""The Bandwidth page: what it asks for, the matrix of all pairs, wrong data and the way round, the curve of one
-pair."""
+"""The Bandwidth page: its requests, the matrix of all pairs, wrong data, directions, the curve of one pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of every kind in the throughput plot and in the line at the bottom."""
+"""Runs of every kind in the throughput plot and in the status bar."""
 
 from __future__ import annotations
 

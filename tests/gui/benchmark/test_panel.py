@@ -1,4 +1,4 @@
-"""The benchmark tab: what it refuses, what it asks for, what it shows of the runs."""
+"""The benchmark tab: refusals, requests, and how runs are shown."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_the_form_has_modes_batches_transposition_and_a_flushed_cache(qtbot: QtB
     page = panel.matmul
     page.batch_edit.setText("8")
     page.mode.choose("sustained")
-    assert page.seconds_edit.text() == "2"  # the one that nobody had typed
+    assert page.seconds_edit.text() == "2"  # the one that was not typed
     menu = page.options.menu()
     for number in (1, 2):
         menu.popup(page.options.mapToGlobal(page.options.rect().bottomLeft()))

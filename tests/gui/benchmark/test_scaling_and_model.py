@@ -1,4 +1,4 @@
-"""The Scaling page and the Model page: what they ask for, refuse and show."""
+"""The Scaling page and the Model page: requests, refusals and results."""
 
 from __future__ import annotations
 

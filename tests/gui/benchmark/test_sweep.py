@@ -1,5 +1,4 @@
-"""The Sweep page: what it asks for, the heat map and the curve that fill, the best shape, and going on where it was
-stopped."""
+"""The Sweep page: its requests, the heat map and the curve, the best shape, and resuming."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def test_a_search_has_a_budget_and_needs_no_shapes(qtbot: QtBot, panel: Benchmar
     assert page.specs()[0].shapes == ((512, 512, 512),)
     page.way.choose("measure")
     assert page.seconds_edit.text() == "0.2"
-    assert page.shapes_edit.text() == "512"  # which somebody has typed
+    assert page.shapes_edit.text() == "512"  # which the user has typed
 
 
 @pytest.mark.parametrize(

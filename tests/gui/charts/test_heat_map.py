@@ -1,4 +1,4 @@
-"""The colour scale of the heat map, and how shapes are arranged for looking at."""
+"""The colour scale of the heat map, and the arrangement of shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ticks of the histogram are round numbers that tell each other apart."""
+"""Ticks of the histogram are distinct round numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The dialog of the visible devices: checks, order and text are one list, what it will do is said first, and only a
-list goes out."""
+"""The dialog of the visible devices: checks, order and text are one list, the effect is shown first, and only a list is
+sent."""
 
 from __future__ import annotations
 

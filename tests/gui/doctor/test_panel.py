@@ -1,5 +1,4 @@
-"""The Doctor tab: what its form asks for, why it cannot, how findings are listed and shown, what a double-click
-does."""
+"""The Doctor tab: requests, refusals, the list of findings, details, double-click."""
 
 from __future__ import annotations
 
@@ -466,7 +465,7 @@ def test_the_marked_line_stands_on_a_band(qtbot: QtBot, panel: DoctorPanel, stat
 
 
 class Editor(QObject):
-    """Stands for the desktop's program for files."""
+    """A fake of the desktop's file opener."""
 
     def __init__(self) -> None:
         super().__init__()

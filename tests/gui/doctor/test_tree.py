@@ -1,5 +1,4 @@
-"""What the doctor found, in the tree of objects: rows below what they are about, badges, double-click, what commands
-are sent to."""
+"""Findings in the tree of objects: their rows, badges, double-click, targets of commands."""
 
 from __future__ import annotations
 

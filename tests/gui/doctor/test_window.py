@@ -44,7 +44,7 @@ def toolbar_button(hands: Hands, action: str) -> QPushButton:
 
 
 def told(hands: Hands, name: str) -> None:
-    """As if the doctor had spoken about a model."""
+    """Deliver a diagnosis of a model."""
     hands.state.apply(Checked(target=name, diagnosis=some(name)))
     hands.window.refresh(Change.LABORATORY, 0.0)
 

@@ -1,5 +1,4 @@
-"""The Experiments tab: what its forms ask for, why they cannot, and how the latest answer, the bars and the curves are
-shown."""
+"""The Experiments tab: requests, refusals, the latest answer, bars and curves."""
 
 from __future__ import annotations
 
@@ -81,7 +80,7 @@ def carried_out(
     state.apply(JobEnded(request=request, ok=ok, time_unix_s=2.0))
 
 
-# --- the rail ---------------------------------------------------------------------------------------------------------
+# --- the side navigation
 
 
 def test_the_rail_chooses_the_experiment(qtbot: QtBot, panel: ExperimentsPanel) -> None:
@@ -408,7 +407,7 @@ def test_the_pointer_is_told_the_figures_of_the_nearest_size(panel: ExperimentsP
     assert not box.isVisible()
 
 
-# --- when nothing can be done -----------------------------------------------------------------------------------------
+# --- without anything to do -----------------------------------------------------------------------------------------
 
 
 def test_without_an_engine_and_in_a_recording_nothing_can_be_asked_for(panel: ExperimentsPanel, state: State) -> None:

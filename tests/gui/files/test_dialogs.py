@@ -1,5 +1,4 @@
-"""The dialogs of the laboratory by real clicks and keys: each says what is wrong, and carries the command that was
-filled in."""
+"""The dialogs of the laboratory by real clicks and keys: each reports errors and sends the command."""
 
 from __future__ import annotations
 

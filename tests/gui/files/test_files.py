@@ -1,5 +1,5 @@
-"""Files in the whole window, with the real engine: save, load, checkpoint, the session as Python; what is refused says
-so in its dialog."""
+"""Files in the whole window, with the real engine: save, load, checkpoint, the session as Python; refusals appear in
+the dialog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are dropped or chosen open by what they are; Ctrl+O chooses, Ctrl+Q quits; a model that failed is not
+"""Dropped and chosen files open according to their type; Ctrl+O chooses, Ctrl+Q quits; a model that failed is not
 offered again."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The session as Python: what differs is written, whatever was there before; the chosen action's code is shown."""
+"""The session as Python: only differences are written; the code of the selected action is shown."""
 
 from __future__ import annotations
 

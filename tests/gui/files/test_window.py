@@ -1,5 +1,5 @@
-"""Models of one's own in the whole window, with the real engine: the question before code runs, what is remembered,
-what is refused."""
+"""Users' models in the whole window, with the real engine: the confirmation before code runs, stored choices,
+refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Fit tab: what its form asks for, why it cannot, and how a plan for many cards is shown."""
+"""The Fit tab: requests, refusals, and a plan for many cards."""
 
 from __future__ import annotations
 

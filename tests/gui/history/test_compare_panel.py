@@ -1,4 +1,4 @@
-"""Runs side by side: intervals on one axis, what the difference is worth, conditions that differ."""
+"""Comparison of runs: intervals on one axis, the significance of the difference, differing conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every exercise of the Learn tab is done in the whole window, by the clicks and keys that its steps name."""
+"""Does every exercise of the Learn tab in the whole window, with the clicks and keys that its steps describe."""
 
 from __future__ import annotations
 

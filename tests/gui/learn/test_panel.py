@@ -1,5 +1,4 @@
-"""The Learn page: what is done, now and later, told by signs; going on, beginning again; nothing is made anew that is
-as it was."""
+"""The Learn page: icons of steps; continuing, restarting; unchanged widgets are kept."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def end(panel: LearnPanel, *commands: Command) -> None:
 
 
 def signs(panel: LearnPanel) -> list[str]:
-    """What each step's sign is: its text, or that it is a drawing, with its name."""
+    """The icon of each step: its text, or the name of a drawing."""
     return [
         f"{row.sign.text()}{'' if row.sign.pixmap().isNull() else '◆'} {row.sign.accessibleName()}"
         for row in panel.rows

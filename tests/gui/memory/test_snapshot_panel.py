@@ -1,4 +1,4 @@
-"""Browsing an allocator snapshot: segments with their holes, blocks, places in the code, a filter over both."""
+"""Browsing an allocator snapshot: segments with their holes, blocks, source lines, a filter over both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The waterfall: every part with its bytes, objects and processes inside, the counts side by side, before and after."""
+"""The memory breakdown: every part with its bytes, objects and processes, the driver's and torch's figures, before and
+after."""
 
 from __future__ import annotations
 

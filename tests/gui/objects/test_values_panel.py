@@ -1,5 +1,4 @@
-"""The page of values: nothing is computed before somebody asks; statistics, histogram and gradient of what was
-asked."""
+"""The page of values: nothing is computed before a request; statistics, histogram and gradient."""
 
 from __future__ import annotations
 

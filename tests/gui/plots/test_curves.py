@@ -1,4 +1,4 @@
-"""What a curve takes of a history, how it is thinned, and how the y axis is scaled."""
+"""The data of a curve, its decimation, and the scale of the y axis."""
 
 from __future__ import annotations
 

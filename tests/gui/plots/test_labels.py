@@ -1,4 +1,4 @@
-"""Labels of markers, capacity and datasheet stand above the curves: measured in pixels, on the screen and in exported
+"""Labels of markers, capacity and datasheet are above the curves: measured in pixels, on the screen and in exported
 pictures."""
 
 from __future__ import annotations

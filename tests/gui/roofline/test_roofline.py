@@ -1,4 +1,4 @@
-"""The roofline: where points and roof stand, what is said about them, and that its labels never overlap."""
+"""The roofline: positions of points and roof, their texts, and labels that never overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole window with the real engine in this process: the main job by clicks and keys, the heartbeat driven by
+"""The whole window with the real engine in this process: the main tasks by clicks and keys, the heartbeat driven by
 hand."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Traps in what we build on that were measured once: when one of these fails, a way around is still needed, or no
-longer."""
+"""Known bugs of our dependencies: a failure shows that a workaround is still needed, or no longer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The heart of an open window tells its session's engine to give way: the engine that runs, in its own scheduling
-group."""
+"""The heartbeat of an open window makes its session's engine yield, in the engine's own scheduling group."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The guards of this folder themselves: a test that leaves a window behind fails, one that only ties its window to
-itself does not."""
+"""The guards of this folder themselves: a test that leaves a window fails, a window in a reference cycle does not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Exercises that need a window of their own: the engine restarts, or there is the CPU alone, or the window is opened
-again."""
+"""Exercises that need a separate window: the engine restarts, there is only the CPU, or the window is reopened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console script: what it hands on, and what it refuses in one line before Qt is asked for a window."""
+"""The console script: the arguments it passes on, and one-line refusals before Qt is loaded."""
 
 from __future__ import annotations
 

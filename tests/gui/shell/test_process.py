@@ -1,5 +1,4 @@
-"""The window in a process of its own: no torch and no NVML door from the outside in, and what happens without a
-display."""
+"""The window in a subprocess: it imports neither torch nor NVML, and its behaviour without a display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The button that records: how long, and how much, also of a recording that takes hours."""
+"""The record button: duration and size, also of a recording of hours."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A recording in the real window: open it, slide, look at cards and plots, play, and back to this machine, which went
-on meanwhile."""
+"""A recording in the real window: open it, slide, look at cards and plots, play, and back to this machine, which was
+monitored meanwhile."""
 
 from __future__ import annotations
 

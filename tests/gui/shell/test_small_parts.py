@@ -111,7 +111,7 @@ def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
 
 
 class _Windows(QObject):
-    """Collects what is shown as a window of its own."""
+    """Collects widgets shown as separate windows."""
 
     def __init__(self) -> None:
         super().__init__()

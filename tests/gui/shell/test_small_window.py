@@ -1,5 +1,5 @@
-"""The window at 1000x650: nothing is cut off that cannot be reached, and the status line with its buttons is always
-there."""
+"""The window at 1000x650: every control is visible or scrollable, and the status bar with its buttons is always
+visible."""
 
 from __future__ import annotations
 

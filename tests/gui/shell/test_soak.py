@@ -1,4 +1,4 @@
-"""A short part of the soak tests: the scripts that are run for hours work, and find nothing in half a minute."""
+"""A short part of the soak tests: the scripts work, and find nothing in half a minute."""
 
 from __future__ import annotations
 

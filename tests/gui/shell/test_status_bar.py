@@ -1,4 +1,4 @@
-"""The line at the bottom: a job has a bar and can be cancelled, a benchmark says how long it still takes and can be
+"""The status bar: a job has a progress bar and can be cancelled, a benchmark shows its remaining time and can be
 stopped."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tab that nobody has heard of: registering its `TabSpec` is all that the window needs."""
+"""A new tab: registering its `TabSpec` is all that the window needs."""
 
 from __future__ import annotations
 

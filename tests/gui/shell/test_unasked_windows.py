@@ -1,5 +1,5 @@
-"""No window opens, and nothing takes the focus, unless somebody asked for it: recordings, the engine's death, themes,
-every page."""
+"""No window opens, and nothing takes the focus, without a request: recordings, the engine's death, themes, every
+page."""
 
 from __future__ import annotations
 

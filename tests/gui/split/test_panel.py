@@ -1,4 +1,4 @@
-"""The Split tab: a plan is asked for, edited by hand, carried out; what hopped is drawn."""
+"""The Split tab: request, edit and apply a plan; device crossings are drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plot shows is chosen in its title: metrics, throughput, the memory parts of a device; spans of bins; the
+"""The content of a plot is chosen in its title: metrics, throughput, the memory parts of a device; spans of bins; the
 selected span."""
 
 from __future__ import annotations

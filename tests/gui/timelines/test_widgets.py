@@ -1,4 +1,4 @@
-"""The memory and throughput plots on invented histories, refreshed by hand."""
+"""The memory and throughput plots on made-up histories, refreshed by hand."""
 
 from __future__ import annotations
 

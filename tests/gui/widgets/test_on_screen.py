@@ -1,5 +1,4 @@
-"""The window with its title bar lies on the part of the screen that panels leave free, also where it was somewhere else
-last time."""
+"""The window with its title bar fits the available area of the screen, wherever it was last time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tab goes where the eye goes, also through what was made late."""
+"""The Tab order follows the visual order, also for widgets that were created later."""
 
 from __future__ import annotations
 

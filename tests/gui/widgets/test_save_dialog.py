@@ -1,4 +1,4 @@
-"""Where to save: the name can be typed over at once, and its extension is always that of what is written."""
+"""The save dialog: the name is preselected, and its extension always matches the format."""
 
 from __future__ import annotations
 

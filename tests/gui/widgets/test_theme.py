@@ -125,7 +125,7 @@ def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
         f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
     }
     pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
-    # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
+    # Device names appear on panels, cards and code; a chip in a selected row brings the panel's colour along.
     for index in range(CPU, len(theme.devices)):
         for where in ("window", "panel", "card", "code"):
             pairs[f"device {index} on {where}"] = (device_colour(index, theme), getattr(theme, where))

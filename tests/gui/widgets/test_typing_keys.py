@@ -1,4 +1,4 @@
-"""A letter typed into a list of choices chooses there, and starts nothing in the window."""
+"""A letter typed into a combo box selects an item, and triggers no shortcut of the window."""
 
 from __future__ import annotations
 
