@@ -19,7 +19,7 @@ def _make(context: WindowContext) -> AlertsPanel:
 
     page = AlertsPanel(context.state, context.theme, context.settings.notifications)
     page.rules_changed.connect(partial(_set_rules, context))
-    page.notifications_changed.connect(partial(_set_notifications, context))
+    page.notifications_changed.connect(lambda on: context.save_settings(notifications=on))
     page.dismissed.connect(partial(_dismiss, context))
     return page
 
@@ -28,10 +28,6 @@ def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:
     context.state.alerts.set_rules(rules)
     context.rules_changed.emit(rules)
     context.redraw(Change.ALERTS)
-
-
-def _set_notifications(context: WindowContext, on: bool) -> None:
-    context.save_settings(notifications=on)
 
 
 def _dismiss(context: WindowContext, device: str, metric: str) -> None:

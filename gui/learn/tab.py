@@ -19,13 +19,9 @@ def _make(context: WindowContext) -> LearnPanel:
     from devexplorer.gui.learn.page import LearnPanel
 
     page = LearnPanel(context.state, context.theme, context.settings.learned)
-    page.learned_changed.connect(partial(_save, context))
+    page.learned_changed.connect(lambda learned: context.save_settings(learned=learned))
     page.virtual_offered.connect(partial(context.controller.add_virtual, TWO_T4))
     return page
-
-
-def _save(context: WindowContext, learned: tuple[str, ...]) -> None:
-    context.save_settings(learned=learned)
 
 
 TAB = TabSpec(

@@ -197,10 +197,6 @@ class ObjectsModel(QAbstractItemModel):
                     return self._index(entry.base | index)
         return QModelIndex()
 
-    def group_index(self, device: str) -> QModelIndex:
-        """The index of a device that objects are grouped below; invalid when there is none."""
-        return self._index_of(Key(device, None, ""))
-
     def targets(self, selection: QItemSelection) -> tuple[str, ...]:
         """What commands are addressed to when this is selected, in the order of the tree; what is in another target is
         left out."""

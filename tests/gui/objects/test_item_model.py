@@ -24,6 +24,11 @@ def shown(source: ObjectsModel, parent: QModelIndex | None = None) -> list[str]:
     return result
 
 
+def group_index(tree: ObjectsModel, device: str) -> QModelIndex:
+    """The row of a device that objects are grouped below."""
+    return next(index for row in range(tree.rowCount()) if (index := tree.index(row, 0)).data() == device)
+
+
 def badges_of(tree: ObjectsModel, target: str) -> list[tuple[str, bool]]:
     return [(badge.words, badge.warning) for badge in tree.index_of(target).data(BADGES_ROLE)]
 
@@ -360,14 +365,14 @@ def test_grouped_by_device_a_mixed_model_is_below_each_with_only_its_parts_there
         "[cuda:0]", "m", "m:far", "m:far.weight", "m:far.act", "x",
         "[no tensors]", "silent",
     ]  # fmt: skip
-    far = tree.index(0, 0, tree.group_index("cuda:0"))
+    far = tree.index(0, 0, group_index(tree, "cuda:0"))
     assert far.siblingAtColumn(Column.MIB).data() == "4.0", "of a mixed model what is there"
     assert (
         far.siblingAtColumn(Column.MIB).data(Qt.ItemDataRole.ToolTipRole)
         == f"{4 * MIB:,} bytes on cuda:0, {7 * MIB:,} in all"
     )
-    assert tree.group_index("cuda:0").siblingAtColumn(Column.MIB).data() == "7.0"
-    assert tree.group_index("cuda:0").data(BADGES_ROLE)[0].words == "2 objects"
+    assert group_index(tree, "cuda:0").siblingAtColumn(Column.MIB).data() == "7.0"
+    assert group_index(tree, "cuda:0").data(BADGES_ROLE)[0].words == "2 objects"
 
 
 def selected(tree: ObjectsModel, *indexes: QModelIndex) -> tuple[str, ...]:
@@ -380,11 +385,11 @@ def selected(tree: ObjectsModel, *indexes: QModelIndex) -> tuple[str, ...]:
 def test_what_is_selected_below_a_device_means_what_is_there(tree: ObjectsModel):
     tree.arrange(Options(grouped=True))
     tree.update(objects_of(model("m", *SPLIT), tensor("x", "cuda:0", 3)))
-    cuda = tree.group_index("cuda:0")
+    cuda = group_index(tree, "cuda:0")
     assert selected(tree, tree.index(0, 0, cuda)) == ("m:far",)
     assert selected(tree, cuda) == ("m:far", "x")
-    assert selected(tree, tree.group_index("cpu")) == ("m:near",), "a move cannot tell scale from the rest of m"
-    assert selected(tree, tree.index(0, 0, tree.index(0, 0, tree.group_index("cpu")))) == ("m:scale",)
+    assert selected(tree, group_index(tree, "cpu")) == ("m:near",), "a move cannot tell scale from the rest of m"
+    assert selected(tree, tree.index(0, 0, tree.index(0, 0, group_index(tree, "cpu")))) == ("m:scale",)
 
 
 def test_groups_follow_a_move_and_take_the_persistent_indexes_along(tree: ObjectsModel):
