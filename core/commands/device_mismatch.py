@@ -15,6 +15,6 @@ def explain(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
     such cause."""
     if has_crossings(module):
         return None
-    from devexplorer.core.doctor.tracing.cause import cause  # what it brings along is needed only when something failed
+    from devexplorer.core.doctor.tracing.again import cause  # what it brings along is needed only when something failed
 
     return cause(module, inputs)

@@ -10,8 +10,7 @@ from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.live import messages
-from devexplorer.core.doctor.live.examine import live_findings
-from devexplorer.core.doctor.live.unsourced import examined_here
+from devexplorer.core.doctor.live.examine import examined_here, live_findings
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest

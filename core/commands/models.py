@@ -15,7 +15,7 @@ from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages
-from devexplorer.core.models import build, loading
+from devexplorer.core.models import builders, loading
 from devexplorer.core.models.casts import dtype_name, model_dtype
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
@@ -64,7 +64,7 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
 
 
-def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[build.Recipe, str, torch.dtype | None]:
+def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[builders.Recipe, str, torch.dtype | None]:
     """Everything that can be wrong before any code runs, together."""
     findings = Findings()
     source = findings.checked(lambda: parse(command.source))
@@ -74,14 +74,14 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
     findings.checked(lambda: command.inputs.strip() and parse_inputs(command.inputs))
     if command.folder and not os.path.isdir(folder):
         findings.add(f"there is no folder {folder}")
-    recipe = None if source is None else findings.checked(lambda: build.Recipe(source, folder))
+    recipe = None if source is None else findings.checked(lambda: builders.Recipe(source, folder))
     findings.demand_none()
     assert recipe is not None
     assert device is not None
     return recipe, device, dtype
 
 
-def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, progress: ProgressMonitor) -> build.Sizes:
+def _tried(workspace: Workspace, recipe: builders.Recipe, folder: str, progress: ProgressMonitor) -> builders.Sizes:
     """The sizes of its tensors, found without allocating them here; none where the model has to be built."""
     if not recipe.source.own_code:
         progress.report(0.0, f"looking at {recipe.source.text}")
@@ -90,7 +90,7 @@ def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, progress: Pr
     return [(getattr(torch, dtype), elements) for dtype, elements, count in result.sizes for _ in range(count)]
 
 
-def _answer(made: build.Made, snapshot: ObjectSnapshot, command: OpenModel, seconds: float, move: str) -> Answer:
+def _answer(made: builders.Made, snapshot: ObjectSnapshot, command: OpenModel, seconds: float, move: str) -> Answer:
     text = f"{snapshot.type}, {made.summary}.{messages.contents(snapshot, seconds)}"
     if made.changes.words:
         text += f" While it was made it changed {' and '.join(made.changes.words)}: that was reverted."

@@ -22,7 +22,7 @@ class Devices(NamedTuple):
     chosen: DeviceInfo
     """Where the model goes."""
     cards: int
-    """How many cards code is told of that asks for CUDA."""
+    """How many cards code that asks for CUDA sees."""
     imitated: bool
     """Whether those are virtual GPUs, rather than CUDA's own."""
 

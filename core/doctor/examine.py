@@ -20,19 +20,26 @@ from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.devices import Devices, chosen
-from devexplorer.core.doctor.diagnosis import diagnosis
-from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import Failure, arguments_hint, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.diagnosis import diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
-from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.gradients.gradients import Gradients
-from devexplorer.core.doctor.moving import cut_computed, moved
 from devexplorer.core.doctor.static.checks import StaticChecks
-from devexplorer.core.doctor.subject import inputs_for, text_of_tensors
+from devexplorer.core.doctor.subject import cut_computed, inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
-from devexplorer.core.doctor.tracing.backward import forward_line
-from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
+from devexplorer.core.doctor.tracing.again import forward_line
+from devexplorer.core.doctor.working import (
+    BACKWARD,
+    FORWARD,
+    STEP,
+    Work,
+    eagerly,
+    generators_kept,
+    note_quantised,
+    single,
+    unwrapped,
+)
 from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models.builders import Builder, builder_of
 from devexplorer.core.models.casts import model_dtype
@@ -203,12 +210,12 @@ class Doctor:
                 explain = functools.partial(gradients.explain, checks.place, self._collector)
                 self._look("without a gradient", explain)
             if self._info.id != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
-                self._collector.used = tracing.used
+                self._collector.used = tracing.run.sources.used
             self._once_more(model, given, dtype)
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
-            if tracing.irregular and failure.kind == "other":
+            if tracing.run.irregular and failure.kind == "other":
                 failure = failure._replace(kind="imitation")
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
                 again = Work(model, self._request.train, self._info.id)

@@ -17,6 +17,7 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models.guesses import needs
 from devexplorer.core.models.loading import error_text
+from devexplorer.core.models.run import let_go
 from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.devices import DeviceInfo
 
@@ -27,39 +28,34 @@ _TRIED = re.compile(
 """How CUDA, virtual GPUs and the CPU's allocator say how much was asked for."""
 _NO_GRADIENTS = "does not require grad and does not have a grad_fn"
 _IMITATION = (
-    *(
-        "virtual GPU",
-        "VirtualTensor",
-        "PrivateUse1",
-        "privateuseone",
-        "weak reference",
-        "weakref",
-        "compiled with CUDA",
-    ),
-    *(
-        "support for cuda",
-        "'CUDA' backend",
-        "ATen_cuda",
-        "attribute '_cuda",
-        "Couldn't swap",
-        "CUDA tensor",
-        "active drivers",
-    ),
-    *('_cpu" not implemented for', '_cpu_" not implemented for'),
-    *(
-        "NestedTensorImpl",
-        "data is not allocated yet",
-        "have storage",
-        "allocated storage",
-        "Cannot access data pointer",
-    ),
+    "virtual GPU",
+    "VirtualTensor",
+    "PrivateUse1",
+    "privateuseone",
+    "weak reference",
+    "weakref",
+    "compiled with CUDA",
+    "support for cuda",
+    "'CUDA' backend",
+    "ATen_cuda",
+    "attribute '_cuda",
+    "Couldn't swap",
+    "CUDA tensor",
+    "active drivers",
+    '_cpu" not implemented for',
+    '_cpu_" not implemented for',
+    "NestedTensorImpl",
+    "data is not allocated yet",
+    "have storage",
+    "allocated storage",
+    "Cannot access data pointer",
 )
 """Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among
 them."""
 
 
 class Failure(NamedTuple):
-    """An exception, told without keeping it: its frames hold the activations."""
+    """What an exception says, without the exception: its frames hold the activations."""
 
     description: str
     """`ValueError: first line`."""
@@ -88,14 +84,14 @@ def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Fa
     no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
     if no_forward:
         kind = description.partition("[")[2].partition("]")[0] or type(model).__name__
-        description = f"{kind} has no forward of its own: it holds modules that other code runs"
+        description = f"{kind} has no forward: it holds modules that other code runs"
     if _NO_GRADIENTS in description:
         description = f"{description} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))
     wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
     where, path, cause = raised_at(error), _module_that_raised(error, model), _kind(error, device)
     failure = Failure(description, where, path, cause, wanted, type(error), no_forward)
-    _let_go(error)
+    let_go(error)
     return failure
 
 
@@ -121,12 +117,6 @@ def _kind(error: BaseException, device: str) -> str:
     if device.startswith("vgpu") and any(word in text for word in _IMITATION):
         return "imitation"
     return "other"
-
-
-def _let_go(error: BaseException | None) -> None:
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 def out_of_memory(failure: Failure, info: DeviceInfo, what: str) -> tuple[str, str]:

@@ -1,20 +1,142 @@
-"""A model that the caller holds, as a builder, and the inputs of an examination. The main thread."""
+"""The model under examination: a copy of one that the caller holds, its move to the device as its user would do it
+(`model.to(device)`), and its inputs. The main thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
-from devexplorer.core.doctor.moving import copied
+from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.models.builders import Builder
+from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.inputs import UnknownInputs, specs_for, tensors
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
-from devexplorer.core.virtual.backend import swapping
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import is_irregular, is_lazy, is_uninitialised, named_modules
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.virtual.backend import move_lazily, swapping
+from devexplorer.core.workspace.parts import HOOKS
+
+THE_MOVE = "the move"
+
+
+def moved(
+    model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, collector: FindingCollector
+) -> nn.Module | None:
+    """The model where it was told to go; None when it did not get there, which is reported then.
+
+    What accelerate has dispatched stays where its hooks want it.
+    """
+    if dispatched(named_modules(model)) is not None:
+        return model
+    own = next((kind for kind in type(model).__mro__ if "to" in vars(kind)), nn.Module)
+    to: Any = model.to
+    try:
+        with swapping():
+            if own is nn.Module and is_lazy(model):
+                return move_lazily(model, info.id, dtype)
+            with _kept_back(model, dtype) if info.simulated else nullcontext():
+                result = to(info.id) if dtype is None else to(info.id, dtype)
+        if info.simulated:
+            _hooks_again(model)
+    except (Exception, SystemExit) as error:
+        _note(failure_of(error, model, info.id), model, info, collector)
+        return None
+    if isinstance(result, nn.Module):
+        return result
+    kind = type(model).__name__
+    collector.add(
+        "fails-on-device",
+        f"`{kind}.to` returns {'nothing' if result is None else f'a {type(result).__name__}'}, so that `model ="
+        " model.to(device)` loses the model.",
+        "Let it end with `return self`, as nn.Module.to does.",
+        path="",
+        place=definition_of(vars(own)["to"]),
+    )
+    return model
+
+
+@contextmanager
+def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """What a virtual GPU cannot hold stays on the CPU: sparse and nested tensors. On a card it would move like the
+    rest."""
+    registers = [register for _, module in named_modules(model) for register in (module._parameters, module._buffers)]
+    held: list[tuple[dict[str, Any], str, Tensor]] = [
+        (register, name, tensor)
+        for register in registers
+        for name, tensor in register.items()
+        if tensor is not None and not is_uninitialised(tensor) and is_irregular(tensor)
+    ]
+    for register, name, _ in held:
+        register[name] = None
+    try:
+        yield
+    finally:
+        for register, name, tensor in held:
+            cast = dtype is not None and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter)
+            register[name] = tensor.to(dtype) if cast else tensor
+
+
+def cut_computed(model: nn.Module) -> None:
+    """Give the weights that hooks of torch's compute at each forward no history: a Parameter in one cannot be
+    swapped."""
+    for module, name, value in _computed(model):
+        vars(module)[name] = value.detach()
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy, in which such weights have no history either: what has one is refused."""
+    made: nn.Module = deep_copy(model, {id(value): value.detach().clone() for _, _, value in _computed(model)})
+    return made
+
+
+def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    held = [
+        (module, name, vars(module).get(name))
+        for _, module in named_modules(model)
+        for name in computed_by_torch(module)
+    ]
+    return [(module, name, value) for module, name, value in held if isinstance(value, Tensor)]
+
+
+def _hooks_again(model: nn.Module) -> None:
+    """Gradient hooks of parameters are lost in a swap, which is how they get to a virtual GPU; a move to a real card
+    keeps them."""
+    for parameter in model.parameters():
+        for key in HOOKS:
+            hooks = getattr(parameter, key, None)
+            if hooks:
+                setattr(parameter, key, hooks)
+
+
+def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: FindingCollector) -> None:
+    call = f'`{type(model).__name__}.to("{info.id}")`'
+    if failure.kind in ("imitation", "host"):
+        collector.not_checked(THE_MOVE, f"{call} did not work: {failure.description}", failure.place)
+        return
+    if failure.kind == "memory":
+        message, fix = out_of_memory(failure, info, "The model alone")
+    elif failure.kind == "values":
+        message = (
+            f"{call} raises {failure.description}: its tensors are on `meta` and have no values that could be moved."
+        )
+        fix = (
+            f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on'
+            " the CPU."
+        )
+    else:
+        message = f"{call} raises {failure.description}."
+        fix = "The override should only place tensors and call `super()`."
+    collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
 
 
 class CopyBuilder:

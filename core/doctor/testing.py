@@ -15,9 +15,8 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor
-from devexplorer.core.doctor.findings.causes import passed_over
-from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.doctor.findings.verdict import verdict
+from devexplorer.core.doctor.findings.diagnosis import passed_over
+from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.doctor.subject import CopyBuilder
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
@@ -49,7 +48,7 @@ def assert_placement_clean(
 
     With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules
     whose keys are in `ignore` (`"hidden-sync"`) are passed over. What fails because of something that is passed over
-    still fails, as a finding of its own rule (`"mixed-devices"`). What could not be checked fails as well, unless
+    still fails, as a finding of another rule (`"mixed-devices"`). What could not be checked fails as well, unless
     `allow_unchecked`. Raises `BadInput` for a device, a virtual GPU or a rule that does not exist.
     """
     for key in ignore:

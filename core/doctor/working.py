@@ -1,17 +1,90 @@
-"""What the doctor lets a model do: a forward, and for training a backward and a step. The main thread."""
+"""What the doctor lets a model do, a forward, and for training a backward and a step; and how its code runs meanwhile:
+uncompiled, with the random generators put back afterwards. The main thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.child import Progress, no_progress
+from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.run import total
+from devexplorer.core.models.walk import named_modules
 from devexplorer.core.virtual.backend import backward_guard
+
+
+@contextmanager
+def generators_kept(kind: str) -> Iterator[None]:
+    """Of every device of a kind (`cuda`, `vgpu`), where its module can read and set them."""
+    module: Any = None if kind == "cpu" else torch.get_device_module(kind)
+    read, put = getattr(module, "get_rng_state", None), getattr(module, "set_rng_state", None)
+    if read is None or put is None:
+        yield
+        return
+    # The one device of mps takes no index.
+    places: list[tuple[int, ...]] = [()] if kind == "mps" else [(index,) for index in range(module.device_count())]
+    states = [read(*place) for place in places]
+    try:
+        yield
+    finally:
+        for state, place in zip(states, places, strict=True):
+            put(state, *place)
+
+
+COMPILE = "torch.compile"
+
+
+@contextmanager
+def eagerly(collector: FindingCollector) -> Iterator[None]:
+    """Within, nothing is compiled, and what `torch.compile` compiled before runs as it was written."""
+    dynamo = sys.modules.get("torch._dynamo.config")
+    disabled = nullcontext() if dynamo is None else patch.object(dynamo, "disable", True)
+    with as_written(collector.left_uncompiled), patch.dict(os.environ, {"TORCHDYNAMO_DISABLE": "1"}), disabled:
+        yield
+
+
+def unwrapped(model: nn.Module, collector: FindingCollector) -> nn.Module:
+    """The model within wrappers that compile it, or run it in several processes."""
+    if any(type(module).__name__ == "OptimizedModule" for _, module in named_modules(model)):
+        collector.left_uncompiled(COMPILE, None)
+    while True:
+        kind = type(model).__name__
+        if kind == "OptimizedModule":
+            model = model._orig_mod  # type: ignore[assignment]
+        elif isinstance(model, nn.parallel.DistributedDataParallel):
+            collector.not_checked(kind, f"{kind} belongs to several processes; the model within it was checked in one.")
+            model = model.module
+        else:
+            return model
+
+
+def note_quantised(model: nn.Module, collector: FindingCollector) -> None:
+    """Say that a virtual GPU, which computes on the CPU, knows nothing of kernels that only the CPU has."""
+    for path, module in model.named_modules():
+        if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
+            kind = type(module).__name__
+            collector.not_checked(
+                "quantised layers",
+                f"{path or kind} is quantised; a virtual GPU cannot tell which cards have kernels for that.",
+            )
+            return
+
+
+def single(model: nn.Module) -> nn.Module:
+    """The model that `DataParallel` copies to several cards: where there is only the CPU, that runs alone."""
+    while isinstance(model, nn.DataParallel):
+        model = model.module
+    return model
+
 
 FORWARD, BACKWARD, STEP = "the forward", "the backward", "the step of the optimizer"
 RATE = 1e-3

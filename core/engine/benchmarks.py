@@ -27,7 +27,7 @@ from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
-from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.source import parse
 from devexplorer.core.records.benchmark import BenchResult, BenchSpec

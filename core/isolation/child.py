@@ -4,7 +4,7 @@ calls `serve`.
 The request is one line of JSON on standard input, which stays open for as long as the caller waits. The answer goes to
 descriptor FD in lines of JSON: how far it is, and in the end a result or an error. Whatever the code that is run here
 prints goes to the descriptors that the process was given. The main thread works; a second one, `lifeline`, ends the
-whole group when no caller waits any more, or when the time is over, and then says which line was being run. No torch
+whole group when no caller waits any longer, or when the time is over, and then says which line was being run. No torch
 here: what is heavy is imported when the work begins.
 """
 

@@ -1,7 +1,7 @@
-"""Which line of whose code is being run: the innermost one of the user's own. Any thread; no torch.
+"""Which line of whose code is being run: the innermost user line. Any thread; no torch.
 
 Frames of torch, of Python's library and of DevExplorer are passed over (sample models of the zoo count as the user's).
-A line of another installed package is taken where there is none of the user's further out within the model.
+A line of another installed package is taken where there is no user line further out within the model.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def place_at(file: str, line: int, function: str) -> SourceLocation | None:
 
 
 def innermost(places: Iterable[SourceLocation | None]) -> SourceLocation | None:
-    """Of lines in the order from the inside out: the first one of the user's own, else the first one of a library."""
+    """Of lines in the order from the inside out: the first user line, else the first one of a library."""
     library: SourceLocation | None = None
     for place in places:
         if place is not None and not place.library:
@@ -73,7 +73,7 @@ def innermost(places: Iterable[SourceLocation | None]) -> SourceLocation | None:
 
 
 def place_of(frame: FrameType | None, until: FrameType | None = None) -> SourceLocation | None:
-    """The innermost line of the user's own from this frame outwards, else the innermost one of a library; None where
+    """The innermost user line from this frame outwards, else the innermost one of a library; None where
     there is neither.
 
     `until` is the first frame that does not belong to the model any more.

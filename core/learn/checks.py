@@ -61,7 +61,7 @@ def there(when: Callable[[ObjectSnapshot], object]) -> Check:
 
 
 def built(recipe: str) -> Check:
-    """A sample model of this kind is there, wherever it came from."""
+    """A sample model of this kind is there, whatever its origin."""
     return either(
         did(BuildModel, lambda command: command.recipe == recipe), there(lambda snapshot: snapshot.source == recipe)
     )

@@ -124,13 +124,14 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
         raise BadInput("choose either a device or a file")
     if command.path is not None:
         source = os.path.basename(command.path)
+        code = f"python -m torch.cuda._memory_viz stats {quoted(command.path)}"
         read = snapshot_file.load(command.path, _reader(progress, source))
         try:
             found = digest(read, source)
         except BadInput as error:
             raise BadInput(f"{source} was not opened: {error}") from None
     else:
-        source = workspace.registry.choose(command.device or "")
+        source, code = workspace.registry.choose(command.device or ""), "torch.cuda.memory._snapshot()"
         backend = workspace.registry.backend(source)
         found = digest(backend.snapshot(source), source, simulated=workspace.registry.info(source).simulated)
     segments = [(segment.bytes, segment.allocated_bytes, len(segment.blocks)) for segment in found.segments]
@@ -139,12 +140,8 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
         words += f" {count_text(found.cut, 'block')} are not shown: only the largest are."
     if not found.stacks:
         words += " No line of code is known: recording was off when the blocks were allocated."
-    answer = Answer(title=f"The allocator snapshot of {source}", words=words, code=_viewer(command.path))
+    answer = Answer(title=f"The allocator snapshot of {source}", words=words, code=code)
     return CommandResult(answer, events=(SnapshotOpened(snapshot=found),))
-
-
-def _viewer(path: str | None) -> str:
-    return "torch.cuda.memory._snapshot()" if path is None else f"python -m torch.cuda._memory_viz stats {quoted(path)}"
 
 
 def _counted(segments: Sequence[tuple[int, int, int]], steps: int) -> str:

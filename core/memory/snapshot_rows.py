@@ -1,4 +1,4 @@
-"""Makes an `AllocatorSnapshot` of PyTorch's snapshot format, whoever wrote it. Jobs thread of the engine.
+"""Makes an `AllocatorSnapshot` of PyTorch's snapshot format, from any writer. Jobs thread of the engine.
 
 msgspec checks every value, since a file can hold anything, and the result fits into one frame of the link.
 

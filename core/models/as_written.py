@@ -1,5 +1,5 @@
-"""Within, what `torch.compile` or TorchScript would compile runs as it is written. The main thread of whoever examines
-a model.
+"""Within, what `torch.compile` or TorchScript would compile runs as it is written. The main thread of the process that
+examines a model.
 
 What was compiled before stays compiled.
 """
@@ -19,7 +19,7 @@ from torch.jit._script import RecursiveScriptModule
 from devexplorer.core.isolation.source_location import SourceLocation, caller_location
 
 Note = Callable[[str, SourceLocation | None], None]
-"""Is told `torch.compile` or `torch.jit.script`, and the line that asked for it."""
+"""Gets `torch.compile` or `torch.jit.script`, and the line that asked for it."""
 
 
 @contextmanager
@@ -29,20 +29,15 @@ def as_written(note: Note) -> Iterator[None]:
 
     def compile(model: Any = None, **options: Any) -> Any:
         place = caller_location(2)
-        return (
-            (lambda given: _plain(given, "torch.compile", place, note))
-            if model is None
-            else _plain(model, "torch.compile", place, note)
-        )
+        if model is None:
+            return lambda given: _plain(given, "torch.compile", place, note)
+        return _plain(model, "torch.compile", place, note)
 
-    def script(obj: Any = None, *args: Any, **options: Any) -> Any:
-        return _plain(obj, "torch.jit.script", caller_location(2), note)
+    def replacing(what: str, argument: str) -> Callable[..., Any]:
+        def give_back(*given: Any, **options: Any) -> Any:
+            return _plain(given[0] if given else options[argument], what, caller_location(2), note)
 
-    def trace(func: Any = None, *args: Any, **options: Any) -> Any:
-        return _plain(func, "torch.jit.trace", caller_location(2), note)
-
-    def trace_module(mod: Any, *args: Any, **options: Any) -> Any:
-        return _plain(mod, "torch.jit.trace", caller_location(2), note)
+        return give_back
 
     class Scripted(nn.Module):
         """In place of `torch.jit.ScriptModule`, for classes that derive from it."""
@@ -52,9 +47,9 @@ def as_written(note: Note) -> Iterator[None]:
             note("torch.jit.ScriptModule", caller_location(2))
 
     plain: dict[str, Any] = {
-        "script": script,
-        "trace": trace,
-        "trace_module": trace_module,
+        "script": replacing("torch.jit.script", "obj"),
+        "trace": replacing("torch.jit.trace", "func"),
+        "trace_module": replacing("torch.jit.trace", "mod"),
         "script_method": lambda function: function,
         "ScriptModule": Scripted,
     }

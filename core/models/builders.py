@@ -1,16 +1,127 @@
-"""Models that can be built again: a sample model or a source, by the name that the command line takes. The calling
-thread."""
+"""Models that can be built again: a sample model or a source, by the name that the command line takes. Whatever making
+one changes in this process is taken back. Jobs thread, or the main thread of a command."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import nn
 
-from devexplorer.core.models import samples
-from devexplorer.core.models.build import Recipe
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.python_names import quoted
+from devexplorer.core.models import libraries, loading, samples
+from devexplorer.core.models.guard import Changes, kept
+from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.source import parse
+from devexplorer.core.models.source import Source, parse
+from devexplorer.core.models.walk import is_uninitialised
+
+Sizes = list[tuple[torch.dtype, int]]
+"""Dtype and number of elements of each tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A model that was made."""
+
+    model: nn.Module
+    source: Source
+    changes: Changes
+    code: Code
+    summary: str
+    """What made it: `made by net:Net`."""
+
+
+class Recipe:
+    """How one source becomes a model here; a `Builder`. `sizes`, before `make`, tells what it needs where that takes no
+    running of code twice."""
+
+    seeded = True
+
+    def __init__(self, source: Source, folder: str) -> None:
+        """Raises `BadInput` or `Unavailable` where a library has no such model; runs no user code."""
+        self.source, self.folder = source, folder
+        self._prepared = None if source.own_code else libraries.prepare(source, folder)
+
+    @property
+    def title(self) -> str:
+        """The source without its options."""
+        return self.source.text.partition("?")[0]
+
+    def sizes(self) -> Sizes | None:
+        """Its tensors, made without values; None for user code, and where a model of a library needs
+        values."""
+        if self._prepared is None:
+            return None
+        try:
+            with kept(0), torch.device("meta"):
+                model = libraries.made(self._prepared, self.source)
+        except BadInput:  # building with values fails too, unless it only needs values
+            return None
+        return [
+            (tensor.dtype, tensor.numel())
+            for tensor in (*model.parameters(), *model.buffers())
+            if not is_uninitialised(tensor)
+        ]
+
+    def make(self, seed: int = 0) -> Made:
+        """Make the model on the CPU, in torch's own defaults. Raises `BadInput`; everything global is as it was in any
+        case."""
+        with kept(seed) as changes:
+            model = self.build(seed)
+        summary = f"made by {self.source.text}" if self._prepared is None else self._prepared.summary
+        return Made(model, self.source, changes, self.code(), summary)
+
+    def build(self, seed: int) -> nn.Module:
+        """The model alone, for a separate process: whatever its code changes for the process stays. Raises
+        `BadInput`."""
+        if self._prepared is not None:
+            return libraries.made(self._prepared, self.source)
+        factory = loading.factory_of(self.source, self.folder)
+        torch.default_generator.manual_seed(seed)  # the import may have drawn; a second time there is none
+        model: nn.Module = loading.make(self.source, factory, self.folder)
+        return model
+
+    build_on_cpu = build
+
+    def build_without_values(self) -> nn.Module:
+        """The same on `meta`. Raises `BadInput` where its code needs values."""
+        with torch.device("meta"):
+            return self.build(0)
+
+    def specs(self) -> None:
+        """What its forward gets: only the model can tell."""
+
+    def code(self) -> Code:
+        """The Python that does the same in a script."""
+        if self._prepared is not None:
+            return self._prepared.code
+        home, source = loading.home_of(self.source, self.folder), self.source
+        given = ", ".join(f"{key}={value!r}" for key, value in source.options.items())
+        path = f"sys.path.insert(0, {quoted(home)})"
+        if source.kind == "module":
+            call = f"importlib.import_module({quoted(source.place)}).{source.factory}({given})"
+            return Code(("import importlib", "import sys"), (path,), call)
+        file = source.file(self.folder)
+        module = _variable(file)
+        lines = (
+            f"{path}  # modules next to the file can be imported",
+            f"{module} = sys.modules.get({quoted(module)})",
+            f"if getattr({module}, '__file__', None) != {quoted(str(file))}:  # a second time its classes would be"
+            " others",
+            f"    spec = importlib.util.spec_from_file_location({quoted(module)}, {quoted(str(file))})",
+            f"    {module} = sys.modules[{quoted(module)}] = importlib.util.module_from_spec(spec)",
+            f"    spec.loader.exec_module({module})",
+        )
+        return Code(("import importlib.util", "import sys"), lines, f"{module}.{source.factory}({given})")
+
+
+def _variable(file: Path) -> str:
+    stem = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in file.stem)
+    return f"{stem}_file" if stem[:1].isidentifier() else f"_{stem}_file"
 
 
 class Builder(Protocol):
@@ -43,5 +154,5 @@ NamedBuilder = samples.Recipe | Recipe
 
 
 def builder_of(source: str, folder: str) -> NamedBuilder:
-    """For a sample model's name or a source. Raises `BadInput`; runs none of the user's code."""
+    """For a sample model's name or a source. Raises `BadInput`; runs no user code."""
     return Recipe(parse(source), folder) if ":" in source else samples.find(source)

@@ -73,7 +73,7 @@ class ClassSource(NamedTuple):
 
 
 def class_source(kind: type) -> ClassSource | None:
-    """The source of a class of the user's or a library's; None where there is none, and for classes of torch and
+    """The source of a class of the user or a library; None where there is none, and for classes of torch and
     Python."""
     if kind.__module__.partition(".")[0] in ("torch", "builtins"):
         return None

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Let the collector rest, for a block or (as a decorator) for a function; where somebody else has stopped it, it
+    """Let the collector rest, for a block or (as a decorator) for a function; where it was stopped before, it
     stays stopped."""
     was_on = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""A deep copy of a model whose functions belong to the copy. No thread of its own.
+"""A deep copy of a model whose functions belong to the copy. Any thread.
 
 `copy.deepcopy` takes a function for atomic: a lambda over submodules (`self.f = lambda x: m.proj(x)`), a wrapped
 forward or a hook still calls the modules of the original, in the copy too. Here every function whose closure or
@@ -34,7 +34,7 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> Any:
 
 
 def clone_model(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """A copy of the model with other tensors in the place of its own: what is tied stays tied, and no value is
+    """A copy of the model with other tensors in place of its tensors: what is tied stays tied, and no value is
     copied."""
     memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
@@ -64,7 +64,7 @@ class _Copying:
         return id(thing) in self._fresh
 
     def within(self, thing: Any, depth: int) -> Any:
-        """What stands in the copy instead of this thing of the copy; a container or object is changed itself."""
+        """What replaces this thing in the copy; a container or object is changed itself."""
         if type(thing) in _ATOMS or isinstance(thing, Tensor) or depth > DEPTH:
             return thing
         if isinstance(thing, types.FunctionType):
@@ -177,7 +177,7 @@ class _Copying:
             for item in level:
                 if (
                     type(item) in _ATOMS or id(item) in seen or self._is_fresh(item)
-                ):  # some classes make their functions anew in a copy
+                ):  # some classes make new functions in a copy
                     continue
                 if id(item) in self._memo or isinstance(item, (Tensor, nn.Module)):
                     return True

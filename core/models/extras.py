@@ -1,4 +1,4 @@
-"""What the workspace knows about an object beside the object itself. No thread of its own."""
+"""What the workspace knows about an object beside the object itself. Jobs thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.records.laboratory import Hop
 
 
@@ -54,5 +55,4 @@ class Extras:
     def tensors(self) -> Iterator[Tensor]:
         """Tensors that belong to the object without being in it: the optimizer's state."""
         if self.optimizer is not None:
-            for state in self.optimizer.state.values():
-                yield from (value for value in state.values() if isinstance(value, Tensor))
+            yield from state_tensors(self.optimizer)

@@ -1,8 +1,8 @@
 """Takes back what code of others changes for the whole process while it makes a model. Jobs thread (or the main thread
 of a command).
 
-What matters to everybody else is named, so that it can be told; random generators, streams and filters are put back
-without a word.
+What matters to other code is named, so that the user learns of it; random generators, streams and filters are restored
+silently.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _numbers(state: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """`os._exit` in this process raises instead; whoever holds on to it has the real one back afterwards."""
+    """`os._exit` in this process raises instead; code that keeps a reference gets the real one back afterwards."""
     real, process, active = os._exit, os.getpid(), True
 
     def leave(status: int) -> NoReturn:
@@ -165,8 +165,8 @@ def staying() -> Iterator[None]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Children that the code forks here are ended and reaped; those of multiprocessing have somebody who looks after
-    them."""
+    """Children that the code forks here are ended and reaped; those of multiprocessing are looked after by
+    it."""
     real, children = getattr(os, "fork", None), list[int]()
     if real is None:
         yield

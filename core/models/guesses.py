@@ -192,18 +192,15 @@ def _entries(model: nn.Module) -> list[Sequence[tuple[int, ...] | Shape]]:
                 found.append(guess(module))
                 inside = (*inside, f"{path}." if path else "")
                 break
-        else:  # a layer of somebody's own: `x @ self.weight`, or with the weight transposed
+        else:  # a custom layer: `x @ self.weight`, or with the weight transposed
             found += [
-                [(BATCH, size) for size in item.shape] for item in module.parameters(recurse=False) if is_matrix(item)
+                [(BATCH, size) for size in item.shape]
+                for item in module.parameters(recurse=False)
+                if not is_uninitialised(item) and item.dim() == 2
             ]
         if len(found) == 3 or "" in inside:
             break
     return found
-
-
-def is_matrix(parameter: Tensor) -> bool:
-    """Whether this is a weight with two dimensions; a lazy one has none yet."""
-    return not is_uninitialised(parameter) and parameter.dim() == 2
 
 
 def _images(channels: int) -> list[tuple[int, ...]]:

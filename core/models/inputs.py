@@ -59,8 +59,8 @@ def parse_inputs(text: str) -> tuple[InputSpec, ...]:
 def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = False) -> tuple[InputSpec, ...]:
     """What forward gets: what the user gave, else a guess that works. Raises `BadInput` that says what forward wants.
 
-    A guess that fails without values is tried with values where the error says that it is for want of them; with
-    `values` in any case.
+    A guess that fails without values is tried with values where the error says that it needs them; with `values`
+    in any case.
     """
     if given.strip():
         return tuple(_completed(model, parse_inputs(given)))
@@ -69,7 +69,7 @@ def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = F
         error = _on_meta(model, guess)
         if error is not None and (
             values or isinstance(error, NotImplementedError) or "meta" in str(error)
-        ):  # for want of values
+        ):  # it needs values
             error = _with_values(model, guess)
         if error is None:
             return guess

@@ -32,11 +32,11 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class LeftInstead(RuntimeError):
-    """The user's code called `os._exit`, which would have ended this process without a word."""
+    """The user's code called `os._exit`, which would have ended this process silently."""
 
 
 def factory_of(source: Source, folder: str) -> Any:
-    """Import what the source names, anew where files have changed since, and return the factory. Raises `BadInput`."""
+    """Import what the source names, again where files have changed since, and return the factory. Raises `BadInput`."""
     home = home_of(source, folder)
     _forget_changed(home)
     importlib.invalidate_caches()
@@ -90,7 +90,7 @@ def make(source: Source, factory: Any, folder: str) -> Any:
 
 @contextmanager
 def _running(failed: str, home: str) -> Iterator[None]:
-    """Around code of the user's: whatever it raises becomes a `BadInput` that names its line."""
+    """Around user code: whatever it raises becomes a `BadInput` that names its line."""
     process = os.getpid()
     try:
         yield
@@ -122,7 +122,7 @@ def unchanged(known: dict[str, Stamp]) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """`ValueError: first line`. A Ctrl-C on the main thread is the user's own and goes on its way."""
+    """`ValueError: first line`. A Ctrl-C on the main thread is the user's own and is raised again."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
     if isinstance(error, LeftInstead):
@@ -187,7 +187,9 @@ def _importing(home: str) -> Iterator[None]:
         if home in sys.path:
             sys.path.remove(home)
         for name in set(sys.modules) - before:
-            _stamp(sys.modules[name], home)
+            module = sys.modules[name]
+            if _own(module, home):
+                setattr(module, _STAMP, _now(str(module.__file__), home))
 
 
 # --- what was imported before
@@ -211,13 +213,8 @@ def _own(module: object, home: str) -> bool:
     return inside and not any(part in _INSTALLED for part in Path(file).parts)
 
 
-def _stamp(module: ModuleType, home: str) -> None:
-    if _own(module, home):
-        setattr(module, _STAMP, _now(str(module.__file__), home))
-
-
 def _forget_changed(home: str) -> None:
-    """Let modules of the user be imported anew when one of them has changed, or when another of that name is nearer
+    """Let modules of the user be imported again when one of them has changed, or when another of that name is nearer
     now."""
     known = {
         name: stamp
@@ -250,7 +247,7 @@ def _check_factory(source: Source, factory: Any) -> None:
 
 
 def _where(error: BaseException, home: str) -> str:
-    """` (net.py, line 12)`: the innermost line of the user's own; empty where there is none."""
+    """` (net.py, line 12)`: the innermost user line; empty where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         place = f" ({os.path.basename(error.filename)}, line {error.lineno})"
         return "" if error_text(error).endswith(place) else place  # Python says so itself

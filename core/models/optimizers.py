@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -25,3 +25,9 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
         if type(optimizer) is getattr(torch.optim, known.class_name) and momentum == ("momentum" in known.options):
             return kind
     return "adam"
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Every tensor in its state."""
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))

@@ -78,8 +78,8 @@ def run(
     entered: set[int] | None = None,
     explain: Explain | None = None,
 ) -> Any:
-    """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is where the module stands in
-    its model.
+    """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is that of the module in its
+    model.
 
     `entered` gets the `id()` of every module that was at work. `explain` is asked about a failure that is about
     devices.
@@ -91,7 +91,7 @@ def run(
             explained = _explained(error, stack, module)
             explained.place = raised_at(error)
             about_devices = isinstance(error, RuntimeError) and explained.reason != "memory" and "device" in str(error)
-            _let_go(error)
+            let_go(error)
             if about_devices and explain is not None:
                 explained.finding = explain(module, inputs)
             try:
@@ -100,7 +100,7 @@ def run(
                 del explained  # its traceback holds this frame: a circle would keep the model until the next collection
 
 
-def _let_go(error: BaseException | None) -> None:
+def let_go(error: BaseException | None) -> None:
     """Frames hold activations, and with them the graph and its memory; those of closures cannot be cleared, so the
     traceback goes too."""
     while error is not None:
@@ -182,7 +182,7 @@ def failed_backward(error: Exception) -> RunFailed:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """On a GPU, virtual or not, or on the CPU, whose allocator has no exception of its own."""
+    """On a GPU, virtual or not, or on the CPU, whose allocator has no special exception."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 

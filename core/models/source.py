@@ -45,7 +45,7 @@ class Source:
 
     @property
     def own_code(self) -> bool:
-        """Whether opening it runs code that somebody named, rather than a model of an installed library."""
+        """Whether opening it runs code that the user named, rather than a model of an installed library."""
         return self.kind in ("module", "file")
 
     @property
@@ -62,7 +62,7 @@ class Source:
         return word if word and word[0].isalpha() else "model"
 
     def file(self, folder: str = "") -> Path:
-        """The file of a `file` source or of a configuration; relative ones stand in the folder."""
+        """The file of a `file` source or of a configuration; relative ones are in the folder."""
         return Path(os.path.abspath(Path(folder or os.curdir) / Path(self.place).expanduser()))
 
 
@@ -73,7 +73,7 @@ class WhatRuns:
     words: str
     """One or two sentences, to be shown before anything runs."""
     own_code: bool
-    """True: code that the user named runs, so ask first. False: an installed library builds a model of its own."""
+    """True: code that the user named runs, so ask first. False: an installed library builds one of its models."""
     folder: str = ""
     """The folder that the code is in, absolute: what an answer can be remembered for; empty without code of the
     user's."""
@@ -172,7 +172,7 @@ def _options(text: str, source: str) -> dict[str, Any]:
         for part in outer:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise BadInput(f"'{key.strip()}' in '{source}' has a value of its own already; name it once")
+                raise BadInput(f"'{key.strip()}' in '{source}' already has a value; name it once")
         if name in inner:
             raise BadInput(f"'{key.strip()}' appears twice in '{source}'; name it once")
         inner[name] = literal(value)

@@ -20,7 +20,7 @@ Storage = tuple[str, int]
 """Device and address."""
 
 MOST_OBJECTS = 30
-"""Objects whose share is told one by one."""
+"""Objects whose share is listed one by one."""
 
 
 def storage_address(tensor: Tensor) -> int | None:

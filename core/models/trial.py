@@ -87,22 +87,17 @@ def _tried(request: TrialRequest, progress: Progress) -> TrialResult:
     source = parse(request.source)
     factory = loading.factory_of(source, request.folder)
     model = _made(source, factory, request.folder)
+    from torch.nn.parameter import is_lazy  # only now: code that does not even import is refused before torch is
+
     kinds: dict[tuple[str, int], int] = {}
     for tensor in (*model.parameters(), *model.buffers()):
-        if _is_lazy(tensor):
+        if is_lazy(tensor):
             continue
         kind = str(tensor.dtype).removeprefix("torch."), tensor.numel()
         kinds[kind] = kinds.get(kind, 0) + 1
     files = tuple((file, *stamp) for file, stamp in loading.stamps(loading.home_of(source, request.folder)).items())
     sizes = tuple((dtype, elements, count) for (dtype, elements), count in kinds.items())
     return TrialResult(type=type(model).__name__, sizes=sizes, files=files)
-
-
-def _is_lazy(tensor: Any) -> bool:
-    """Whether a parameter has no shape yet."""
-    from torch.nn.parameter import is_lazy
-
-    return bool(is_lazy(tensor))
 
 
 def _made(source: Any, factory: Any, folder: str) -> Any:

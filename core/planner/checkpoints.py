@@ -17,7 +17,7 @@ from devexplorer.core.partition.blocks import is_stack
 def checkpoint_blocks(title: str, model: nn.Module) -> None:
     """Put `torch.utils.checkpoint` around each of them. Raises `BadInput` where the model repeats none.
 
-    Models of transformers have a switch of their own for it; elsewhere blocks are the layers of stacks, the outermost
+    Models of transformers have their own switch for it; elsewhere blocks are the layers of stacks, the outermost
     ones.
     """
     if getattr(model, "supports_gradient_checkpointing", False):

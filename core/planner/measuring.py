@@ -8,8 +8,7 @@ reset the machine).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -21,20 +20,20 @@ from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
 
-T = TypeVar("T", bound=Hashable)
 VALUES_BYTES = 1 << 20
 """Whole numbers and truth values up to this size keep their values: positions and masks, which models look at."""
 
 
 class MeasuringMemory(CachingAllocator):
-    """Gives every request a block of its own and notes it; an address is never used twice, so a block is known by
-    it."""
+    """Gives every request its own block and notes it; an address is never used twice, so it identifies a block."""
 
     def __init__(self, index: int, limit_bytes: int = UNLIMITED) -> None:
         """`limit_bytes`: the most that may be taken, for tensors with values, whose memory is the host's."""
         super().__init__(limit_bytes, 0, index)
         self.sizes: list[int] = []
         self.events: list[int] = []
+        self.kinds: dict[int, str] = {}
+        """Number of a block -> what it is for."""
         self._numbers: dict[int, int] = {}
         self._free_address = (index + 1) << 44
 
@@ -61,9 +60,10 @@ class MeasuringMemory(CachingAllocator):
             self.events.append(~self._numbers[block.address])
             self._allocated.take(block.size)
 
-    def number(self, address: int) -> int | None:
-        """The number of the block at this address."""
-        return self._numbers.get(address)
+    def label(self, address: int, kind: str) -> None:
+        """Say what the block at this address is for; what was said first counts."""
+        if address in self._numbers:
+            self.kinds.setdefault(self._numbers[address], kind)
 
 
 class MeasuringRoofline(Roofline):
@@ -96,7 +96,6 @@ class Measuring:
         self.devices: list[str] = []
         self._memories: list[MeasuringMemory] = []
         self._rooflines: list[MeasuringRoofline] = []
-        self._kinds: list[dict[int, str]] = []
         self._state_at: list[int] | None = None
         self._held: list[torch.Tensor] = []
         self.output_bytes = 0
@@ -109,7 +108,6 @@ class Measuring:
             self.devices.append(gpu.id)
             self._memories.append(memory)
             self._rooflines.append(roofline)
-            self._kinds.append({})
 
     def hold(self, buffer: torch.Tensor) -> None:
         """Keep the memory of a buffer until the traces are made."""
@@ -120,12 +118,8 @@ class Measuring:
         """Say what the memory of these tensors is for; tensors elsewhere have none here."""
         for tensor in tensors:
             held = None if tensor is None or is_irregular(tensor) else getattr(tensor.untyped_storage(), "_vgpu", None)
-            if held is None:
-                continue
-            for memory, kinds in zip(self._memories, self._kinds, strict=True):
-                number = memory.number(held.block.address)
-                if held.gpu.memory is memory and number is not None:
-                    kinds.setdefault(number, kind)
+            if held is not None and isinstance(held.gpu.memory, MeasuringMemory):
+                held.gpu.memory.label(held.block.address, kind)
 
     def step_begins(self) -> None:
         """Forget the work so far: what comes is the step whose time counts."""
@@ -145,16 +139,11 @@ class Measuring:
             Trace(
                 np.array(memory.sizes, dtype=np.int64),
                 np.array(memory.events, dtype=np.int64),
-                dict(kinds),
-                _times(roofline.work),
-                _times(roofline.copies),
+                dict(memory.kinds),
+                Counter(roofline.work),
+                Counter(roofline.copies),
                 at,
                 self.output_bytes,
             )
-            for memory, roofline, kinds, at in zip(self._memories, self._rooflines, self._kinds, starts, strict=True)
+            for memory, roofline, at in zip(self._memories, self._rooflines, starts, strict=True)
         )
-
-
-def _times(items: Iterable[T]) -> dict[T, int]:
-    """How often each of them is there."""
-    return dict(Counter(items))

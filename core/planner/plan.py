@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import torch
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.isolation.child import Progress, no_progress
@@ -17,8 +19,7 @@ from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.calculator import FitCalculator, label
-from devexplorer.core.planner.helps import helps_for
+from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.largest import LIMIT
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import subject_of
@@ -32,34 +33,22 @@ DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes
     nothing."""
-    findings: list[str] = []
-    cards: list[tuple[Profile, ...]] = []
-    for text in spec.gpus:
-        try:
-            cards.append(tuple(parse_virtual(text)))
-        except BadInput as problem:
-            findings += problem.findings
+    findings = Findings()
+    cards = [tuple(findings.checked(partial(parse_virtual, text), ())) for text in spec.gpus]
     if not 1 <= spec.batch <= LIMIT:
-        findings.append(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LIMIT}")
+        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LIMIT}")
     if spec.optimizer not in OPTIMIZERS:
-        findings.append(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
+        findings.add(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
     if spec.autocast not in (None, "float16", "bfloat16"):
-        findings.append(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
+        findings.add(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
     if spec.checkpointing and not spec.train:
-        findings.append(
+        findings.add(
             "checkpointing reduces what backward needs, and a forward pass alone keeps nothing; plan for training"
         )
-    for check in (
-        lambda: parse_inputs(spec.inputs) if spec.inputs.strip() else None,
-        lambda: model_dtype(spec.dtype or "float32"),
-    ):
-        try:
-            check()
-        except BadInput as problem:
-            findings += problem.findings
-    if findings:
-        raise BadInput(*findings)
-    dtype = None if spec.dtype is None else model_dtype(spec.dtype)
+    if spec.inputs.strip():
+        findings.checked(lambda: parse_inputs(spec.inputs))
+    dtype = None if spec.dtype is None else findings.checked(partial(model_dtype, spec.dtype))
+    findings.demand_none()
     if dtype not in DTYPES:
         raise BadInput(
             f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64"
@@ -70,7 +59,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
 
 
 def plan(spec: FitSpec, progress: Progress = no_progress) -> FitReport:
-    """Answer a request. It replaces the virtual GPUs of this process, so it belongs into one of its own.
+    """Answer a request. It replaces the virtual GPUs of this process, so it belongs in a separate one.
 
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
     answer.

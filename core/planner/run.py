@@ -28,16 +28,15 @@ from devexplorer.core.models.casts import cast_of
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.inputs import floating_dtype
-from devexplorer.core.models.optimizers import make_optimizer
+from devexplorer.core.models.optimizers import make_optimizer, state_tensors
 from devexplorer.core.models.run import first_tensor, run, total
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_irregular, size_of
 from devexplorer.core.partition.blocks import own_tensors
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
-from devexplorer.core.planner.imitation import run_on_cards
 from devexplorer.core.planner.measuring import Measuring
-from devexplorer.core.planner.subject import Subject
+from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.operators.autocast import keeping_casts
@@ -82,7 +81,7 @@ def run_step(
     """
     loaded = len(sys.modules)
     traces = _ran(subject, config, batch, device_map, values=values)
-    # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold
+    # Where something was imported during the run (torch does so in the first operation of some kinds), that can hold
     # frames, and the tensors
     # in them, until the next collection: another run is as all later ones.
     return traces if len(sys.modules) == loaded else _ran(subject, config, batch, device_map, values=values)
@@ -97,7 +96,7 @@ def warm() -> None:
 
 def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
     cards = Measuring(device_map.profiles, HOST_BYTES if values else None)
-    gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
+    gc.collect()  # no collection happens during a step: what is alive then does not depend on what ran before
     with no_collections(), _uncompiled():
         try:
             if values:
@@ -185,7 +184,7 @@ def _steps(
         cards.label((parameter.grad for parameter in trained), "gradients")
         cards.optimizer_begins()
         optimizer.step()
-        cards.label(_state(optimizer), "optimizer")
+        cards.label(state_tensors(optimizer), "optimizer")
 
 
 @contextmanager
@@ -219,11 +218,6 @@ def _backward(
         )
     with backward_guard():
         loss.backward()
-
-
-def _state(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 @contextmanager

@@ -1,23 +1,61 @@
-"""The model that is planned for, made without values where its code lets it be, and what its forward gets. In the
-planner's process."""
+"""The model that is planned for, made without values where its code lets it be, with emulated cards where it asks for
+CUDA; and what its forward gets. In the planner's process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.doctor.cuda.emulation import CudaEmulation
+from devexplorer.core.doctor.cuda.on_cpu import OnCpu
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.models.builders import NamedBuilder, builder_of
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import bytes_of, is_lazy
-from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
+
+NOTE = "Its code asks for CUDA: it ran with emulated CUDA cards, as in the placement doctor."
+
+
+def names_cuda(error: BaseException) -> bool:
+    """Whether torch refused CUDA: code that asks for it failed."""
+    text = _torch_text(error)
+    return "CUDA" in text or "NVIDIA driver" in text
+
+
+def mixes_devices(error: BaseException) -> bool:
+    """Whether torch refused operands from several devices."""
+    return "on the same device" in _torch_text(error)
+
+
+def _torch_text(error: BaseException) -> str:
+    """What the innermost exception says in its first line. torch has no exception classes for either; sentences of
+    ours around it are not read."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
+
+
+@contextmanager
+def made_without_cards() -> Iterator[None]:
+    """Around the construction of a model: cards exist, and what is put on them stays where it is."""
+    with CudaEmulation(FindingCollector(), 1, virtual=True), OnCpu():
+        yield
+
+
+@contextmanager
+def run_on_cards(count: int) -> Iterator[None]:
+    """Around a run on measuring GPUs: `cuda:N` is the N-th of them."""
+    with CudaEmulation(FindingCollector(), count, virtual=True):
+        yield
+
 
 VALUES_BYTES = 1 << 30
 """A model up to this size is made with values when it cannot do without: it takes that much of this machine, two
@@ -26,7 +64,7 @@ times."""
 
 @dataclass
 class Subject:
-    """A model, not on any GPU. Runs get twins of it."""
+    """A model, not on any GPU. Runs get copies of it."""
 
     title: str
     model: nn.Module
@@ -38,7 +76,7 @@ class Subject:
     """None: the model is all there is."""
     _inputs: str = ""
     imitated: bool = False
-    """Whether its code was told of CUDA cards."""
+    """Whether its code saw emulated CUDA cards."""
 
     @property
     def parameters(self) -> int:
@@ -93,7 +131,7 @@ def _subject(builder: NamedBuilder, inputs: str) -> Subject:
     values = False
     try:
         model = builder.build_without_values()
-    except BadInput:  # perhaps for want of values; a mistake in the code shows again
+    except BadInput:  # perhaps it needs values; a mistake in the code shows again
         model, values = _with_values(builder), True
     if not values and is_lazy(model):
         model, values = _with_values(builder), True

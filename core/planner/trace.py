@@ -97,7 +97,7 @@ class Trace:
 
     @property
     def least(self) -> int:
-        """The most that is requested at one time, rounded up: no allocator gets by with less."""
+        """The most that is requested at one time, rounded up: no allocator needs less."""
         return int(self._course.max()) if len(self.events) else 0
 
     @cached_property

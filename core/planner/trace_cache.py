@@ -12,16 +12,15 @@ from torch import nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.planner.imitation import NOTE, mixes_devices, names_cuda
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
-from devexplorer.core.planner.subject import Subject
+from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices, names_cuda
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
 
 SCALING_BATCHES = (2, 3)
 """What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations
 (nothing to copy where a dimension is 1)."""
 THIRD_BATCH = 5
-"""Where the request has no larger batch of its own."""
+"""Where the request has no larger batch itself."""
 
 WITH_VALUES = (
     "It cannot run without values, so it ran with them: on random inputs, which may take other branches than yours."
@@ -32,7 +31,7 @@ class TraceCache:
     """Runs of one model, by how, with which batch, and on which cards."""
 
     def __init__(self, subject: Subject, patience_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
-        """Past `patience_seconds`, what is not asked for in so many words is left out."""
+        """Past `patience_seconds`, only what was asked for explicitly is done."""
         self.subject = subject
         self.notes: dict[str, None] = {}
         """What had to be assumed on the way, a sentence each."""
@@ -58,7 +57,7 @@ class TraceCache:
         return self._runs[key]
 
     def _ran(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
-        """The first run of code that asks for CUDA is done again with cards that it is told of. Raises `BadInput`."""
+        """The first run of code that asks for CUDA is done again with emulated cards. Raises `BadInput`."""
         if self.subject.imitated:
             self.notes[NOTE] = None
         before = self.subject
@@ -85,9 +84,9 @@ class TraceCache:
                         f"'{self.subject.title}' failed on several cards: {_failure_text(error.__cause__)}"
                     ) from error
                 if self._runs:  # what was asked for ran without; values now would be other figures, and slow ones
-                    told = _failure_text(error.__cause__)
+                    reason = _failure_text(error.__cause__)
                     raise BadInput(
-                        f"'{self.subject.title}' failed without values with a batch of {batch}: {told}"
+                        f"'{self.subject.title}' failed without values with a batch of {batch}: {reason}"
                     ) from error
                 return self._with_values(config, batch, device_map, error.__cause__ or error)
         try:

@@ -2,10 +2,10 @@
 modelled.
 
 - `device`: one simulated card. `memory` (the allocator's rules), `cost` (the time model), `machine` (all cards),
-  `accounting` (which card a storage is charged to), `streams`, `current` (device and stream of a thread), `snapshot`
+  `accounting` (the current device; which card a storage is charged to), `streams`, `snapshot`
 - `operators`: `tensor` (`VirtualTensor` and how an operation runs), `operations` (what is known about each operator),
   `copies` between devices, and operators that need special treatment
-- `torch_api`: what torch expects of an accelerator: `module` (`torch.vgpu`), `accelerator`, `names`, `loading`,
+- `torch_api`: what torch expects of an accelerator: `module` (`torch.vgpu`, `torch.accelerator`), `names`, `loading`,
   `lazy` parameters, `parallel`, `collectives`, `tracing` (compile and export)
 - `tensor_swap`: moves that keep the tensor object
 - `backend`: registers all of it with torch; the module to import from elsewhere

@@ -25,24 +25,22 @@ from torch.utils import backend_registration
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual import tensor_swap
-from devexplorer.core.virtual.device.accounting import KIND, gpu_of
-from devexplorer.core.virtual.device.current import set_machine
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.operators import attention, autocast, copies, subclass_kernels
 from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
 from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers
 from devexplorer.core.virtual.torch_api import (
-    accelerator,
     collectives,
     lazy,
     loading,
+    module,
     names,
     parallel,
     scripting,
     tracing,
 )
 from devexplorer.core.virtual.torch_api.lazy import move_lazily, move_uninitialised
-from devexplorer.core.virtual.torch_api.module import VgpuModule
 
 __all__ = [
     "VirtualTensor",
@@ -90,7 +88,7 @@ def install() -> VirtualMachine:
         set_machine(machine)
         register_handlers({**copies.HANDLERS, **tensor_swap.HANDLERS, **subclass_kernels.HANDLERS})
         backend_registration._setup_privateuseone_for_python_backend(
-            KIND, backend_module=VgpuModule(), device_guard=device_guard()
+            KIND, backend_module=module.VgpuModule(), device_guard=device_guard()
         )
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
@@ -110,7 +108,7 @@ def install() -> VirtualMachine:
         tensor_swap.register(library)
         loading.register()
         names.register()
-        accelerator.register()
+        module.register()
         parallel.register()
         collectives.register()
         lazy.register()
@@ -135,11 +133,6 @@ def add_virtual_gpus(spec: str, visible: str | None = None) -> list[str]:
     if visible is not None:
         machine.set_visible(visible)
     return [device.id for device in machine.add(profiles)]
-
-
-def is_virtual(tensor: Any) -> bool:
-    """Whether this is a tensor on a virtual GPU (a lazy parameter that waits for one included)."""
-    return isinstance(tensor, torch.Tensor) and tensor.device.type == KIND
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def swap_contents(first: Tensor, second: Tensor) -> None:
 
 
 def _end_recording(tensor: Tensor) -> None:
-    """A graph that was recorded before would put its gradient into contents that nobody has any more: let its backward
+    """A graph that was recorded before would put its gradient into contents that are no longer used: let its backward
     say so."""
     if tensor.requires_grad and tensor._use_count() > 1:  # type: ignore[attr-defined]
         _EDGE(tensor).node.register_prehook(_refuse)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from devexplorer.core.base.formats import MISSING, count_text, sentence
-from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.doctor.findings.verdict import verdict
+from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow

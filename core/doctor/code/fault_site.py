@@ -1,4 +1,4 @@
-"""The statement that is to blame for a finding, with its source: what a fix is made of. Pure but for reading the
+"""The statement at fault for a finding, with its source: what a fix is made of. Pure but for reading the
 file."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from devexplorer.core.records.doctor import Finding
 Edit = tuple[ast.expr | ast.stmt, str]
 """A piece of the source, and its replacement."""
 Edits = Edit | list[Edit] | None
-"""One or several; none: the fix takes a thought."""
+"""One or several; none: the fix needs a decision."""
 
 
 class FaultSite(NamedTuple):
-    """The line that is to blame, with what is around it."""
+    """The line at fault, with what is around it."""
 
     text: Text
     tree: ast.Module

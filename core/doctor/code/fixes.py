@@ -1,5 +1,5 @@
-"""What the mechanical fix of each rule changes in the statement that is to blame. Pure functions; None wherever it
-takes a thought."""
+"""What the mechanical fix of each rule changes in the statement at fault. Pure functions; None wherever it
+needs a decision."""
 
 from __future__ import annotations
 

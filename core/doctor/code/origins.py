@@ -60,8 +60,8 @@ class Origins:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Note what happens in this block."""
-        replaced = [(name, self._noting(getattr(nn.Module, name))) for name in _NAMED]
-        replaced += [(name, self._noting_hook(getattr(nn.Module, name))) for name in HOOKS]
+        replaced = [(name, self._noting(getattr(nn.Module, name), self._note_attribute)) for name in _NAMED]
+        replaced += [(name, self._noting(getattr(nn.Module, name), self._note_hook)) for name in HOOKS]
         before = {name: nn.Module.__dict__[name] for name, _ in replaced}
         try:
             for name, method in replaced:
@@ -130,31 +130,28 @@ class Origins:
         if len(self._made) > self._most or self._bytes > MOST_BYTES:
             self._let_go()
 
-    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting(self, method: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+        """The method; after it, `note` gets the line of the call, the module, the first argument and the result."""
+
         @functools.wraps(method)
         def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
-            done = method(module, *arguments, **given)
-            key = arguments[0] if arguments else given.get("name")
-            place = caller_location(2)
-            if place is not None and isinstance(key, str):
-                held = self._attributes.get(id(module))
-                if held is None or held[0]() is not module:
-                    held = self._attributes[id(module)] = (weakref.ref(module), {})
-                held[1][key] = place
-            return done
-
-        return noting
-
-    def _noting_hook(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
-            handle = method(module, *arguments, **given)
+            result = method(module, *arguments, **given)
             place = caller_location(2)
             if place is not None:
-                self._hooks[handle.id] = place
-            return handle
+                note(place, module, arguments[0] if arguments else given.get("name"), result)
+            return result
 
         return noting
+
+    def _note_attribute(self, place: SourceLocation, module: nn.Module, key: Any, result: Any) -> None:
+        if isinstance(key, str):
+            held = self._attributes.get(id(module))
+            if held is None or held[0]() is not module:
+                held = self._attributes[id(module)] = (weakref.ref(module), {})
+            held[1][key] = place
+
+    def _note_hook(self, place: SourceLocation, module: nn.Module, key: Any, handle: Any) -> None:
+        self._hooks[handle.id] = place
 
     def _let_go(self) -> None:
         """Drop the tensors without another reference, the latest first: what was made of others holds them."""

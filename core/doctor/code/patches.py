@@ -1,7 +1,7 @@
-"""Fixes that are mechanical, as unified diffs: made from the syntax tree of the line that is to blame, checked by
+"""Fixes that are mechanical, as unified diffs: made from the syntax tree of the line at fault, checked by
 parsing the result.
 
-Pure but for reading the file. None wherever the right fix takes a thought.
+Pure but for reading the file. None wherever the right fix needs a decision.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class _Current(threading.local):
 
 
 class Cards:
-    """The cards that code is told of. `missing` is called with the name of one that is not there, before CUDA's error
-    is raised."""
+    """The cards that the examined code sees. `missing` is called with the name of one that is not there, before CUDA's
+    error is raised."""
 
     def __init__(self, count: int, missing: Callable[[str], None]) -> None:
         self.count = count
@@ -69,7 +69,7 @@ class Cards:
         return self._virtual[self.ordinal(device)] if is_card else device
 
     def cuda(self, index: int) -> torch.device:
-        """What code of the model is told instead of `vgpu:index`."""
+        """What code of the model sees instead of `vgpu:index`."""
         return self._cuda[index] if index < self.count else torch.device("cuda", index)
 
     def spoken(self, device: torch.device) -> torch.device:

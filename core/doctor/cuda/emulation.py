@@ -41,7 +41,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 class CudaEmulation:
     """A context manager around building, moving and running a model.
 
-    With `virtual` the code within is told that `devices` CUDA cards are there, `cuda:N` being `vgpu:N`; the virtual
+    With `virtual` the code within sees `devices` CUDA cards, `cuda:N` being `vgpu:N`; the virtual
     GPUs have to be there already. Without it nothing is imitated: CUDA is what it is on this machine. In both cases the
     rule `hard-coded-device` is checked. All changes of torch are taken back on the way out.
     """

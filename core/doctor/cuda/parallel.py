@@ -3,7 +3,8 @@ model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._pytree import tree_map, tree_map_only
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
@@ -55,26 +57,14 @@ def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[An
 
 
 def _part(value: Any, index: int, pieces: int, device: torch.device, dim: int) -> Any:
-    return _rebuilt(lambda tensor: tensor.chunk(pieces, dim)[index].to(device), value)
-
-
-def _rebuilt(change: Callable[..., Any], *values: Any) -> Any:
-    """The same structure with every tensor changed; of several structures those at the same place together."""
-    first = values[0]
-    if isinstance(first, torch.Tensor):
-        return change(*values)
-    if isinstance(first, dict):
-        return type(first)((key, _rebuilt(change, *(value[key] for value in values))) for key in first)
-    if isinstance(first, (list, tuple)):
-        items = [_rebuilt(change, *items) for items in zip(*values, strict=True)]
-        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
-    return first
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.chunk(pieces, dim)[index].to(device), value)
 
 
 def _gathered(results: list[Any], device: torch.device, dim: int) -> Any:
-    def together(*tensors: torch.Tensor) -> torch.Tensor:
-        if all(tensor.dim() == 0 for tensor in tensors):
-            return torch.stack([tensor.to(device) for tensor in tensors])
-        return torch.cat([tensor.to(device) for tensor in tensors], dim)
+    def together(*items: Any) -> Any:
+        if not isinstance(items[0], torch.Tensor):
+            return items[0]
+        join = torch.stack if all(item.dim() == 0 for item in items) else partial(torch.cat, dim=dim)
+        return join([item.to(device) for item in items])
 
-    return _rebuilt(together, *results)
+    return tree_map(together, *results)

@@ -46,7 +46,7 @@ def line_of(frame: FrameType | None) -> SourceLocation | None:
 
 
 def running(frame: FrameType | None) -> bool:
-    """Whether a frame is at work within a module's forward (or in its backward) rather than while the model is made."""
+    """Whether a frame runs within a module's forward (or in its backward) rather than while the model is made."""
     while frame is not None:
         code = frame.f_code
         if (
@@ -140,16 +140,15 @@ def _message(result: Written, place: SourceLocation, where: str, at_work: bool) 
     if at_work:
         return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
     return (
-        f"{what} {where} fails on {without}, and puts this on {card} while the model is made, whoever wants it"
-        " elsewhere."
+        f"{what} {where} fails on {without}, and puts this on {card} when the model is made, even if it is"
+        " wanted elsewhere."
     )
 
 
 def _fix(result: Written, at_work: bool) -> str:
     if not at_work:
         return (
-            "Leave it out: whoever uses the model places it, with `model.to(device)`; or take the device as an"
-            " argument."
+            "Leave it out: the user of the model places it, with `model.to(device)`; or take the device as an argument."
         )
     instead = "`.to(x.device)`" if result.text.startswith(".cuda") else "`device=x.device`"
     return (

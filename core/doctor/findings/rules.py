@@ -1,4 +1,5 @@
-"""The list of everything that the doctor can find. No torch, no thread: the window and the command line read it too.
+"""The list of everything that the doctor can find, and what it found in a few words. No torch, no thread: the window
+and the command line read it too.
 
 Each rule has a page in docs/doctor/ with an example of the defect and the fix.
 """
@@ -6,6 +7,9 @@ Each rule has a page in docs/doctor/ with an example of the defect and the fix.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.records.doctor import Diagnosis
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -151,3 +155,40 @@ DEVICES_MEET = ("mixed-devices", "default-device")
 """Rules whose findings say why an operation failed: its operands were on several devices."""
 RULES = {rule.key: rule for rule in _ALL}
 """Every rule by its key, those found by looking at the model first."""
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """`1 error, 2 warnings, 1 note`, `no problem`, `no problem, the forward not checked`."""
+    errors = sum(item.severity == "error" for item in diagnosis.problems)
+    counts = ((errors, "error"), (len(diagnosis.problems) - errors, "warning"), (len(diagnosis.notes), "note"))
+    parts = [] if diagnosis.problems else ["no problem"]
+    parts += [count_text(number, noun) for number, noun in counts if number]
+    unchecked = list(dict.fromkeys(item.what for item in diagnosis.unchecked))
+    if unchecked:
+        parts.append(f"{unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')} not checked")
+    return ", ".join(parts)
+
+
+REASONS = {
+    "cut": "cut off",
+    "library": "cut off in a library",
+    "copy": "in a copy",
+    "updated": "updated by forward",
+    "frozen": "frozen",
+    "unused": "unused",
+    "output": "not part of the output",
+    "unknown": "unexplained",
+}
+"""`NoGradient.reason` in words."""
+
+
+def without_gradient(diagnosis: Diagnosis) -> str:
+    """`6 parameters (4 cut off, 2 frozen)`: those that a backward gave no gradient; empty where all have one, or it is
+    unknown."""
+    counts: dict[str, int] = {}
+    for item in diagnosis.no_gradient:
+        counts[item.reason] = counts.get(item.reason, 0) + len(item.parameters)
+    if not counts:
+        return ""
+    listed = ", ".join(f"{counts[reason]:,} {words}" for reason, words in REASONS.items() if reason in counts)
+    return f"{count_text(sum(counts.values()), 'parameter')} ({listed})"

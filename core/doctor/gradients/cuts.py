@@ -24,13 +24,13 @@ class Cut:
     description: str
     """The code there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
     place: SourceLocation | None
-    """The user's line, or a library's where none of the user's code is involved."""
+    """The user's line, or a library's where no user code is involved."""
     library: SourceLocation | None = None
     """The line of an installed package that does it, where it is not the user's own."""
     parameters: int = 0
     """Parameters with a history up to here, as a set of bits."""
     behind: int = 0
-    """Numbers of the cuts on other ways to here, as bits: what went there had a history up to here all the same."""
+    """Numbers of the cuts on other paths to here, as bits: what went through those still had a history up to here."""
 
     @property
     def weight(self) -> int:
@@ -46,7 +46,7 @@ class Exit:
     """`item()`."""
     place: SourceLocation | None
     decides: bool
-    """Whether a condition is all that becomes of them."""
+    """Whether they only decide a condition."""
     parameters: int = 0
 
 
@@ -100,7 +100,7 @@ def cut_message(cut: Cut, which: str, them: str) -> tuple[str, str]:
     return (
         f"{wrong.replace('{words}', cut.description)}: {which} {them} no gradient.",
         fix,
-    )  # source can have braces of its own
+    )  # source can contain braces
 
 
 def _taken(cut: Cut) -> tuple[str, str]:

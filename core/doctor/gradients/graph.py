@@ -1,4 +1,4 @@
-"""Which parameters backward can reach from a result, and which Functions of the user's gave no gradient there. The
+"""Which parameters backward can reach from a result, and which user Functions gave no gradient there. The
 calling thread."""
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ def _return_of(kind: type) -> SourceLocation | None:
     returns = sorted(
         (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno
     )
-    with_none = [node for node in returns if node.value is None or any(_is_none(item) for item in ast.walk(node.value))]
+    # `None` anywhere in what is returned; a bare `return` has no other value.
+    with_none = [
+        node
+        for node in returns
+        if node.value is None
+        or any(isinstance(item, ast.Constant) and item.value is None for item in ast.walk(node.value))
+    ]
     lines = [node.lineno for node in (with_none or returns[-1:])]
     return SourceLocation(source.file, lines[0] if lines else function.lineno, "backward", source.library)
-
-
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

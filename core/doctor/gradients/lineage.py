@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit
 from devexplorer.core.doctor.gradients.switches import Switches, inside
-from devexplorer.core.doctor.tracing.call import Call
-from devexplorer.core.doctor.tracing.kinds import WAITS
+from devexplorer.core.doctor.tracing.call import WAITS, Call
 from devexplorer.core.isolation.source_location import SourceLocation, place_of
 from devexplorer.core.models.run import tensors_in
 
@@ -53,7 +52,7 @@ class _Known(NamedTuple):
     live: int
     """Parameters that a gradient would reach from here."""
     cut: int
-    """Numbers of the cuts on the way here, as bits."""
+    """Numbers of the cuts on the path to here, as bits."""
     pending: _Pending | None = None
     """Computed within a Function's forward, where nothing has a history yet."""
 
@@ -109,9 +108,11 @@ class Lineage:
         for tensor in tensors_in(value):
             live, cut = self._of(tensor)
             if live and not needs_gradient(tensor):
-                cut |= 1 << (
-                    self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live)
-                )
+                if torch.is_grad_enabled():
+                    cut |= 1 << self._lost_in_function(tensor, None, live)
+                else:
+                    before = "torch.set_grad_enabled(False), called before forward,"
+                    cut |= 1 << self._cut("switch", before, None, live)
             self.at_output |= cut
             self.lost |= not live and not cut and tensor.is_floating_point() and id(tensor) not in self._inputs
 
@@ -246,9 +247,6 @@ class Lineage:
             "function", "a Function", place
         )
         return self._cut(kind, description, made_at or place, live)
-
-    def _lost_before(self, live: int) -> int:
-        return self._cut("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
 
     def _cut_at(self, call: Call, kind: str, description: str, live: int) -> int:
         return self._cut(kind, description, call.place, live, lambda: inside(call.frame, call.run.until))

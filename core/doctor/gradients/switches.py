@@ -68,7 +68,7 @@ class Switches:
 
 
 def inside(frame: FrameType | None, until: FrameType | None) -> SourceLocation | None:
-    """The line of an installed package, where that does it and not the line of the user's that calls it."""
+    """The line of an installed package, where that does it and not the user line that calls it."""
     while frame is not None and frame is not until:
         kind = kind_of(frame.f_code.co_filename)
         if kind != "skipped":

@@ -1,5 +1,5 @@
-"""What only the model of the workspace can show, because it was moved, split and trained there: where its parts are
-now. Reads only."""
+"""What only the model of the workspace can show, because it was moved, split and trained there; and what a look at a
+copy says where its source is unknown. Jobs thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from devexplorer.core.base.errors import BadInput, first_line
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.message import Message
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.diagnosis import diagnosis
+from devexplorer.core.doctor.static.checks import StaticChecks
+from devexplorer.core.doctor.subject import moved
 from devexplorer.core.models import samples
+from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.inputs import CHEAP_BYTES
 from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import device_id, named_modules
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.models.walk import bytes_of, device_id, every_tensor, named_modules
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.doctor import Diagnosis, Finding
 
 
 def live_findings(name: str, model: nn.Module, extras: Extras) -> list[Finding]:
@@ -37,19 +46,15 @@ def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
             "Create a new optimizer now that the model is on its training device.",
         )
     for parameter in held:
+        path = paths.get(id(parameter))
         for key, value in extras.optimizer.state.get(parameter, {}).items():
-            if (
-                isinstance(value, Tensor)
-                and value.dim() > 0
-                and value.device != parameter.device
-                and id(parameter) in paths
-            ):
+            behind = isinstance(value, Tensor) and value.dim() > 0 and value.device != parameter.device
+            if behind and path is not None:
                 there, here = device_id(value.device), device_id(parameter.device)
                 yield _finding(
                     "optimizer-before-move",
-                    paths[id(parameter)],
-                    f"{kind} keeps its {key} of {paths[id(parameter)]} on {there}, and the parameter is on {here}: a"
-                    " step fails.",
+                    path,
+                    f"{kind} keeps its {key} of {path} on {there}, and the parameter is on {here}: a step fails.",
                     "Move the optimizer's state after its parameters, or make the optimizer after the move.",
                 )
                 return
@@ -105,3 +110,25 @@ def _finding(
 ) -> Finding:
     message, fix = Message(text), Message(advice)
     return Finding(rule=rule, path=path, file="", line=0, message=message, fix=fix, severity=severity, bytes=bytes)
+
+
+WHY = "the code that made this model is unknown, so it cannot be rebuilt in a separate process and run there"
+
+
+def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
+    """What a look at a copy says, before and after a move. Raises `BadInput` where it is too large, or cannot be
+    copied."""
+    size = bytes_of(every_tensor(model))
+    if size > CHEAP_BYTES:
+        raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY}")
+    try:
+        second = deep_copy(model)
+    except Exception as error:
+        raise BadInput(f"'{name}' cannot be copied ({first_line(error)}), and {WHY}") from error
+    collector, origins = FindingCollector(), Origins()
+    checks = StaticChecks(second, origins, collector)
+    checks.before()
+    checks.moved(info.id if moved(second, info, None, collector) is not None else None)
+    origins.close()
+    collector.not_checked("the forward", f"{WHY}.")
+    return diagnosis(collector, name, info, train=False, inputs="", operations=0)

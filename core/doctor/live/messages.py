@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.base.python_names import quoted, variable
-from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.doctor.findings.verdict import verdict, without_gradient
+from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.records.messages import Answer, Fact
 

@@ -11,17 +11,25 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.static.aliases import Tie, report_alias, report_tie, still_tied, ties
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef, attribute_refs, moves_itself
-from devexplorer.core.doctor.static.buffers import Unsaved, report_unsaved
+from devexplorer.core.doctor.static.aliases import Memory, Registry, Tie, report_alias, report_tie, still_tied, ties
 from devexplorer.core.doctor.static.gradients import report_cuts
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.leaves import made_from_parameters, report_not_leaf, report_written_not_leaf
-from devexplorer.core.doctor.static.model_context import ModelContext, is_same_device, joined
-from devexplorer.core.doctor.static.modules import report_modules, report_parameters
-from devexplorer.core.doctor.static.optimizers import optimizers, report_lazy, report_optimizer
-from devexplorer.core.doctor.static.registry import Memory, Registry
-from devexplorer.core.doctor.static.tensors import report_generators, report_tensors
+from devexplorer.core.doctor.static.model_context import (
+    AttributeRef,
+    ModelContext,
+    attribute_refs,
+    is_same_device,
+    joined,
+    moves_itself,
+)
+from devexplorer.core.doctor.static.state import Unsaved, optimizers, report_lazy, report_optimizer, report_unsaved
+from devexplorer.core.doctor.static.unregistered import (
+    report_generators,
+    report_modules,
+    report_parameters,
+    report_tensors,
+)
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import is_uninitialised

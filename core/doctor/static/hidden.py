@@ -1,7 +1,7 @@
 """What modules hold without having registered it: in attributes, containers, closures, hooks, plain objects, their
 classes. Reads only.
 
-Nothing of the user's is called on the way: no property, no `__getattr__`, no `__eq__`, no overridden iteration; only
+No user code is called on the way: no property, no `__getattr__`, no `__eq__`, no overridden iteration; only
 what lies in `__dict__`, in `__slots__`, in a container's own memory and in the cells of functions is looked at.
 """
 
@@ -77,7 +77,7 @@ def hidden(module: nn.Module, known: RegisteredIds) -> Iterator[Attribute]:
 
 
 def isinstance_quietly(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    """`isinstance` by the real type: a `__class__` of the user's own is not asked."""
+    """`isinstance` by the real type: a user-defined `__class__` is not asked."""
     return issubclass(type(value), kinds)
 
 
@@ -175,7 +175,7 @@ class _Search:
 
 
 def _is_searched(kind: type) -> bool:
-    """Plain objects of the user's classes, and torch's distributions, which hold tensors; data sets belong on the
+    """Plain objects of user classes, and torch's distributions, which hold tensors; data sets belong on the
     CPU."""
     if issubclass(kind, (type, types.ModuleType, Dataset, DataLoader)):
         return False

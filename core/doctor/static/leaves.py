@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.static.attribute_refs import AttributeRef
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, joined
+from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models.class_source import assignments, class_source, last_name
 from devexplorer.core.models.walk import leaves_below

@@ -1,8 +1,8 @@
-"""Copies between devices that forward makes at every call. The thread that is watched.
+"""Copies between devices that forward makes at every call, and what they cost. The thread that is watched.
 
 Copies to the CPU are those of `hidden_sync`, except those without a wait. An index on the CPU is copied silently: CUDA
 takes one in `x[i]`, `x[i] = y` and `index_put_` (ATen's `TensorAdvancedIndexingUtils.h`), and refuses it in
-`index_select` or `gather`.
+`index_select` or `gather`. Seconds are estimated for virtual GPUs, and unknown for real ones.
 """
 
 from __future__ import annotations
@@ -13,10 +13,25 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.doctor.tracing.call import Call
-from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
 from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.models.walk import device_id
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
+from devexplorer.core.virtual.device.cost import transfer_seconds
+
+
+def copy_seconds(source: torch.device, destination: torch.device, nbytes: int) -> float | None:
+    """Simulated seconds; None where a real card takes part."""
+    ends = (source, destination)
+    if not any(device.type == KIND for device in ends) or any(device.type not in (KIND, "cpu") for device in ends):
+        return None
+    here, there = (gpu_of(device).profile if device.type == KIND else None for device in ends)
+    return transfer_seconds(here, there, nbytes)
+
+
+def simulated(*devices: torch.device) -> bool:
+    """Whether a virtual GPU is among them."""
+    return any(device.type == KIND for device in devices)
 
 
 def device_hop(call: Call, result: Any) -> None:
@@ -40,7 +55,7 @@ def device_hop(call: Call, result: Any) -> None:
         return
     origin = origin_of(call, source)
     if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
-        return  # there and back in one line: the way there has been reported
+        return  # there and back in one line: the first copy has been reported
     upload = here.type == "cpu"
     nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
     what = f"is copied from {device_id(here)} to {device_id(destination)}"

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.tracing.call import Call
-from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
-from devexplorer.core.doctor.tracing.kinds import WAITS
+from devexplorer.core.doctor.tracing.call import WAITS, Call
+from devexplorer.core.doctor.tracing.device_hop import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
 from devexplorer.core.models.walk import device_id
 
@@ -24,8 +23,9 @@ _NUMBERS = frozenset({"arange", "full", "linspace"})
 """Functions that take a tensor of one element for a number, and ask for its value."""
 _FILLS = frozenset({"copy_", "__setitem__"})
 """They bring values to where their first argument is."""
-_TOLD = ("attribute", "hidden")
-"""Kinds of origins that should be where the model is: that they are not is a finding of its own."""
+_TO_CPU = ("cpu", "to", "type", "type_as")
+_REPORTED = ("attribute", "hidden")
+"""Kinds of origins that should be where the model is: that they are not is a separate finding."""
 _FIXES = {
     "item": "Keep the value a tensor of the device and compute on with it; ask for it after the forward, once.",
     "__bool__": "Decide without asking for the value: torch.where(condition, a, b), or a flag that Python knows.",
@@ -73,14 +73,14 @@ def hidden_sync(call: Call, result: Any) -> None:
         return
     description, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
     source = run.sources.of(waited)
-    copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
+    copies = name in _TO_CPU and isinstance(result, Tensor)
     copied = result.nbytes if copies and result.device.type in _HOST else None
     wait = f"the host waits until {device_id(waited.device)} has finished its queued work"
     read = f"is read by {description}: {wait}."
     filled = call.args[0] if name in _FILLS and call.args else None
     if isinstance(filled, Tensor) and filled.device.type == "cpu":
         origin, copied = origin_of(call, filled), waited.nbytes
-        if origin.kind in _TOLD:
+        if origin.kind in _REPORTED:
             run.sources.use([filled], slow=True)
             return
         read = f"is written into {origin.description(run.path)}, on the CPU: {wait}."
@@ -125,9 +125,9 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
         return None
     if name in _ALWAYS:
         return first
-    if name in ("cpu", "to", "type", "type_as"):
+    if name in _TO_CPU:
         model = args[1] if len(args) > 1 else None
-        if isinstance(model, Tensor) and call.run.sources.of(model).kind in _TOLD:
+        if isinstance(model, Tensor) and call.run.sources.of(model).kind in _REPORTED:
             call.run.sources.use([model], slow=True)
             return None
         blocking = not (kwargs.get("non_blocking") or any(item is True for item in args[1:3]))

@@ -1,7 +1,7 @@
 """A call whose operands are on several devices, and that fails for it: which is where, where each comes from, and how
 that is put right.
 
-The thread that is watched. What is to blame is the operand that is not where the model is.
+The thread that is watched. The operand that is not where the model is gets the blame.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.message import Message
 from devexplorer.core.doctor.static.model_context import listed
-from devexplorer.core.doctor.tracing.call import Call, Repair
-from devexplorer.core.doctor.tracing.operands import exchanged, operands
+from devexplorer.core.doctor.tracing.call import Call, Repair, exchanged, operands
+from devexplorer.core.doctor.tracing.made import unseen
 from devexplorer.core.doctor.tracing.sources import Origin, line
-from devexplorer.core.doctor.tracing.unseen import unseen
 from devexplorer.core.isolation.source_location import NOWHERE
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.doctor import Finding

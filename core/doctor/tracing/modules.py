@@ -7,45 +7,43 @@ forward makes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
 
-from devexplorer.core.doctor.tracing.call import Run
-from devexplorer.core.doctor.tracing.operands import tensors
+from devexplorer.core.doctor.tracing.call import Run, tensors
 from devexplorer.core.doctor.tracing.sources import Origin
 
 
 class Modules:
-    """The stack of those at work; `book.path` is the path of the innermost one."""
+    """The stack of those at work; `collector.path` is the path of the innermost one."""
 
     def __init__(self, run: Run, returned: Callable[[Any], object] = lambda output: None) -> None:
         """`returned` gets what the model itself returns."""
         self._run, self._returned = run, returned
         self._stack: list[tuple[int, str]] = []
-        self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
         self.running = 0
         """How many are at work: forward is under way where there is any."""
 
-    def attach(self) -> None:
-        """Hook."""
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Hooked within."""
         self._thread = threading.get_ident()
-        self._handles = [
+        handles = (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
-        ]
-
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._stack.clear()
-        self.running = 0
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._stack.clear()
+            self.running = 0
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         run = self._run
@@ -61,7 +59,7 @@ class Modules:
         run.collector.path = self._stack[-1][1]
         if type(module).__module__.startswith("torch.jit") and hasattr(
             module, "_c"
-        ):  # asking a model of the user's runs its `__getattr__`
+        ):  # a question to a user's model runs its `__getattr__`
             run.collector.not_checked(
                 path or type(module).__name__,
                 "It was compiled by TorchScript, which runs without Python, so its operations cannot be traced.",
@@ -81,7 +79,8 @@ class Modules:
             self._run.collector.path,
         ):  # the model's own output is no operand; what forward made goes by its parent's name
             return
-        for tensor in tensors(_values(output)):
+        # The outputs of transformers are dicts of a special class.
+        for tensor in tensors(dict(output) if isinstance(output, dict) else output):
             known = sources.known(tensor)
             if known is None or (known.kind in ("result", "output") and not known.cast):
                 sources.note(tensor, Origin("output", path=path))
@@ -96,8 +95,3 @@ class Modules:
         self.running = len(self._stack)
         self._run.collector.path = self._stack[-1][1] if self._stack else ""
         return path
-
-
-def _values(output: Any) -> Any:
-    """The outputs of transformers are dicts of a class of their own."""
-    return dict(output) if isinstance(output, dict) else output

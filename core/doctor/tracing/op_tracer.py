@@ -18,16 +18,26 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.tracing.call import BELOW, OPS, Call, Histories, Repair, Rule, Run
+from devexplorer.core.doctor.tracing.call import (
+    BELOW,
+    DATA,
+    OPS,
+    Call,
+    Histories,
+    Kind,
+    Repair,
+    Rule,
+    Run,
+    kind_of_function,
+)
 from devexplorer.core.doctor.tracing.device_hop import device_hop
 from devexplorer.core.doctor.tracing.dtype_promotion import dtype_promotion
 from devexplorer.core.doctor.tracing.hidden_sync import hidden_sync
-from devexplorer.core.doctor.tracing.kinds import DATA, Kind, kind_of_function
 from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.repairs import REPAIRS
@@ -70,9 +80,9 @@ class OpTracer(TorchFunctionMode):
         self._gradients = gradients
         self.operations = 0
         """Calls that were watched."""
-        self._run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
-        self._modules = Modules(self._run, self._returned)
-        self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, _held(model)))
+        self.run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
+        self._modules = Modules(self.run, self._returned)
+        self.run.irregular = self.run.device.type == KIND and any(map(is_irregular, _held(model)))
         self._kinds: dict[Any, Kind] = {}
         self._backwards = 0
         self._thread = threading.get_ident()
@@ -85,27 +95,16 @@ class OpTracer(TorchFunctionMode):
             patch.object(torch.utils, "swap_tensors", self._swapped),
         )
 
-    @property
-    def used(self) -> dict[str, bool]:
-        """Paths of tensors that are not registered and took part -> whether that makes every call slow."""
-        return self._run.sources.used
-
-    @property
-    def irregular(self) -> bool:
-        """Whether there were tensors that a virtual GPU cannot hold, so that a failure may be its doing."""
-        return self._run.irregular
-
     def __enter__(self) -> OpTracer:
-        self._run.until = _outside(sys._getframe(1))
-        self._run.collector.path = ""
+        self.run.until = _outside(sys._getframe(1))
+        self.run.collector.path = ""
         with contextlib.ExitStack() as undo:  # carried out here only when something raises
             undo.callback(self._over)
-            self._modules.attach()
-            undo.callback(self._modules.remove)
+            undo.enter_context(self._modules.attached())
             for patched in self._patches:
                 undo.enter_context(patched)
             if self._gradients is not None:
-                undo.enter_context(self._gradients.tracing(self._run.until))
+                undo.enter_context(self._gradients.tracing(self.run.until))
             super().__enter__()  # type: ignore[no-untyped-call]
             self._undo = undo.pop_all()
         return self
@@ -117,22 +116,20 @@ class OpTracer(TorchFunctionMode):
             self._undo.close()
 
     def _over(self) -> None:
-        self._run.until = None
-        self._run.collector.path = ""
-        self._run.sources.forget()
+        self.run.until = None
+        self.run.collector.path = ""
+        self.run.sources.forget()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         frame = sys._getframe(1)
-        if frame.f_code is _Again.__torch_function__.__code__:
-            frame = frame.f_back or frame
         if frame.f_code.co_filename == OPS:
             frame = frame.f_back or frame
         if frame.f_code.co_filename.startswith(BELOW):
             result = func(*args, **kwargs)
             if self._gradients is not None and frame.f_code.co_name == "data" and frame.f_back is not None:
                 self._follow(
-                    Call(self._run, DATA, args, kwargs, frame.f_back), result
+                    Call(self.run, DATA, args, kwargs, frame.f_back), result
                 )  # a virtual tensor's own property
             return result
         if self._gradients is not None and func is torch._C._set_grad_enabled and not self._backwards:
@@ -147,17 +144,17 @@ class OpTracer(TorchFunctionMode):
             return func(*args, **kwargs)
         self.operations += 1
         given, named = args, kwargs
-        repaired = self._off_card(func, Call(self._run, kind, args, kwargs, frame)) if self._run.irregular else None
+        repaired = self._off_card(func, Call(self.run, kind, args, kwargs, frame)) if self.run.irregular else None
         try:
             result = func(*args, **kwargs) if repaired is None else None
         except (RuntimeError, TypeError) as error:
-            repaired = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
+            repaired = self._repaired(func, Call(self.run, kind, args, kwargs, frame), error)
             if repaired is None:
                 raise
         if repaired is not None:
             result, args, kwargs = repaired
         with _Quiet():
-            call = Call(self._run, kind, args, kwargs, frame)
+            call = Call(self.run, kind, args, kwargs, frame)
             for name, rule in _RULES:
                 if name not in self._broken:
                     try:
@@ -165,8 +162,8 @@ class OpTracer(TorchFunctionMode):
                     except Exception as error:
                         self._gave_up(name, error)
             self._guarded("where tensors come from", lambda: note_results(call, result))
-            asked = call if given is args else Call(self._run, kind, given, named, frame)
-            self._run.sources.use(asked.operands)
+            asked = call if given is args else Call(self.run, kind, given, named, frame)
+            self.run.sources.use(asked.operands)
             if self._gradients is not None:
                 self._follow(asked, result)
         return result
@@ -227,14 +224,14 @@ class OpTracer(TorchFunctionMode):
 
     def _gave_up(self, name: str, error: Exception) -> None:
         self._broken.add(name)
-        at = f" in '{self._run.collector.path}'" if self._run.collector.path else ""
-        self._run.collector.not_checked(
+        at = f" in '{self.run.collector.path}'" if self.run.collector.path else ""
+        self.run.collector.not_checked(
             name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({first_line(error)})."
         )
 
     def _swapped(self, first: Tensor, second: Tensor) -> None:
         """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
-        self._run.sources.drop(first, second)
+        self.run.sources.drop(first, second)
         if self._gradients is not None:
             self._gradients.drop(first, second)
         self._swap(first, second)
@@ -246,28 +243,27 @@ class OpTracer(TorchFunctionMode):
         if gradients is not None and not self._backwards and not self._modules.running:
             self._guarded(WITHOUT_GRADIENT, lambda: gradients.backward(args[0]))
         self._backwards += 1
-        self._run.sources.backward = True
+        self.run.sources.backward = True
         try:
             if threading.get_ident() != self._thread or any(
                 mode is self for mode in _get_current_function_mode_stack()
             ):
                 return self._run_backward(*args, **kwargs)
-            with _Again(self):
+            with _pushed(self):
                 return self._run_backward(*args, **kwargs)
         finally:
             self._backwards -= 1
-            self._run.sources.backward = self._backwards > 0
+            self.run.sources.backward = self._backwards > 0
 
 
-class _Again(TorchFunctionMode):
-    """The same watcher once more, without what its own `with` begins and ends."""
-
-    def __init__(self, tracing: OpTracer) -> None:
-        super().__init__()
-        self._watching = tracing
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._watching.__torch_function__(func, types, args, kwargs)
+@contextlib.contextmanager
+def _pushed(mode: TorchFunctionMode) -> Iterator[None]:
+    """A mode once more, without what its own `with` begins and ends."""
+    _push_mode(mode)
+    try:
+        yield
+    finally:
+        _pop_mode()
 
 
 def _held(model: nn.Module) -> Iterator[Tensor]:

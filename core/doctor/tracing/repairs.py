@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.tracing.call import Call, Repair
+from devexplorer.core.doctor.tracing.call import Call, Repair, exchanged
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
-from devexplorer.core.doctor.tracing.operands import exchanged
 from devexplorer.core.models.walk import is_irregular
 from devexplorer.core.virtual.backend import is_virtual
 from devexplorer.core.virtual.device.accounting import KIND

@@ -31,7 +31,7 @@ class Origin:
     kind: str
     """`parameter`, `buffer`, `attribute` (not registered), `hidden` (of a module that is not registered), `input`,
     `factory`, `output` (of a module), `result` (of an operation), `copy` (that forward made on another device),
-    `variable` (a name of the user's code, such as a global), `held` (by a hook), `earlier` (made before the run, no
+    `variable` (a name in user code, such as a global), `held` (by a hook), `earlier` (made before the run, no
     name is known), `gradient`, `unknown`."""
     path: str = ""
     """In the model: `encoder.0.mask`; of an input its number; of what forward made, the module that did it; of a
@@ -118,7 +118,7 @@ def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Te
                     rest = item.path.removeprefix(attribute.name)
                     name = item.path if rest.startswith((".", "[")) else attribute.name
                     found.append((name, item.thing, attribute.hook is not None))
-    except Exception:  # code of the user's, which says so itself when it runs
+    except Exception:  # user code raised; it will raise again when it runs
         pass
     return found
 

@@ -35,7 +35,7 @@ class MySequential(nn.Module):
 
 
 def my_sequential() -> nn.Module:
-    """The perceptron in a Sequential of our own."""
+    """The perceptron in a custom Sequential."""
     return MySequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
 

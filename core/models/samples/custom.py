@@ -1,4 +1,4 @@
-"""Layers of our own: without parameters, with them, and the bilinear reduction. Built on the jobs thread."""
+"""Custom layers: without parameters, with them, and the bilinear reduction. Built on the jobs thread."""
 
 from __future__ import annotations
 

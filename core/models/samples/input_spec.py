@@ -1,4 +1,4 @@
-"""One argument of a model's forward: shape, dtype, and values for it. No thread of its own."""
+"""One argument of a model's forward: shape, dtype, and values for it. Any thread."""
 
 from __future__ import annotations
 

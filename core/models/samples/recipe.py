@@ -1,4 +1,4 @@
-"""What a sample model is: how it is built, and what its forward takes. No thread of its own."""
+"""What a sample model is: how it is built, and what its forward takes. Any thread."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 VGG11: tuple[int, ...] = (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0)
 VGG16: tuple[int, ...] = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-"""Channels of each 3×3 convolution; 0 stands for a 2×2 max pooling (Simonyan and Zisserman 2014, columns A and D)."""
+"""Channels of each 3×3 convolution; 0 means a 2×2 max pooling (Simonyan and Zisserman 2014, columns A and D)."""
 
 
 def lenet() -> nn.Module:

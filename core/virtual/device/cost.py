@@ -119,28 +119,20 @@ class SimulatedClock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._busy = 0.0
-        self._cpu = 0.0
+        self.busy_seconds = 0.0
+        """Simulated seconds during which the card was busy."""
+        self.cpu_seconds = 0.0
+        """Real seconds that the CPU spent computing."""
         self._share = _Share()
 
     def advance(self, seconds: float, cpu_seconds: float = 0.0) -> None:
         """Add work of the calling thread: `seconds` of the card, `cpu_seconds` of wall time on the CPU."""
         self._share.seconds += seconds
         with self._lock:
-            self._busy += seconds
-            self._cpu += cpu_seconds
-
-    @property
-    def busy_seconds(self) -> float:
-        """Simulated seconds during which the card was busy."""
-        return self._busy
+            self.busy_seconds += seconds
+            self.cpu_seconds += cpu_seconds
 
     @property
     def thread_seconds(self) -> float:
         """The part of `busy_seconds` caused by the calling thread."""
         return self._share.seconds
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Real seconds that the CPU spent computing."""
-        return self._cpu

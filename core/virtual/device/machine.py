@@ -131,9 +131,10 @@ class VirtualMachine:
         self._host_free = host_free or CpuReader().free_bytes
         self._lock = threading.Lock()
         self._cards: tuple[Profile, ...] = ()
-        """All cards by physical number; `_gpus` are the visible ones."""
+        """All cards by physical number; `gpus` are the visible ones."""
         self._visible: str | None = None
-        self._gpus: tuple[VirtualGpu, ...] = ()
+        self.gpus: tuple[VirtualGpu, ...] = ()
+        """Every visible device, by index."""
         self._recording = False
         self._last_reading: dict[str, tuple[float, float]] = {}
         """Device -> (time, busy seconds) of its last reading."""
@@ -156,11 +157,11 @@ class VirtualMachine:
             self._cards += tuple(profiles)
             order = visible_cards(self._visible, self._uuids()).order
             # Existing devices keep their index: another card can only make the list longer.
-            numbered = list(enumerate(order))[len(self._gpus) :]
+            numbered = list(enumerate(order))[len(self.gpus) :]
             added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)
             now = self._now()
             self._last_reading.update({gpu.id: (now, 0.0) for gpu in added})
-            self._gpus += added
+            self.gpus += added
             for gpu in added:
                 gpu.memory.record(self._recording)
         return added
@@ -171,24 +172,14 @@ class VirtualMachine:
     def reset(self) -> None:
         """Remove every device. Tensors that are still alive keep their old device object."""
         with self._lock:
-            self._gpus, self._cards, self._visible, self._recording = (), (), None, False
+            self.gpus, self._cards, self._visible, self._recording = (), (), None, False
             self._last_reading.clear()
-
-    @property
-    def gpus(self) -> tuple[VirtualGpu, ...]:
-        """Every device, by index."""
-        return self._gpus
 
     def gpu(self, device: str | int) -> VirtualGpu:
         """The device with this id or index; `KeyError` when there is none."""
-        index = (
-            device
-            if isinstance(device, int)
-            else int(device.removeprefix("vgpu:"))
-            if device.startswith("vgpu:")
-            else -1
-        )
-        gpus = self._gpus
+        gpus, index = self.gpus, device
+        if isinstance(index, str):
+            index = int(index.removeprefix("vgpu:")) if index.startswith("vgpu:") else -1
         if not 0 <= index < len(gpus):
             raise KeyError(device)
         return gpus[index]
@@ -197,7 +188,7 @@ class VirtualMachine:
         """What each virtual GPU is; those that CUDA_VISIBLE_DEVICES hides come last, as `virtual:N` with the number of
         the card."""
         with self._lock:
-            gpus, cards, visible = self._gpus, self._cards, self._visible
+            gpus, cards, visible = self.gpus, self._cards, self._visible
         if len(gpus) == len(cards):
             return tuple(gpu.info() for gpu in gpus)
         shown, reason = {gpu.card for gpu in gpus}, hidden_by(visible or "")
@@ -285,7 +276,7 @@ class VirtualMachine:
         """Record the stack of each new block, or stop; applies to devices added later as well."""
         with self._lock:
             self._recording = on
-            gpus = self._gpus
+            gpus = self.gpus
         for gpu in gpus:
             gpu.memory.record(on)
         return tuple(gpu.id for gpu in gpus)

@@ -39,13 +39,13 @@ SMALL_BUFFER = 2 << 20
 LARGE_BUFFER = 20 << 20
 """kLargeBuffer: a segment for requests below MIN_LARGE_ALLOC."""
 MIN_LARGE_ALLOC = 10 << 20
-"""kMinLargeAlloc: from here on a request has a segment of its own."""
+"""kMinLargeAlloc: from here on a request has its own segment."""
 ROUND_LARGE = 2 << 20
 """kRoundLarge: what such a segment is rounded up to."""
 
 
 TRACE_ENTRIES = 20_000
-"""Recorded allocations and frees that are kept, the newest; torch would keep all of them unless told otherwise."""
+"""Recorded allocations and frees that are kept, the newest; torch keeps all of them by default."""
 
 
 class OutOfDeviceMemoryError(MemoryError):
@@ -109,7 +109,7 @@ def worst_case_bytes(sizes: Iterable[int]) -> int:
     exactly, and slowly.
 
     Blocks of the small pool fill at least half of each of its segments but the last one; every other request may need
-    one of its own.
+    its own segment.
     """
     small = large = 0
     for nbytes in sizes:

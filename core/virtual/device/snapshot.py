@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devexplorer.core.virtual.device.machine import VirtualGpu
 
 POOL = (0, 0)
-"""The id of the pool that everybody shares."""
+"""The id of the shared pool."""
 
 Frames = Callable[[Stack | None], list[dict[str, Any]]]
 

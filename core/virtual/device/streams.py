@@ -12,8 +12,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 
-from devexplorer.core.virtual.device.accounting import KIND, current_gpu, gpu_of
-from devexplorer.core.virtual.device.current import set_current, streams
+from devexplorer.core.virtual.device.accounting import KIND, current_gpu, gpu_of, set_current, streams
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
 PRIVATE_USE: int = torch._C._autograd.DeviceType.PrivateUse1.value

@@ -4,7 +4,7 @@ memory. Any thread.
 torch picks its fused kernels in C++, for devices that it knows. For any other one it takes attention apart into
 products and a softmax, whose scores and weights stay alive until backward. So `scaled_dot_product_attention` is
 registered for virtual GPUs and goes to `aten::_scaled_dot_product_fused_attention_overrideable`, which torch has for
-such devices, derivative included. The host stands in with the plain formulas, in float32. What CUDA's fused kernels do
+such devices, derivative included. The host computes the plain formulas, in float32. What CUDA's fused kernels do
 not take (float64, heads of odd sizes) is taken apart as there.
 
 Shapes: query (B, H, L, E), key (B, G, S, E), value (B, G, S, V), output (B, H, L, V); G divides H. Beside the output
@@ -100,7 +100,7 @@ def forward(
     """`_scaled_dot_product_fused_attention_overrideable` on the host's tensors: output, log-sum-exp, and what CUDA's
     variants also return.
 
-    Of the latter one is used: in place of the random seed stands the host generator's state before the dropout.
+    Of the latter one is used: the place of the random seed holds the host generator's state before the dropout.
     """
     batch, heads, length, _ = query.shape
     nothing = torch.empty(0)

@@ -37,7 +37,7 @@ def keeping_casts() -> Iterator[None]:
     """Cast each float32 leaf that requires a gradient once, and keep that until the end, as CUDA's autocast does until
     it ends.
 
-    torch has nothing that tells a Python device when its own autocast ends, so this goes around it. For plans, which
+    torch does not notify a Python device when its autocast ends, so this goes around it. For plans, which
     are on one thread.
     """
     global _casts

@@ -3,11 +3,11 @@ thread.
 
 While autograd's engine is at work it holds a stream guard, which asks `DeviceGuard.type_`, in Python, when it puts the
 stream back. A call of Python fails while an exception is on its way through C++, and a failure there ends the process.
-So none must be on its way by then:
+So there must be none by then:
 
 - from an operation that the engine itself runs, `__torch_dispatch__` returns a `Failure` instead of raising: C++ raises
-  that it is no tensor, with our words in its message;
-- from hooks and whatever else runs Python in the midst of backward, `DeviceGuard.type_` takes it: the engine fails
+  that it is no tensor, with our text in its message;
+- from hooks and whatever else runs Python during backward, `DeviceGuard.type_` takes it: the engine fails
   without one.
 
 `backward_guard`, which is around `VirtualTensor.backward`, raises the exception itself in place of what either leaves
@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 _look = ctypes.pythonapi.PyErr_Occurred
-"""Called through ctypes, it raises what is on its way."""
+"""Called through ctypes, it raises the pending exception."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,12 +67,12 @@ def _keep(error: BaseException) -> bool:
 
 
 def device_guard() -> Any:
-    """torch's own device guard for Python backends, which is asked for its type all the time, also with an exception on
-    its way."""
+    """torch's own device guard for Python backends, which is asked for its type all the time, also with an exception
+    pending."""
 
     class DeviceGuard(torch._C._acc.DeviceGuard):  # not there in a torch that is too old
         def type_(self) -> Any:
-            """The device type; takes the exception that is on its way, if any."""
+            """The device type; takes the pending exception, if any."""
             try:
                 _look()
             except BaseException as error:

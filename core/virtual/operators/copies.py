@@ -140,4 +140,4 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._pack_padded_sequence.default: _pack,
     aten.scaled_dot_product_attention.default: _attention,
 }
-"""What has a function of its own; the first argument is the `Operation`."""
+"""Operations that a special function carries out; its first argument is the `Operation`."""

@@ -1,7 +1,7 @@
 """Where two gradients meet, autograd adds the second into the first and takes no memory. Any thread.
 
-Its engine does so (`InputBuffer::accumulate` in torch/csrc/autograd/input_buffer.cpp) when nobody else has the first
-one; but never with tensors of Python classes, as those here are, whose sum would be a third tensor in the books. So the
+Its engine does so (`InputBuffer::accumulate` in torch/csrc/autograd/input_buffer.cpp) when nothing else has the first
+one; but never with tensors of Python classes, as those here are, whose sum would be counted as a third tensor. So the
 sum takes over the block of the first.
 """
 
@@ -17,7 +17,7 @@ from devexplorer.core.virtual.operators.tensor import VirtualTensor, run_operati
 
 ALONE = (5, 4, 2)
 """References to a tensor that only the engine has: of Python's to it, of torch's to it, of tensors to its storage,
-those of this call included. Where a version of torch or Python has more of its own, the sum is a third tensor."""
+those of this call included. Where a version of torch or Python keeps more, the sum is a third tensor."""
 
 
 def add(operation: Operation, first: Any, second: Any, **options: Any) -> Any:
@@ -45,7 +45,7 @@ def _meet(first: Any, second: Any) -> bool:
 
 
 def _summed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """The values are new ones, whoever else may have the old; the block is the first one's."""
+    """The values are new, since the old ones may be in use elsewhere; the block is that of the first."""
     total, storage = torch.add(first, second), first.untyped_storage()
     total.untyped_storage()._vgpu, storage._vgpu = getattr(storage, "_vgpu", None), None  # type: ignore[attr-defined]
     return total

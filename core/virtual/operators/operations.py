@@ -23,7 +23,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
     if hasattr(torch, name)
 }
-"""dtypes with a rate of their own."""
+"""dtypes with their own rate."""
 
 aten = torch.ops.aten
 
@@ -52,6 +52,7 @@ class Operation:
         self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
         self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
         """Whether it only makes another tensor of the same memory: no kernel, no cost."""
+        # Not `written`: the alias of a list of tensors (`Tensor(a!)[] out`) has no name there.
         self.mutates = any(
             argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
         )
@@ -87,10 +88,7 @@ GATHERS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.take
 """They read of their first argument only as much as they return."""
 
 HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
-    aten.index: ("indices",),
-    aten.index_put: ("indices",),
-    aten.index_put_: ("indices",),
-    aten._index_put_impl_: ("indices",),
+    **dict.fromkeys((aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_), ("indices",)),
     aten._pack_padded_sequence: ("lengths",),
     aten._pack_padded_sequence_backward: ("batch_sizes",),
     aten._pad_packed_sequence: ("batch_sizes",),
@@ -125,9 +123,13 @@ def rate(operation: Operation, dtype: torch.dtype) -> str:
     return DTYPE_NAMES.get(dtype, "float32")
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> int:
+def _product(a: torch.Tensor, b: torch.Tensor, **_: Any) -> int:
     """2·M·N·K, times the batch."""
     return 2 * a.numel() * b.shape[-1]
+
+
+def _sum_and_product(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **_: Any) -> int:
+    return _product(a, b)
 
 
 def _encoder_layer(src: torch.Tensor, width: int, heads: int, *weights: Any, **_: Any) -> int:
@@ -138,14 +140,8 @@ def _encoder_layer(src: torch.Tensor, width: int, heads: int, *weights: Any, **_
 
 
 SHORT_FLOPS: dict[Any, Flops] = {
-    aten.mm: lambda a, b, **_: _product(a, b),
-    aten.bmm: lambda a, b, **_: _product(a, b),
-    aten.addmm: lambda c, a, b, **_: _product(a, b),
-    aten.addmm_: lambda c, a, b, **_: _product(a, b),
-    aten.baddbmm: lambda c, a, b, **_: _product(a, b),
-    aten.baddbmm_: lambda c, a, b, **_: _product(a, b),
-    aten._addmm_activation: lambda c, a, b, **_: _product(a, b),
-    aten._int_mm: lambda a, b, **_: _product(a, b),
+    **dict.fromkeys((aten.mm, aten.bmm, aten._int_mm), _product),
+    **dict.fromkeys((aten.addmm, aten.addmm_, aten.baddbmm, aten.baddbmm_, aten._addmm_activation), _sum_and_product),
     aten.mv: lambda a, b, **_: 2 * a.numel(),
     aten.addmv: lambda c, a, b, **_: 2 * a.numel(),
     aten.dot: lambda a, b, **_: 2 * a.numel(),

@@ -16,7 +16,7 @@ import torch
 from devexplorer.core.virtual.device.accounting import count_storage
 
 OWN = ("_inner", "_gpu")
-"""What each tensor has as Python attributes of its own."""
+"""Python attributes that belong to each tensor alone."""
 _MEMO = "vgpu"
 """Where the memo of a deep copy keeps storages, as torch has a place there for its own."""
 

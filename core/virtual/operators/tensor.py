@@ -185,7 +185,7 @@ class VirtualTensor(torch.Tensor):
         return self.__dlpack_device__()
 
     def as_subclass(self, cls: Any) -> Any:
-        """Refused: a tensor on a virtual GPU has a class of its own already."""
+        """Refused: a tensor on a virtual GPU already has a special class."""
         raise TypeError(
             f"a tensor on {self._gpu.id} cannot become a {cls.__name__}; keep those on the CPU, or wrap the tensor"
             " instead"

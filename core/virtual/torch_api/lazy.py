@@ -1,6 +1,6 @@
 """Lazy parameters and buffers (`nn.LazyLinear`, ...) on a virtual GPU, before they have a shape. Any thread.
 
-torch's own `UninitializedParameter` cannot stand on a virtual GPU: moved, it would become a plain tensor. These
+torch's own `UninitializedParameter` cannot be on a virtual GPU: moved, it would become a plain tensor. These
 subclasses can, and when the first forward gives them a shape they turn into ordinary parameters there, still the same
 Python object.
 """
@@ -74,7 +74,7 @@ class _LazyVirtual:
     """Mixin for both classes, ahead of torch's own in the MRO: has no memory, and is materialised by a swap."""
 
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a tensor of this shape, on the same virtual GPU unless told otherwise."""
+        """Become a tensor of this shape, on the same virtual GPU by default."""
         value = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         if isinstance(self, nn.Parameter):
             value = nn.Parameter(value, self.requires_grad)

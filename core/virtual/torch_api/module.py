@@ -1,19 +1,90 @@
-"""`torch.vgpu`: the functions that torch and user code expect of an accelerator's module. Any thread; all figures are
-the virtual GPUs'."""
+"""`torch.vgpu`, the functions that torch and user code expect of an accelerator's module, and what `torch.accelerator`
+asks of C++. Any thread; all figures are the virtual GPUs'.
+
+The functions of `torch.accelerator` call some of `torch._C`, which ask the device guard and the allocator that a device
+in C++ has. While `vgpu` is the accelerator of the process, the answers come from the virtual GPUs; each function is
+replaced only where this torch has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from devexplorer.core.virtual.device import streams
-from devexplorer.core.virtual.device.accounting import current_gpu
-from devexplorer.core.virtual.device.current import gpus, set_current
-from devexplorer.core.virtual.device.streams import gpu_named
-from devexplorer.core.virtual.torch_api import accelerator
+from devexplorer.core.virtual.device.accounting import KIND, current_gpu, gpus, set_current
+from devexplorer.core.virtual.device.streams import current_stream, gpu_named, set_stream
+from devexplorer.core.virtual.operators.operations import DTYPE_NAMES
+
+
+def register() -> None:
+    """Let `torch.accelerator` answer for virtual GPUs where they are the accelerator."""
+    for name, ours in _ANSWERS.items():
+        original = getattr(torch._C, f"_accelerator_{name}", None)
+        if original is not None:
+            setattr(torch._C, f"_accelerator_{name}", _either(original, ours))
+
+
+def _either(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(*args: Any) -> Any:
+        accelerator = torch._C._accelerator_getAccelerator()
+        return (ours if accelerator is not None and accelerator.type == KIND else original)(*args)
+
+    return answer
+
+
+def _set_index(index: int) -> None:
+    if index >= 0:
+        set_current(gpu_named(index))
+
+
+def exchange(index: int) -> int:
+    """Change the current device and return the one before; a negative index changes nothing."""
+    before = current_gpu().index
+    _set_index(index)
+    return before
+
+
+def empty_cache() -> None:
+    """Give cached segments of every device back."""
+    for gpu in gpus():
+        gpu.memory.empty_cache()
+
+
+def memory_info(device: Any = None) -> tuple[int, int]:
+    """Free and total bytes of the device, as cudaMemGetInfo counts: cached memory is not free."""
+    gpu = gpu_named(device)
+    return gpu.profile.memory_bytes - gpu.used_bytes, gpu.profile.memory_bytes
+
+
+def _capability(index: int) -> dict[str, Any]:
+    gpu_named(index)
+    return {"supported_dtypes": {getattr(torch, name) for name in _DTYPES if hasattr(torch, name)} | set(DTYPE_NAMES)}
+
+
+_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "complex64", "complex128")
+
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "getDeviceIndex": lambda: current_gpu().index,
+    "setDeviceIndex": _set_index,
+    "exchangeDevice": exchange,
+    "maybeExchangeDevice": exchange,
+    "getStream": current_stream,
+    "setStream": set_stream,
+    "synchronizeDevice": gpu_named,
+    "isAllocatorInitialized": lambda: True,
+    "emptyCache": empty_cache,
+    "emptyHostCache": lambda: None,
+    "getDeviceStats": lambda index: gpu_named(index).memory.statistics(),
+    "resetAccumulatedStats": lambda index: gpu_named(index).memory.reset_accumulated(),
+    "resetPeakStats": lambda index: gpu_named(index).memory.reset_peak(),
+    "getMemoryInfo": memory_info,
+    "getDeviceCapability": _capability,
+}
+
 
 Where: TypeAlias = "torch.device | str | int | None"
 
@@ -29,16 +100,16 @@ class Properties(NamedTuple):
 
 
 class VgpuModule:
-    """What `torch.vgpu` is. `vgpu` without a number means the current device of the thread, `vgpu:0` unless told
-    otherwise."""
+    """What `torch.vgpu` is. `vgpu` without a number means the current device of the thread, by default
+    `vgpu:0`."""
 
     Stream = streams.Stream
     Event = streams.Event
     current_stream = staticmethod(streams.current_stream)
     default_stream = staticmethod(streams.default_stream)
     set_stream = staticmethod(streams.set_stream)
-    mem_get_info = staticmethod(accelerator.memory_info)
-    empty_cache = staticmethod(accelerator.empty_cache)
+    mem_get_info = staticmethod(memory_info)
+    empty_cache = staticmethod(empty_cache)
 
     def is_available(self) -> bool:
         """Whether there is a virtual GPU."""
@@ -63,7 +134,7 @@ class VgpuModule:
         """Let `vgpu` without a number mean this device on the calling thread."""
         set_current(gpu_named(device))
 
-    _exchange_device = _maybe_exchange_device = staticmethod(accelerator.exchange)
+    _exchange_device = _maybe_exchange_device = staticmethod(exchange)
 
     @contextmanager
     def device(self, device: Where) -> Iterator[None]:
@@ -142,7 +213,7 @@ class VgpuModule:
         return [torch.float16, torch.bfloat16]
 
     def manual_seed(self, seed: int) -> None:
-        """Nothing of its own: random values come from the CPU's generator, so a seed gives the same ones on every
+        """Does nothing: random values come from the CPU's generator, so a seed gives the same ones on every
         device."""
 
     def manual_seed_all(self, seed: int) -> None:

@@ -77,7 +77,7 @@ def _either(name: str, original: Any, virtual: Callable[..., Any], accelerator_b
             return issubclass(other, original) if cls is either else super().__subclasscheck__(other)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            if cls is not either:  # a subclass of the user's own
+            if cls is not either:  # a user-defined subclass
                 return super().__call__(*args, **kwargs)
             device = args[0] if args else kwargs.get("device")
             return (virtual if _is_virtual(device, kwargs, accelerator_by_default) else original)(*args, **kwargs)

@@ -44,7 +44,7 @@ def _either(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[
 
 
 def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`DistributedDataParallel.__init__` that refuses what would fail in backward, for want of pinned memory."""
+    """`DistributedDataParallel.__init__` that refuses what would fail in backward without pinned memory."""
 
     @functools.wraps(original)
     def construct(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devexplorer.core.virtual.device.accounting import KIND
+from devexplorer.core.virtual.device.accounting import is_virtual
 
 
 def register() -> None:
@@ -20,10 +20,6 @@ def register() -> None:
     if scripted is not None:
         scripted.save = _saving(scripted.save)
     torch.jit.save = _saving(torch.jit.save)
-
-
-def _is_virtual(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == KIND
 
 
 def _moving(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +34,7 @@ def _moving(original: Callable[..., Any]) -> Callable[..., Any]:
         }
         with torch.no_grad():
             moved = {name: function(tensor) for name, tensor in held.items()}
-        if not any(map(_is_virtual, (*held.values(), *moved.values()))):
+        if not any(map(is_virtual, (*held.values(), *moved.values()))):
             return original(module, function, recurse)
         for child in module.children() if recurse else ():
             child._apply(function)
@@ -55,7 +51,7 @@ def _moving(original: Callable[..., Any]) -> Callable[..., Any]:
 def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(module: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_virtual, (*module.parameters(), *module.buffers()))):
+        if any(map(is_virtual, (*module.parameters(), *module.buffers()))):
             raise RuntimeError(
                 "torch.jit.save cannot write tensors of a virtual GPU; move the module to the CPU first, with"
                 " module.cpu()"

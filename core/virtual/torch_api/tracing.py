@@ -3,14 +3,17 @@ thread.
 
 A tracer sees a virtual tensor as a plain one on the device `vgpu:N`. So it must not be offered the tensor inside, as
 other subclasses of tensors offer theirs (`__tensor_flatten__`), and must leave the Python below the dispatcher alone,
-as it does with a kernel in C++.
+as it does with a kernel in C++. Parts of torch that take a second to import are changed when they are imported.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -18,9 +21,52 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.nn.utils import parametrize
 
-from devexplorer.core.virtual.device.accounting import KIND
+from devexplorer.core.virtual.device.accounting import is_virtual
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
-from devexplorer.core.virtual.torch_api.when_imported import when_imported
+
+
+def when_imported(name: str, function: Callable[[ModuleType], None]) -> None:
+    """Call `function` with the module once its own code has run."""
+    module = sys.modules.get(name)
+    if module is not None:
+        function(module)
+    else:
+        sys.meta_path.insert(0, _Waiting(name, function))
+
+
+class _Waiting(MetaPathFinder):
+    """Finds the one module as the others would, with a loader that calls the function afterwards."""
+
+    def __init__(self, name: str, function: Callable[[ModuleType], None]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """None for every module but the one, and for that one when it is asked for again."""
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Calling(spec.loader, self._function)
+        return spec
+
+
+class _Calling(Loader):
+    def __init__(self, loader: Loader, function: Callable[[ModuleType], None]) -> None:
+        self._loader, self._function = loader, function
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the loader does."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the loader does, and then the function."""
+        self._loader.exec_module(module)
+        self._function(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
 
 _PACKAGE = __name__.rsplit(".", 2)[0] + "."
 """All of virtual GPUs."""
@@ -117,14 +163,14 @@ def _refuse(inductor: Any) -> None:
 
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_graph(model_: Any, inputs_: Any, *args: Any, **options: Any) -> Any:
-        if any(_is_virtual(value) for value in [*inputs_, *_values(model_)]):
+        if any(map(is_virtual, [*inputs_, *_values(model_)])):
             from torch._dynamo.exc import (
                 ShortenTraceback,
             )  # the one kind that torch.compile lets through; it is imported here already
 
             kind = type(
                 "InductorUnavailable", (ShortenTraceback,), {"__str__": lambda error: REFUSED}
-            )  # torch would add lines of its own
+            )  # torch would add more lines
             raise kind(REFUSED, first_useful_frame=None)
         return original(model_, inputs_, *args, **options)
 
@@ -135,7 +181,3 @@ def _values(graph: Any) -> Iterator[Any]:
     yield from vars(graph).get("_parameters", {}).values()
     for node in getattr(getattr(graph, "graph", None), "nodes", ()):
         yield from (node.meta.get(name) for name in ("example_value", "val"))
-
-
-def _is_virtual(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == KIND

@@ -270,7 +270,7 @@ class Particular(nn.Module):
 
 def test_a_model_whose_input_nobody_knows_is_refused_with_what_its_forward_wants(fleet: DeviceRegistry) -> None:
     with pytest.raises(
-        BadInput, match=r"'mine' takes: its forward wants left, right, and no guess worked \(not like that\)"
+        BadInput, match=r"'mine' are unknown: its forward takes left, right, and no guess worked \(not like that\)"
     ):
         run_of(fleet, lambda name: Particular(), target="mine").prepare()
 

@@ -18,8 +18,8 @@ from devexplorer.core.base.message import Message
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.doctor.findings.causes import without_consequences
-from devexplorer.core.doctor.findings.evidence import Effect, Evidence
+from devexplorer.core.doctor.findings.collector import Effect, Evidence
+from devexplorer.core.doctor.findings.diagnosis import without_consequences
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -172,9 +172,9 @@ def test_a_consequence_is_part_of_the_finding_about_its_cause(
     cause: tuple[str, str], consequence: tuple[str, str], same: bool
 ) -> None:
     first, second = evidence(*cause, message="It stays.", line=3), evidence("mixed-devices", *consequence, line=9)
-    left = without_consequences([first, second])
+    left = without_consequences([first, second], None)
     assert [item.rule for item in left] == [cause[0]] + ["mixed-devices"] * (not same)
-    assert (left[0].told().message == "It stays. Because of that the run fails at net.py, line 9.") == same
+    assert (left[0].complete().message == "It stays. Because of that the run fails at net.py, line 9.") == same
 
 
 def test_the_words_of_a_message_decide_nothing() -> None:
@@ -604,7 +604,7 @@ import threading
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_torchscript_model_from_a_file_is_refused(examined: Examined, tmp_path: Path) -> None:
     torch.jit.script(nn.Linear(4, 4)).save(str(tmp_path / "layer.pt"))
-    with pytest.raises(BadInput, match="gave a TorchScript model"):
+    with pytest.raises(BadInput, match="returned a TorchScript model"):
         examined(f"def make():\n    return torch.jit.load({str(tmp_path / 'layer.pt')!r})\n", factory="make")
 
 
@@ -738,7 +738,7 @@ def make():
 
 def test_a_container_has_no_forward(examined: Examined) -> None:
     found = examined("def make():\n    return nn.ModuleList([nn.Linear(2, 2)])\n", factory="make")
-    assert unchecked(found)["the forward"].startswith("ModuleList has no forward of its own")
+    assert unchecked(found)["the forward"].startswith("ModuleList has no forward: it holds modules")
 
 
 def test_attributes_that_raise_or_compare_oddly_do_no_harm(examined: Examined) -> None:

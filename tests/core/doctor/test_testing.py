@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.testing import assert_placement_clean
+from devexplorer.core.doctor.working import generators_kept
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 __all__ = ["virtual"]

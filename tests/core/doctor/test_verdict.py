@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from devexplorer.core.doctor.findings.verdict import verdict
+from devexplorer.core.doctor.findings.rules import verdict
 from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
 
 
@@ -46,7 +46,7 @@ def test_it_counts_what_there_is(problems: tuple[str, ...], notes: int, unchecke
 
 def test_whoever_asks_for_the_words_needs_no_torch() -> None:
     code = (
-        "import sys, devexplorer.core.doctor.findings.verdict, devexplorer.core.isolation.source_location;"
+        "import sys, devexplorer.core.doctor.findings.rules, devexplorer.core.isolation.source_location;"
         " sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

@@ -224,7 +224,7 @@ def test_a_model_that_nobody_can_make_again_is_looked_at(cards: Place) -> None:
 
 
 def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devexplorer.core.doctor.live.unsourced.CHEAP_BYTES", 10)
+    monkeypatch.setattr("devexplorer.core.doctor.live.examine.CHEAP_BYTES", 10)
     cards.workspace.add("large", nn.Linear(8, 8))
     with pytest.raises(BadInput, match="too much for a copy to look at, and the code that made this model is unknown"):
         cards.do(Check(target="large", device="vgpu:0"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models import samples
-from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
@@ -136,7 +136,7 @@ def test_models_of_transformers_by_their_configuration(source: str, expected: st
 def test_when_nothing_works_it_is_said_what_forward_wants() -> None:
     with pytest.raises(
         BadInput,
-        match=r"'mine' takes: its forward wants alpha, beta, and no guess worked \(never\); .* as in 2x16,2x16",
+        match=r"'mine' are unknown: its forward takes alpha, beta, and no guess worked \(never\); .* as in 2x16,2x16",
     ):
         specs_for(Nothing(), "mine")
 

@@ -14,7 +14,7 @@ from fakes.other_models import SOURCES
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.models.build import Made, Recipe
+from devexplorer.core.models.builders import Made, Recipe
 from devexplorer.core.models.source import parse
 
 TINY = "&".join(SOURCES["gpt2-tiny"].split("?")[1].split("&"))

@@ -29,7 +29,7 @@ from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.isolation import parent
 from devexplorer.core.models import loading, trial
-from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.source import parse
 from devexplorer.core.models.trial import Trials, tried
 from devexplorer.core.records.laboratory import OpenModel

@@ -50,7 +50,7 @@ def test_what_a_source_means(text: str, expected: tuple[object, ...]) -> None:
         ("net:make?width", "is not an option; write options as key=value"),
         ("net:make?wi dth=3", "is not an option"),
         ("net:make?width=3&width=4", "appears twice"),
-        ("net:make?width=3&width.low=4", "has a value of its own already"),
+        ("net:make?width=3&width.low=4", "already has a value"),
         ("net:make?width.low=3&width.low=4", "appears twice"),
         ("net:make?width..low=3", "is not an option"),
     ],

@@ -14,9 +14,9 @@ from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
 from devexplorer.core.planner import subject
 from devexplorer.core.planner.eight_bit import state_sizes
-from devexplorer.core.planner.imitation import NOTE
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import DeviceMap, StepConfig
+from devexplorer.core.planner.subject import NOTE
 from devexplorer.core.planner.trace_cache import WITH_VALUES
 from devexplorer.core.records.planner import FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from devexplorer.core.virtual.torch_api.when_imported import when_imported
+from devexplorer.core.virtual.torch_api.tracing import when_imported
 
 pytestmark = [
     pytest.mark.usefixtures("virtual"),

@@ -1,5 +1,8 @@
-"""One finding for one cause: an attribute that stays behind, and the operation that then fails because of it, are one.
-Pure functions."""
+"""Makes the diagnosis of what was collected. Pure functions, but that patches read files.
+
+One finding for one cause: an attribute that stays behind, and the operation that then fails because of it, are one.
+Errors come before warnings, notes apart.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from devexplorer.core.doctor.findings.evidence import Effect, Evidence
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.doctor.code.patches import patch_for
+from devexplorer.core.doctor.findings.collector import Effect, Evidence, FindingCollector
+from devexplorer.core.doctor.findings.rules import SEVERITIES
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.doctor import Diagnosis, Finding
 
 _CAUSES = ("unregistered-module", "unregistered-parameter", "unregistered-tensor", "parameter-not-leaf", "stale-alias")
 """Rules about what a move does not reach."""
@@ -17,7 +23,7 @@ _COPY = "device-hop"
 """Forward copies the tensor at every call, which ends when the cause is fixed."""
 
 
-def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] | None = None) -> list[Evidence]:
+def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] | None) -> list[Evidence]:
     """The evidence without what follows from another finding; the cause states where the run fails.
 
     `used`: after a forward that went through, which unregistered tensors took part (-> whether that makes every call
@@ -37,7 +43,7 @@ def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] 
         if item.rule == _COPY:
             copied[id(cause)] = "warning" if "warning" in (severity, copied.get(id(cause))) else "note"
         else:
-            left[id(cause)] = left[id(cause)].failing(item.told())
+            left[id(cause)] = left[id(cause)].failing(item.complete())
     if used is not None:
         for cause in causes:
             if cause.rule == "unregistered-tensor":
@@ -83,3 +89,32 @@ def _within(path: str, attribute: str) -> bool:
     """Whether a path leads to the attribute or to something that it holds: `cache['k']` is within `cache`."""
     base = attribute.partition("[")[0]
     return path == base or path.startswith((f"{base}.", f"{base}[", f"{base} "))
+
+
+def diagnosis(
+    collector: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
+) -> Diagnosis:
+    """All that the doctor says."""
+    found = [_finding(evidence) for evidence in without_consequences(collector.evidence(), collector.used)]
+    problems = sorted(
+        (item for item in found if item.severity != "note"), key=lambda item: SEVERITIES.index(item.severity)
+    )
+    return Diagnosis(
+        target=target,
+        device=info.id,
+        device_name=info.name,
+        simulated=info.simulated,
+        train=train,
+        inputs=inputs,
+        problems=tuple(problems),
+        notes=tuple(item for item in found if item.severity == "note"),
+        unchecked=collector.unchecked(),
+        no_gradient=tuple(collector.no_gradient),
+        uncompiled=collector.uncompiled(),
+        operations=operations,
+    )
+
+
+def _finding(evidence: Evidence) -> Finding:
+    finding = evidence.complete()
+    return finding if finding.patch is not None else replace(finding, patch=patch_for(finding, evidence.holder))

@@ -1,11 +1,13 @@
-"""Why a forward fails whose tensors are on several devices: runs it once more, watched, as far as the operation. The
-calling thread."""
+"""Runs a model that failed once more, to find out why: which line of forward made what fails in backward, and which
+operation fails for where its operands are. The calling thread."""
 
 from __future__ import annotations
 
+import re
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import torch
@@ -14,7 +16,25 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.tracing.op_tracer import OpTracer
+from devexplorer.core.isolation.source_location import SourceLocation, innermost, place_at
 from devexplorer.core.records.doctor import Finding
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
+_SAID = "Traceback of forward call that caused the error"
+
+
+def forward_line(work: Callable[[], object]) -> SourceLocation | None:
+    """The line whose operation raises in backward; `work` does forward and backward, as it did when it failed. None
+    where it is unknown."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            with torch.autograd.detect_anomaly(check_nan=False):
+                work()
+        except (Exception, SystemExit) as error:
+            traceback.clear_frames(error.__traceback__)  # they hold activations
+    text = next((str(item.message) for item in said if _SAID in str(item.message)), "")
+    return innermost(place_at(file, int(line), function) for file, line, function in reversed(_FRAME.findall(text)))
 
 
 class _Found(BaseException):
