@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -21,7 +21,5 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.replace(temporary, path)
     finally:
-        try:
+        with suppress(OSError):  # the folder no longer exists
             temporary.unlink(missing_ok=True)
-        except OSError:
-            pass  # a folder that is not there, or that went away: there is nothing to take back

@@ -213,13 +213,16 @@ def _lost(losses: CastError, dtype: str | None) -> str:
             f", by {number_text(losses.largest_change)} at most, relatively by"
             f" {_percent(losses.largest_relative_change)}"
         )
-    became = (
-        (losses.overflowed, "became Inf" if "float" in (dtype or "float") else "out of range"),
-        (losses.underflowed, "became 0"),
-        (losses.nans, "became NaN"),
-    )
-    words += "".join(f"; {count:,} {what}" for count, what in became if count)
+    words += "".join(f"; {count:,} {what}" for what, count in _became(losses, dtype).items() if count)
     return f"{words}{f'; worst in {losses.worst}' if losses.worst else ''}."
+
+
+def _became(losses: CastError, dtype: str | None) -> dict[str, int]:
+    return {
+        "became Inf" if "float" in (dtype or "float") else "out of range": losses.overflowed,
+        "became 0": losses.underflowed,
+        "became NaN": losses.nans,
+    }
 
 
 def _percent(share: float) -> str:
@@ -230,14 +233,11 @@ def _loss_facts(report: MoveReport) -> list[Fact]:
     losses = report.losses
     if losses is None:
         return []
-    out = "became Inf" if "float" in (report.dtype or "float") else "out of range"
     return [
         Fact("values changed", f"{losses.changed:,} of {losses.elements:,}"),
         Fact("largest change", number_text(losses.largest_change)),
         Fact("largest relative change", _percent(losses.largest_relative_change)),
-        Fact(out, f"{losses.overflowed:,}"),
-        Fact("became 0", f"{losses.underflowed:,}"),
-        Fact("became NaN", f"{losses.nans:,}"),
+        *(Fact(what, f"{count:,}") for what, count in _became(losses, report.dtype).items()),
     ]
 
 
@@ -266,16 +266,14 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
     where = report.destination
     if len(after) == 1 and not after[0].tensors_by_device:
         words = "No parameters and no buffers are registered in it, so there is nothing that .to() could move."
-        words = " ".join([words, *_cautions(report)])
         title = f"{things} has nothing to move"
     else:
         verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
         title = f"{things} {verb} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
         words = f".to({quoted(where)}) gives {same} back: nothing was copied and no memory was taken."
-        words = " ".join([words, *_cautions(report)])
     return Answer(
         title=title,
-        words=words,
+        words=" ".join([words, *_cautions(report)]),
         facts=(Fact("same object", "yes: “is” gives True"), Fact("copied", bytes_text(0))),
         code="\n".join(f"{expression(o)}.to({quoted(where)}) is {expression(o)}  # True" for o in report.objects),
         subject=subject,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 import msgspec
 
@@ -60,9 +61,11 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
             Fact(f"free on {error.device}", bytes_text(error.free_bytes)),
         )
     if isinstance(error, RunFailed):
-        title, words, facts, offers, code = _run_failed(error, command)
+        title, words, facts, more, code = _run_failed(error, command)
+        offers += more
     if isinstance(error, CombineFailed):
-        title, words, facts, offers, code = _combine_failed(error, command)
+        title, words, facts, more, code = _combine_failed(error, command)
+        offers += more
     if isinstance(error, Dispatched):
         device = command.device if isinstance(command, Move) else "cpu"
         offers.append(Offer(f"Join {error.name} on {device}", Join(target=error.name, device=device)))
@@ -88,8 +91,14 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     )
 
 
-Parts = tuple[str, str, tuple[Fact, ...], list[Offer], str]
-"""Title, words, facts, offers and code of an answer."""
+class Parts(NamedTuple):
+    """Those of an answer that depend on the error."""
+
+    title: str
+    words: str
+    facts: tuple[Fact, ...]
+    offers: Sequence[Offer] = ()
+    code: str = ""
 
 
 def _run_failed(error: RunFailed, command: Command | None) -> Parts:
@@ -99,13 +108,13 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     facts = tuple(Fact(item.label, operand_text(item)) for item in error.operands)
     title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
     if frame is None:
-        return title, sentence(str(error)) + (f" It was{_at(error)}." if error.place is not None else ""), facts, [], ""
+        return Parts(title, sentence(str(error)) + (f" It was{_at(error)}." if error.place is not None else ""), facts)
     layer = f"'{frame.path}'" if frame.path else "the model itself"
     kind = type(frame.module).__name__
     if frame.path:
         facts = (Fact("layer", f"{frame.path} ({kind})"), *facts)
     if error.reason == "container":
-        return (
+        return Parts(
             f"An nn.{kind} holds layers, it does not run them",
             (
                 f"{layer[:1].upper()}{layer[1:]} is an nn.{kind}: it registers its layers, so that .to() and"
@@ -114,11 +123,10 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
                 " the other."
             ),
             facts,
-            [],
-            f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",
+            code=f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",
         )
     if error.reason == "memory":
-        return title, sentence(str(error)), facts, [], ""
+        return Parts(title, sentence(str(error)), facts)
     if error.place is not None:
         facts = (*facts, Fact("line", f"{PurePath(error.place.file).name}:{error.place.line}"))
     if error.reason == "devices" or error.finding is not None:
@@ -129,12 +137,13 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
         + (f", which was given {shapes}" if shapes else "")
         + f"{_at(error)}. {sentence(str(error))}"
     )
-    return title, words, facts, [], ""
+    return Parts(title, words, facts)
 
 
 def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
     assert error.frame is not None
     target = getattr(command, "target", "")
+    title = f"{target}: tensors on different devices"
     model = target.partition(":")[0]
     inputs = error.frame.operands
     own = [item for item in error.operands if item not in inputs]
@@ -145,7 +154,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
         facts = (*facts, Fact("operands", str(finding.message)))
     if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
         words = f"{stopped}. {finding.message} {finding.fix}"
-        return f"{target}: tensors on different devices", words, facts, _check_offers(error, model), ""
+        return Parts(title, words, facts, _check_offers(error, model))
     words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
@@ -175,7 +184,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
             offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
-    return f"{target}: tensors on different devices", words, facts, [*offers, *_check_offers(error, model)], code
+    return Parts(title, words, facts, [*offers, *_check_offers(error, model)], code)
 
 
 def _check_offers(error: RunFailed, model: str) -> list[Offer]:
@@ -199,7 +208,7 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
     symbol = command.operator if isinstance(command, Combine) else "+"
     title = f"{left.label} {symbol} {right.label} does not work"
     if not error.mixed:
-        return title, sentence(str(error)), facts, [], ""
+        return Parts(title, sentence(str(error)), facts)
     words = (
         f"{left.label} is on {left.device} and {right.label} is on {right.device}. PyTorch computes on one device at a"
         " time and copies nothing by itself: copy one over, then it works."
@@ -209,7 +218,7 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
         Offer(f"Copy {left.label} to {right.device}", Move(targets=(left.label,), device=right.device, copy=True)),
     ]
     x, y = variable(left.label), variable(right.label)
-    return title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})"
+    return Parts(title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})")
 
 
 def _on_cpu(command: NewTensor) -> NewTensor:

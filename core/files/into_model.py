@@ -47,17 +47,25 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         match = best_match(model, target.name, file, command.strip)
         if not match.pairs or not (match.strict or command.partial):
             raise _refused(command, file, match)
-        wanted = {
-            id(tensor): (tensor, entry) for _, tensor, entry in match.pairs
-        }  # a tied one once, with the values that come last
+        # a tied tensor once, with the values that come last
+        wanted = {id(tensor): (tensor, entry) for _, tensor, entry in match.pairs}
         for key, tensor, _ in match.pairs:
             if tensor.is_meta:
                 raise BadInput(f"'{key}' of '{command.target}' has no values to be replaced: it is on the device meta")
         _check_fits(workspace, wanted)
         lazy = sum(is_uninitialised(tensor) for tensor, _ in wanted.values())
-        kept = _begin(workspace, command, target, file, wanted)
+        image = workspace.image(target.name, values=True, within=target.path)
+        undoable = image is not None
+        if image is not None:  # from here on the transaction reverts it when something fails
+            workspace.changed(f"the loading of {shown(command.path)} into {command.target}", image)
+        else:
+            image = _image_beyond_the_budget(workspace, target)
+        if image is None:  # there is no room for the old values: make sure that the whole file can be read
+            for _, entry in wanted.values():
+                for _ in file.pieces(entry):
+                    pass
         tick = Ticker(
-            progress if kept is not None else NO_PROGRESS,
+            NO_PROGRESS if image is None else progress,
             match.nbytes,
             f"reading {shown(command.path)}",
             "the model is unchanged",
@@ -69,53 +77,31 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
                     tensor.materialize(entry.shape)  # type: ignore[attr-defined]
                 file.fill(entry, tensor, tick)
         except BaseException as error:
-            if kept is None:
+            if image is None:
                 workspace.publish(target.name)
                 if isinstance(error, Exception):
                     raise BadInput(
                         f"{first_line(error)}; '{target.name}' has some of the new values now: the old ones were too"
                         " large to keep"
                     ) from error
-            elif not kept.told:
-                kept.image.undo(workspace, NO_PROGRESS)
+            elif not undoable:
+                image.undo(workspace, NO_PROGRESS)
             raise
-        if kept is None or not kept.told:
+        if not undoable:
             workspace.history.cannot_undo()
         workspace.publish(target.name)
         answer = _loaded(command, file, match, sorted({device_id(t.device) for t, _ in wanted.values()}), lazy)
-    others = workspace.sharing([target.name])
-    return CommandResult(answer, tuple(workspace.snapshot(name) for name in (target.name, *others)))
+    return CommandResult(answer, workspace.snapshots((target.name, *workspace.sharing([target.name]))))
 
 
-class _Kept(msgspec.Struct):
-    """The old values, and whether Undo has them too."""
-
-    image: ObjectMemento
-    told: bool
-
-
-def _begin(
-    workspace: Workspace,
-    command: LoadCheckpoint,
-    target: Target,
-    file: TensorFile,
-    wanted: dict[int, tuple[Tensor, Entry]],
-) -> _Kept | None:
-    """Keep the old values. None where there is no room for them: then the whole file is read once before, to know that
-    it can be."""
-    before = workspace.image(target.name, values=True, within=target.path)
-    if before is not None:
-        workspace.changed(f"the loading of {shown(command.path)} into {command.target}", before)
-        return _Kept(before, True)  # from here on the transaction takes it back when something fails
+def _image_beyond_the_budget(workspace: Workspace, target: Target) -> ObjectMemento | None:
+    """The old values, for the case that reading fails; None where the host has no room for them."""
     image = ObjectMemento(target.name, workspace.get(target.name), workspace.extras(target.name), target.path)
     free = workspace.registry.backend("cpu").free_bytes("cpu")
-    if free is not None and image.needed_bytes(values=True) < free // 2:
-        image.take(values=True)
-        return _Kept(image, False)
-    for _, entry in wanted.values():
-        for _ in file.pieces(entry):
-            pass
-    return None
+    if free is None or image.needed_bytes(values=True) >= free // 2:
+        return None
+    image.take(values=True)
+    return image
 
 
 def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, Entry]]) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import cast, get_args
@@ -172,11 +173,8 @@ class Recorder:
         unix_s = self._clock() - (self._now_ms() - entries[-1][0]) / 1000
         try:
             yield entries_frame(kind, entries, max(unix_s, 0.0))
-        except (
-            Damaged,
-            OverflowError,
-            ValueError,
-        ):  # a number above 64 bits, half a surrogate pair, a frame that is too large
+        # a number above 64 bits, half a surrogate pair, a frame that is too large
+        except (Damaged, OverflowError, ValueError):
             if len(entries) == 1:
                 self._unwritable += 1
                 return
@@ -191,10 +189,8 @@ class Recorder:
 
     def _cut_back(self) -> None:
         """Remove an unfinished frame from the file."""
-        try:
+        with suppress(OSError):  # a reader finds the end as well
             os.ftruncate(self._file, self._written)
-        except OSError:  # whoever reads it finds the end as well
-            pass
 
     def _keep_on_disk(self) -> None:
         """Call fsync once a second, on its own thread: it can take many seconds on a busy disk."""
@@ -265,12 +261,9 @@ def _sync_folder(folder: Path) -> None:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # a folder that can be written and not read
         return
-    try:
+    with suppress(OSError):  # not every file system supports it
         os.fsync(handle)
-    except OSError:  # not every file system knows that
-        pass
-    finally:
-        os.close(handle)
+    os.close(handle)
 
 
 def _version() -> str:
