@@ -210,7 +210,7 @@ def test_a_lost_card_is_listed_with_its_reason_and_no_figure(look: Callable[...,
     assert table(found["nvml:1"])["power"] == 35.5
 
 
-def test_in_words_the_same_facts_stand_below_the_list(look: Callable[..., str]) -> None:
+def test_the_same_facts_are_below_the_list_as_text(look: Callable[..., str]) -> None:
     text = look(FakeNvml(T4, A100), details=True)
     listing, rest = text.split("\n\n", 1)
     assert "nvml:0" in listing

@@ -78,7 +78,7 @@ def test_undone_and_done_again_it_has_the_same_values(place: Place, name: str) -
     assert all(torch.equal(tensor.cpu(), before[path]) for path, tensor in after.state_dict().items())
 
 
-def test_a_file_of_ones_own_on_its_device_in_its_dtype(place: Place, tmp_path: Path) -> None:
+def test_a_users_file_on_its_device_in_its_dtype(place: Place, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\ndef make(width=3): return nn.Sequential(nn.Linear(4, width), nn.ReLU())\n"
     )

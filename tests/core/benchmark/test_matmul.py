@@ -162,7 +162,7 @@ def test_points_say_what_is_measured_and_how_far_it_is() -> None:
     assert {point.text for point in points} == {"16×16×16"}
 
 
-def test_what_ended_it_stands_beside_what_it_measured() -> None:
+def test_the_reason_for_the_end_is_shown_with_the_measurements() -> None:
     run = run_with(PlayedTimer([0.001]))
     run.prepare()
     run.step()

@@ -59,7 +59,7 @@ def test_a_run_has_its_seconds_and_never_more_than_one_block_beyond(seconds: lis
     assert sum(timer.lengths) == mode.iterations
 
 
-def test_without_an_end_nobody_knows_how_far_it_is() -> None:
+def test_without_an_end_the_progress_is_unknown() -> None:
     assert Live(spec(), PlayedTimer([0.01]), nothing, 0.01).done is None
 
 

@@ -71,9 +71,7 @@ def test_long_ones_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("timer", [CpuTimer(), SynchronisedTimer(lambda: None)], ids=["cpu", "other"])
-def test_a_flush_stands_between_the_iterations_and_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch, timer: CpuTimer
-) -> None:
+def test_a_flush_is_between_the_iterations_and_is_not_counted(monkeypatch: pytest.MonkeyPatch, timer: CpuTimer) -> None:
     wall = Wall(monkeypatch)
     block = timer.singly(wall.takes(1e-5), 3, 1e-5, wall.takes(0.5))  # type: ignore[arg-type]
     assert block.samples == pytest.approx((1e-5,) * 3)

@@ -268,7 +268,7 @@ class Particular(nn.Module):
         return (left.sum(2) * self.weight).sum() + right.sum()
 
 
-def test_a_model_whose_input_nobody_knows_is_refused_with_what_its_forward_wants(fleet: DeviceRegistry) -> None:
+def test_a_model_with_unknown_inputs_is_refused_with_what_its_forward_wants(fleet: DeviceRegistry) -> None:
     with pytest.raises(
         BadInput, match=r"'mine' are unknown: its forward takes left, right, and no guess worked \(not like that\)"
     ):
@@ -284,7 +284,7 @@ def test_given_inputs_are_taken_in_the_batch_of_the_run(fleet: DeviceRegistry, d
     assert result.iterations
 
 
-def test_a_model_of_ones_own_is_measured_on_inputs_that_were_guessed(fleet: DeviceRegistry) -> None:
+def test_a_users_model_is_measured_on_inputs_that_were_guessed(fleet: DeviceRegistry) -> None:
     _, result = measured(run_of(fleet, lambda name: nn.Sequential(nn.Linear(3, 3), nn.ReLU()), target="mine", batch=5))
     assert result.flop_per_step == 2 * 5 * 3 * 3
 

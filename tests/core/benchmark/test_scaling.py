@@ -306,7 +306,7 @@ def test_a_card_that_is_lost_in_turn_keeps_what_was_measured_at_once(monkeypatch
 
 
 @pytest.mark.parametrize("devices", [("xpu:0", "xpu:1"), ("cpu", "xpu:0")])
-def test_stopping_ends_every_thread_also_when_nobody_asks_for_another_step(
+def test_stopping_ends_every_thread_also_without_another_step(
     monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
 ) -> None:
     stop = threading.Event()

@@ -91,7 +91,7 @@ def test_how_far_it_is_only_grows_and_ends_at_one() -> None:
     ],
     ids=["full", "host full", "no kernel"],
 )
-def test_a_shape_that_cannot_be_measured_says_why_and_the_sweep_goes_on(error: Exception, later: bool) -> None:
+def test_a_shape_that_cannot_be_measured_says_why_and_the_sweep_continues(error: Exception, later: bool) -> None:
     run = sweep(failing_at(B, error, later=later))
     points(run)
     first, second, third = result(run).cells

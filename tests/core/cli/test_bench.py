@@ -131,7 +131,7 @@ def test_bench_on_a_card_with_published_figures_says_what_they_are(
     assert "86 % of datasheet, 100 % of the best published" in capfd.readouterr().out
 
 
-def test_conditions_stand_in_the_document(document: Document) -> None:
+def test_conditions_are_in_the_document(document: Document) -> None:
     before = time.time()
     (run,) = document("bench", "matmul", "--size", "16", "--iterations", "5")["runs"]
     conditions = run["conditions"]
@@ -163,7 +163,7 @@ def test_every_run_is_kept_with_its_conditions_and_tags(document: Document, hist
     assert run_documents(kept[0].result, kept[0].conditions)[0] == runs[0]
 
 
-def test_no_run_is_kept_where_nobody_wants_it(document: Document, history: Path) -> None:
+def test_no_run_is_stored_unless_wanted(document: Document, history: Path) -> None:
     document("bench", "matmul", "--size", "16", "--iterations", "5", "--no-store")
     assert not history.exists()
 

@@ -170,7 +170,7 @@ def test_scaling_of_two_virtual_gpus(document: Document) -> None:
     assert 0.2 < run["parallel_seconds"] < 0.4, "two T4 took 0.34 s for this in the tutorial that it is from"
 
 
-def test_scaling_takes_the_virtual_gpus_when_nobody_names_devices(document: Document) -> None:
+def test_scaling_takes_the_virtual_gpus_by_default(document: Document) -> None:
     (run,) = document("bench", "scaling", "--virtual", T4S, "--size", "64", "--iterations", "10")["runs"]
     assert run["devices"] == ["vgpu:0", "vgpu:1"]
 

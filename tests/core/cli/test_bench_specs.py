@@ -144,12 +144,12 @@ VIRTUAL = tuple(DeviceInfo(id=f"vgpu:{n}", kind="virtual", name="Tesla T4", simu
         ((CPU, *CUDA, *VIRTUAL), ("vgpu:0", "vgpu:1")),
     ],
 )
-def test_jobs_on_devices_that_nobody_named(here: tuple[DeviceInfo, ...], devices: tuple[str, ...]) -> None:
+def test_jobs_on_default_devices(here: tuple[DeviceInfo, ...], devices: tuple[str, ...]) -> None:
     (spec,) = asked("scaling")
     assert completed(spec, here) == ScalingSpec(devices=devices)
 
 
-def test_copies_between_devices_that_nobody_named() -> None:
+def test_copies_between_default_devices() -> None:
     (spec,) = asked("bandwidth --from cpu")
     assert completed(spec, (CPU, *CUDA, BROKEN)) == BandwidthSpec(
         sources=("cpu",), destinations=("cpu", "cuda:0", "cuda:1")

@@ -50,7 +50,7 @@ def test_every_null_has_a_reason() -> None:
     assert "next" not in missing["nvlink_tx_bytes_s"], "a command that reads once has no next reading"
 
 
-def test_what_the_details_tell_stands_at_the_top_too() -> None:
+def test_what_the_details_tell_is_at_the_top_too() -> None:
     made = document(FakeNvml(FakeCard(uuid=UUID)))
     assert made["sm_count"] == made["details"]["sm_count"] == 40
     assert "sm_count" not in made["details"]["missing"]

@@ -300,7 +300,7 @@ def test_annotations_escape_what_github_would_read_as_its_own(tmp_path: Path) ->
     assert line == f"::error file=nets/a%2Cb%3Ac%25.py,line=12,title={title}::100 %25 wrong:%0D%0Areally, Mend it."
 
 
-def test_annotations_have_the_severity_of_the_finding_and_leave_out_the_file_that_nobody_knows(
+def test_annotations_have_the_severity_of_the_finding_and_leave_out_the_file_that_is_unknown(
     capfd: pytest.CaptureFixture[str], says: Says
 ) -> None:
     diagnosis = replace(
@@ -450,7 +450,7 @@ def test_a_forward_that_hangs_is_ended_with_its_line(nets: Path, capfd: pytest.C
     assert f"devexplorer: 'cli_doctor_nets:Hangs' was not ready after 8 s and was ended {where}" in err.splitlines()
 
 
-def test_what_nobody_could_look_at_is_not_called_clean(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_could_not_be_checked_is_not_clean(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "cli_doctor_nets:Asks"]) == 2
     out, err = capfd.readouterr()
     assert "not checked" in out
@@ -476,7 +476,7 @@ def test_ctrl_c_ends_the_examination_with_130(nets: Path, tmp_path: Path) -> Non
     assert not alive
 
 
-def test_a_terminal_shows_how_far_it_is_and_nobody_else_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_progress_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

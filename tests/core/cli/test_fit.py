@@ -259,7 +259,7 @@ def test_what_could_not_be_split_has_no_figures(
 # --- the tables
 
 
-def test_the_parts_of_a_few_cards_stand_side_by_side(says: Says, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_parts_of_a_few_cards_are_side_by_side(says: Says, capfd: pytest.CaptureFixture[str]) -> None:
     says(replace(REPORT, fits=(T4, answer("NVIDIA A10", 22 * GIB, cards=2, fits=False))))
     assert main(["fit", "lenet", "--gpu", "T4", "--gpu", "2x A10"]) == 0
     out, err = capfd.readouterr()

@@ -94,7 +94,7 @@ def bench(*argv: str) -> int:
 
 
 @pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
-def test_bench_of_ones_own_model_guesses_its_input(nets: Path, capfd: pytest.CaptureFixture[str], device: str) -> None:
+def test_bench_of_a_users_model_guesses_its_input(nets: Path, capfd: pytest.CaptureFixture[str], device: str) -> None:
     assert bench("cli_nets:Net", "--virtual", T4S, "--device", device, "--batch-size", "6", "--train") == 0
     out, err = capfd.readouterr()
     (run,) = strictly(out)["runs"]

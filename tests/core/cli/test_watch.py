@@ -155,7 +155,7 @@ def test_more_columns_come_when_there_is_room_and_the_names_are_whole_then() -> 
     assert rows[1].endswith("power cap")
 
 
-def test_what_nobody_knows_is_a_dash_and_no_column_of_dashes_for_what_a_machine_does_not_have() -> None:
+def test_unknown_values_are_a_dash_and_no_column_of_dashes_for_what_a_machine_does_not_have() -> None:
     header, row = lines([nothing("cpu", "cpu")], 80)
     assert header.split() == ["device", "name", "memory"]
     assert row.split()[-1] == "—"
@@ -171,14 +171,14 @@ def test_a_column_that_was_there_stays() -> None:
     assert table.lines([nothing("cuda:0", "cpu")], 200)[0].plain.split() == wide.split()
 
 
-def test_one_reason_for_lower_clocks_stands_once() -> None:
+def test_one_reason_for_lower_clocks_is_shown_once() -> None:
     hot = full(
         0, throttle_reasons=("too hot (the driver lowers the clocks)", "too hot (the hardware lowers the clocks)")
     )
     assert lines([hot], 300)[1].count("too hot") == 1
 
 
-def test_processes_stand_below_as_far_as_they_fit() -> None:
+def test_processes_are_below_as_far_as_they_fit() -> None:
     many = tuple(ProcessUse(pid=pid, name=f"train-{pid}", memory_bytes=pid * GIB, user="ada") for pid in range(1, 31))
     readings = [full(0, processes=many), nothing("cuda:1")]
     made = lines(readings, 80, 12)
@@ -289,9 +289,7 @@ def test_a_lost_card_keeps_its_line_and_says_what_happened(capfd: pytest.Capture
     assert "✕" in next(line for line in out.splitlines() if line.startswith("nvml:0"))
 
 
-def test_a_card_that_hangs_keeps_nobody_waiting(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_that_hangs_delays_no_other(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
     read_round = Sampler.read_round
     rounds: list[int] = []
@@ -546,7 +544,7 @@ def records(path: Path) -> list[Entry]:
         return [*recording.events, *(entry for frame in recording.frames for entry in recording.readings(frame))]
 
 
-def test_a_recording_holds_what_was_shown_and_the_table_goes_on(
+def test_a_recording_holds_what_was_shown_and_the_table_continues(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.devrec"
@@ -588,7 +586,7 @@ def test_ctrl_c_and_the_request_to_end_leave_a_complete_recording_and_no_traceba
     assert len(recorded(path)) >= 3
 
 
-def test_a_full_disk_is_one_line_and_watching_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_watching_continues(tmp_path: Path) -> None:
     full_disk = Path("/dev/full")
     if not full_disk.exists():
         pytest.skip("this system has no /dev/full")
@@ -606,7 +604,7 @@ def test_a_full_disk_is_one_line_and_watching_goes_on(tmp_path: Path) -> None:
     assert "no space left" in said.lower() or "full" in said.lower()
 
 
-def test_waiting_ends_at_once_when_somebody_asks_and_handlers_are_put_back() -> None:
+def test_waiting_ends_at_once_on_request_and_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Stopping() as stopping:
         assert not stopping.wait(0.01)

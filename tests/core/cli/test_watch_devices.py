@@ -167,7 +167,7 @@ def test_cards_of_other_makers_are_read_as_well_and_recorded(capfd: pytest.Captu
     assert "drm:0" in [entry.record.device for entry in records(path) if isinstance(entry.record, DeviceDetails)]
 
 
-def test_a_card_of_another_maker_that_hangs_keeps_nobody_waiting(
+def test_a_card_of_another_maker_that_hangs_delays_no_other(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Kernel()
@@ -232,7 +232,7 @@ def test_a_call_that_hangs_costs_its_field_and_a_second_at_most(capfd: pytest.Ca
     assert lines["nvml:1"]["unavailable"]["power_w"] == "nvmlDeviceGetPowerUsage did not answer within 0.05 s"
 
 
-def test_a_slow_card_keeps_nobody_waiting_and_shows_how_old_its_reading_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_card_delays_no_other_and_shows_how_old_its_reading_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_devices, "NEXT_S", 0.02)
     monkeypatch.setattr(watch_devices, "CLOSE_S", 5.0)
     fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))

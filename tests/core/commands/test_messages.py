@@ -90,7 +90,7 @@ def test_every_answer_survives_the_link(place: Place) -> None:
         assert decoder.decode(encoder.encode(answer)) == answer
 
 
-def test_whatever_time_is_told_of_a_virtual_gpu_is_called_simulated(place: Place) -> None:
+def test_whatever_time_is_reported_of_a_virtual_gpu_is_called_simulated(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
     answer = place.answer(Move(targets=("mlp",), device="vgpu:0"))
     assert "(simulated)" in answer.words
@@ -171,7 +171,7 @@ def test_several_findings_are_listed() -> None:
     assert not answer.offers
 
 
-def test_what_does_not_fit_is_told_in_bytes() -> None:
+def test_what_does_not_fit_is_reported_in_bytes() -> None:
     error = DoesNotFit("this needs more", device="vgpu:0", needed_bytes=3 << 30, free_bytes=1 << 30)
     facts = {fact.label: fact.value for fact in refusal(error, Undo()).facts}
     assert facts == {"needed": "3.00 GiB", "free on vgpu:0": "1.00 GiB"}

@@ -118,7 +118,7 @@ def test_an_unusable_card_that_only_torch_knows_keeps_its_number() -> None:
     assert not catalog.devices[1].usable
 
 
-def test_a_broken_card_stays_with_its_own_reason_and_hides_nobody() -> None:
+def test_a_broken_card_stays_with_its_own_reason_and_hides_no_other() -> None:
     broken = Card(index=0, uuid=None, name="NVIDIA card 0", broken="the card is lost")
     catalog = join(CPU, [broken, card(1, B)], [cuda(0, B)], (), [Problem("the card is lost", device="nvml:0")])
     assert ids(catalog) == ["cpu", "cuda:0", "nvml:0"]
@@ -166,7 +166,7 @@ def mig_card(index: int, key: str, *parts: str) -> list[Card]:
     ]
 
 
-def test_every_mig_instance_stands_below_its_card_and_says_how_it_can_be_used() -> None:
+def test_every_mig_instance_is_below_its_card_and_says_how_it_can_be_used() -> None:
     cards = [card(0, A), *mig_card(1, B, C, C.replace("c", "d")), *mig_card(2, A.replace("a", "e"))]
     catalog = join(CPU, cards, [cuda(0, A), cuda(1, f"MIG-{C}")])
     assert [(d.id, d.parent, d.usable) for d in catalog.devices[1:]] == [

@@ -299,7 +299,7 @@ def test_after_close_nothing_is_asked() -> None:
     assert read(nvml, card) == DeviceSample(device="cuda:0", time_unix_s=5.0)
 
 
-def test_a_shutdown_that_fails_is_nobody_s_business() -> None:
+def test_a_shutdown_that_fails_is_ignored() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, _ = opened(fake)
     fake.fail("nvmlShutdown", FakeNvml.NVML_ERROR_UNKNOWN)

@@ -129,7 +129,7 @@ def test_every_unknown_field_has_a_reason() -> None:
     assert unknown <= set(found.missing)
 
 
-def test_the_mode_after_a_reset_is_told_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mode_after_a_reset_is_reported_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetEccMode", lambda self, handle: [1, 0])
     nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A)))
     found = details(nvml, card)
@@ -179,7 +179,7 @@ def test_traffic_of_each_link_since_the_details_before() -> None:
     assert [(link.tx_bytes_s, link.rx_bytes_s) for link in second] == [(2048.0, 0.0), (0.0, 1024.0), (None, None)]
 
 
-def test_reasons_of_the_samples_fields_are_told_too() -> None:
+def test_reasons_of_the_samples_fields_are_reported_too() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     fake.fail("nvmlDeviceGetPowerUsage", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)

@@ -121,7 +121,7 @@ def test_a_card_of_which_every_call_hangs_is_left_alone_after_three(fake: FakeNv
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetFieldValues", "nvmlDeviceGetSerial"])
-def test_a_reading_goes_on_without_the_call_that_hangs(fake: FakeNvml, function: str) -> None:
+def test_a_reading_continues_without_the_call_that_hangs(fake: FakeNvml, function: str) -> None:
     nvml = an_nvml(fake)
     events: list[Event] = []
     sampler = a_sampler(nvml, events)
@@ -139,7 +139,7 @@ def test_a_reading_goes_on_without_the_call_that_hangs(fake: FakeNvml, function:
     assert fake.initialised == 0
 
 
-def test_the_window_s_curve_goes_on_without_the_call_that_hangs(fake: FakeNvml) -> None:
+def test_the_window_s_curve_continues_without_the_call_that_hangs(fake: FakeNvml) -> None:
     events: list[Event] = []
     cpu = CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0)
     sampler = Sampler(events.append, an_nvml(fake), cpu, interval_s=0.01, patience_s=0.02, call_limit_s=LIMIT_S)
@@ -174,7 +174,7 @@ def test_a_slow_card_shows_its_last_reading_until_the_next_one(fake: FakeNvml) -
     assert sampler.stop(5.0)
 
 
-def test_how_cards_are_joined_goes_on_without_the_pair_that_hangs(fake: FakeNvml) -> None:
+def test_how_cards_are_joined_continues_without_the_pair_that_hangs(fake: FakeNvml) -> None:
     nvml = an_nvml(fake)
     nvml.start()
     cards = nvml.cards()

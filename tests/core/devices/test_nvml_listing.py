@@ -128,7 +128,7 @@ def test_mig_that_is_switched_on_and_off_again() -> None:
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount"])
 @pytest.mark.parametrize("code", [FakeNvml.NVML_ERROR_UNKNOWN, FakeNvml.NVML_ERROR_NOT_SUPPORTED])
-def test_a_question_that_fails_for_once_forgets_nobody(function: str, code: int) -> None:
+def test_a_question_that_fails_for_once_forgets_no_card(function: str, code: int) -> None:
     fake = FakeNvml(FakeCard(uuid=A, mig=1, instances=[part(1)]))
     nvml, before = opened(fake)
     fake.fail(function, code)
@@ -184,7 +184,7 @@ def test_a_driver_that_is_unloaded_is_one_problem_until_it_is_back(code: int) ->
     assert sample(nvml, before[1]).temperature_c == 61.0
 
 
-def test_a_session_that_answers_nothing_any_more_is_started_anew() -> None:
+def test_a_session_that_answers_nothing_any_more_is_restarted() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, before = opened(fake)
     fake.fail("nvmlDeviceGetCount", FakeNvml.NVML_ERROR_UNKNOWN)

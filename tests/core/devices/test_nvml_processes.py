@@ -146,7 +146,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc i
 
 
 @linux
-def test_a_long_command_line_is_cut_and_a_missing_process_is_nobody(tmp_path: Path) -> None:
+def test_a_long_command_line_is_cut_and_a_missing_process_is_no_error(tmp_path: Path) -> None:
     command = process_facts(7, a_process(tmp_path, b"python", b"python\0" + b"x" * 1000)).command
     assert command is not None
     assert len(command) == COMMAND_CHARACTERS

@@ -106,7 +106,7 @@ def test_a_list_is_tidied(text: str, value: str) -> None:
         ("a" * 100, "neither"),
     ],
 )
-def test_what_nobody_can_mean_is_refused_in_one_line(text: str, words: str) -> None:
+def test_nonsense_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(BadInput) as refused:
         checked(text)
     assert words in str(refused.value)

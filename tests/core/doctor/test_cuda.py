@@ -301,7 +301,7 @@ def test_a_checkpoint_computes_again_on_cuda(cuda, reentrant):
     assert x.grad.tolist() == [2.0, 2.0]
 
 
-def test_a_thread_of_the_code_s_own_is_told_the_same(cuda):
+def test_a_thread_of_the_code_sees_the_same(cuda):
     found = []
     thread = threading.Thread(target=lambda: found.append(torch.zeros(1, device="cuda:1").device))
     thread.start()
@@ -385,7 +385,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_the_code_can_do_without_is_not_checked_and_goes_on(cuda, collector, name):
+def test_what_the_code_can_do_without_is_not_checked_and_the_run_continues(cuda, collector, name):
     HARMLESS[name]()
     assert [unchecked.what for unchecked in collector.unchecked()] == [name]
 
@@ -463,7 +463,7 @@ def test_functions_that_code_kept_are_torch_s_own_afterwards(collector):
     assert kept() == real
 
 
-def test_a_thread_that_goes_on_afterwards_is_told_the_truth(collector):
+def test_a_thread_that_continues_afterwards_sees_the_real_torch(collector):
     go_on, real, found = threading.Event(), torch.cuda.is_available(), []
 
     def work():

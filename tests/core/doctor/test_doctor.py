@@ -119,7 +119,7 @@ def test_control_flow_on_values_works_and_is_slow(examined: Examined) -> None:
     assert only_line(found) == marked(found.problems[0].file)[0]
 
 
-def test_autograd_functions_of_ones_own_work(examined: Examined) -> None:
+def test_custom_autograd_functions_work(examined: Examined) -> None:
     code = f"""
 class Double(torch.autograd.Function):
     @staticmethod
@@ -327,7 +327,7 @@ def test_an_index_on_the_cpu_is_copied_at_every_call(examined: Examined, name: s
 @pytest.mark.parametrize(
     "index", ["torch.tensor(3)", "[0, 2]", "2", "torch.arange(2, device=x.device)", "slice(0, 2)", "None"]
 )
-def test_other_indices_cost_nothing_that_is_told(examined: Examined, index: str) -> None:
+def test_other_indices_cost_nothing_that_is_reported(examined: Examined, index: str) -> None:
     assert examined(f"{LAYER}\n\n    def forward(self, x):\n        return self.layer(x)[:, {index}]\n").clean
 
 
@@ -429,7 +429,7 @@ def test_an_argument_too_few_is_named(examined: Examined) -> None:
         examined(code, inputs="2x8")
 
 
-def test_inputs_that_nobody_can_guess_leave_the_forward_unchecked(examined: Examined) -> None:
+def test_inputs_that_cannot_be_guessed_leave_the_forward_unchecked(examined: Examined) -> None:
     code = f"""{LAYER}
         self.a = torch.ones(3)
 
@@ -481,7 +481,7 @@ def test_a_model_without_values_cannot_be_moved(examined: Examined) -> None:
     assert "the forward" in unchecked(found)
 
 
-def test_a_move_of_ones_own_has_to_work(examined: Examined) -> None:
+def test_a_custom_move_has_to_work(examined: Examined) -> None:
     code = CLEAN + f"\n    def to(self, device):  {MARK}\n        self.layer.to(device)\n"
     found = examined(code)
     assert rules(found) == ["fails-on-device"]
@@ -823,7 +823,7 @@ def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
 # --- in its own process
 
 
-def test_the_doctor_works_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_doctor_works_in_a_subprocess(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(f"{HEADER}print('made')\n{CLEAN}")
     heard: list[str] = []
     progress = ProgressMonitor(report=lambda done, text: heard.append(text))
@@ -837,7 +837,7 @@ def test_what_is_no_source_costs_no_process() -> None:
         diagnosed(DoctorRequest(source="torchvision:"))
 
 
-def test_code_that_ends_its_process_is_told(tmp_path: Path) -> None:
+def test_code_that_ends_its_process_is_reported(tmp_path: Path) -> None:
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     (tmp_path / "net.py").write_text(f"{HEADER}{LAYER}\n    def forward(self, x):\n        {kill}\n")
     with pytest.raises(BadInput, match=r"'net.py:Net' ended its process by signal SIGKILL.* and gave no diagnosis"):

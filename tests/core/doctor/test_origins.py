@@ -87,7 +87,7 @@ def test_the_line_that_set_an_attribute_is_known(recorded: bool, kind: type[nn.M
     assert all(place is not None and place.file == HERE for place in found.values())
 
 
-def test_what_nobody_sets_has_no_line() -> None:
+def test_what_is_not_set_has_no_line() -> None:
     assert Origins().attribute(Everything(), "nothing") is None
     assert Origins().attribute(nn.Linear(2, 2), "weight") is None
 
@@ -249,7 +249,7 @@ def test_a_class_without_a_source_has_no_lines() -> None:
     assert assigned(kind, "a") is None
 
 
-def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_written_again_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "written_anew.py"
     text = "class Net:\n    def __init__(self):\n        self.a = 1\n"
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -264,7 +264,7 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path, monkeypatch: 
     assert "written_anew" not in sys.modules
 
 
-def test_values_are_told_with_the_names_they_are_given_to() -> None:
+def test_values_are_reported_with_the_names_they_are_given_to() -> None:
     source = class_source(Everything)
     assert source is not None
     values = {name: one.value for name, one in assignments(source)}

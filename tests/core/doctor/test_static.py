@@ -695,7 +695,7 @@ def test_a_buffer_that_training_changes_and_not_saved_is_a_warning() -> None:
     assert not examined(Counting, inputs=[X]).findings()
 
 
-def test_tables_that_every_build_gives_and_memory_that_nobody_filled_need_not_be_saved() -> None:
+def test_tables_that_every_build_gives_and_unused_memory_need_not_be_saved() -> None:
     lay_there = itertools.count()
 
     class Tables(Plain):

@@ -201,7 +201,7 @@ def asks_numpy(module: Any, y: Tensor) -> Tensor:
     return y * float(values.sum())
 
 
-def test_an_array_of_a_device_tensor_is_told_and_made_all_the_same() -> None:
+def test_an_array_of_a_device_tensor_is_reported_and_made_all_the_same() -> None:
     (finding,) = found(asks_numpy)
     assert (finding.rule, finding.line) == ("fails-on-device", line_of(asks_numpy, "numpy()"))
 
@@ -294,7 +294,7 @@ def waits_for_nobody(module: Any, y: Tensor) -> Tensor:
     return y * (y > 0)
 
 
-def test_questions_that_python_can_answer_wait_for_nobody() -> None:
+def test_questions_that_python_can_answer_do_not_wait() -> None:
     assert found(waits_for_nobody) == ()
 
 
@@ -386,7 +386,7 @@ def on_purpose(module: Any, y: Tensor) -> Tensor:
     return (wide + y) * 2.0 * torch.tensor(3.0)
 
 
-def test_casts_that_somebody_wrote_are_no_findings() -> None:
+def test_casts_that_the_user_wrote_are_no_findings() -> None:
     assert found(on_purpose, dtype=torch.bfloat16) == ()
 
 
@@ -413,7 +413,7 @@ class Read(torch.autograd.Function):
         return gradient * gradient.max().item()
 
 
-def test_the_backward_of_a_function_of_ones_own_is_watched() -> None:
+def test_the_backward_of_a_custom_function_is_watched() -> None:
     (finding,) = found(lambda module, y: Doubled.apply(y))
     assert (finding.rule, finding.line) == ("default-device", line_of(Doubled, "in backward"))
 
@@ -423,7 +423,7 @@ def test_a_value_that_backward_reads() -> None:
     assert (finding.rule, finding.line) == ("hidden-sync", line_of(Read, ".item()"))
 
 
-def test_checkpointed_layers_are_told_once() -> None:
+def test_checkpointed_layers_are_reported_once() -> None:
     (finding,) = found(lambda module, y: checkpoint(lambda z: noise(module, z), y, use_reentrant=False))
     assert (finding.rule, finding.line) == ("default-device", line_of(noise, "made here"))
 

@@ -102,7 +102,7 @@ def test_a_device_that_is_not_there_is_explained(cards: Place) -> None:
         assert place.offers_virtual_gpus(Check(target="mlp", device="vgpu:0"))
 
 
-def test_problems_are_told_with_their_lines(place: Place, asked: list[DoctorRequest], tmp_path: Path) -> None:
+def test_problems_are_reported_with_their_lines(place: Place, asked: list[DoctorRequest], tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     place.do(OpenModel(source="net.py:Net", folder=str(tmp_path), device=place.first))
     device = place.first if place.kind != "cpu" else "cpu"
@@ -206,7 +206,7 @@ def test_ties_that_are_gone_are_found(cards: Place, asked: list[DoctorRequest]) 
     assert [(one.rule, one.path) for one in found.problems] == [("tie-lost", "4.weight"), ("tie-lost", "4.bias")]
 
 
-def test_a_model_that_nobody_can_make_again_is_looked_at(cards: Place) -> None:
+def test_a_model_that_cannot_be_rebuilt_is_inspected(cards: Place) -> None:
     class Loose(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -239,7 +239,7 @@ def test_a_check_is_no_change(cards: Place, asked: list[DoctorRequest]) -> None:
     assert cards.workspace.names == ()
 
 
-def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place) -> None:
+def test_the_doctor_of_the_workspace_works_in_a_subprocess(cards: Place) -> None:
     cards.do(BuildModel(recipe="mlp"))
     heard: list[str] = []
     outcome = dispatch(

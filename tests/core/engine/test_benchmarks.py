@@ -400,7 +400,7 @@ def test_a_model_that_cannot_be_copied_is_refused_with_the_reason() -> None:
         model_copy(workspace, "mine")
 
 
-def test_code_of_the_users_runs_only_where_somebody_was_asked() -> None:
+def test_code_of_the_users_runs_only_after_confirmation() -> None:
     workspace = Workspace(DeviceRegistry([TorchBackend()]))
     source = "torch.nn:Linear?in_features=3&out_features=2"
     with pytest.raises(BadInput, match=r"is your own code: open it first \(it asks before it runs\)"):

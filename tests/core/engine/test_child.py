@@ -103,7 +103,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_it_works_in_a_session_of_its_own_gives_way_to_nobody_but_the_window_and_ends_with_its_input(
+def test_it_has_a_session_of_its_own_yields_only_to_the_window_and_ends_with_its_input(
     children: Callable[..., Child], tmp_path: Path
 ) -> None:
     with open(tmp_path / "ours", "w") as ours:

@@ -191,7 +191,7 @@ def test_what_fails_says_why_and_ends_once(
 @pytest.mark.parametrize(
     "mistake", [RuntimeError("boom\nand more"), KeyError("x"), AssertionError(), SystemExit(3)], ids=repr
 )
-def test_a_mistake_inside_becomes_a_failed_answer_and_the_engine_goes_on(
+def test_a_mistake_inside_becomes_a_failed_answer_and_the_engine_continues(
     local: LocalEngine, monkeypatch: pytest.MonkeyPatch, mistake: BaseException
 ) -> None:
     def fail(*_: object) -> None:
@@ -511,7 +511,7 @@ def test_the_gauge_thread_reads_by_itself() -> None:
     assert seen == {AllocatorSample, DeviceSample}
 
 
-def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     tesla = load_profiles()["Tesla T4"]
     tiny = dataclasses.replace(tesla, memory_bytes=(400 + 32) << 20)  # the context takes 400 MiB
     monkeypatch.setattr("devexplorer.core.virtual.backend.parse_virtual", lambda _spec: [tiny])

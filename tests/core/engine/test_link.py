@@ -101,7 +101,7 @@ def test_numbers_that_no_axis_can_show_are_refused(number: float) -> None:
         decode_event(frame(Log(level="info", text="", time_unix_s=number))[FRAME_HEAD:])
 
 
-def test_texts_that_nobody_can_read_are_refused() -> None:
+def test_unreadable_texts_are_refused() -> None:
     with pytest.raises(LinkError, match="Log was refused"):
         decode_event(frame(Log(level="info", text="x" * 200_000, time_unix_s=0.0))[FRAME_HEAD:])
 
@@ -169,13 +169,13 @@ def test_pieces_that_do_not_fit_together_are_refused_and_the_next_object_arrives
     assert [joiner.take(piece) for piece in (first, second)] == [None, event]
 
 
-def test_a_text_that_nobody_can_read_is_refused_beside_rows_too() -> None:
+def test_an_unreadable_text_is_refused_beside_rows_too() -> None:
     endless = msgspec.structs.replace(snapshot_of(3), values="x" * 200_000)
     with pytest.raises(LinkError, match="ObjectChanged was refused"):
         decode_event(frame(ObjectChanged(snapshot=endless))[FRAME_HEAD:])
 
 
-def test_a_command_that_is_told_again_may_hold_what_no_axis_could_show() -> None:
+def test_a_replayed_command_may_hold_what_no_axis_could_show() -> None:
     edit = EditElement(target="x", index=(0,), value=math.inf)
     started = JobStarted(title="editing x", time_unix_s=1.0, command=edit)
     assert decode_event(frame(started)[FRAME_HEAD:]) == started

@@ -27,7 +27,7 @@ def trained(optimizer: Callable[[nn.Module], torch.optim.Optimizer]) -> tuple[nn
     return model, Extras(optimizer=made, optimizer_text="Adam, lr 0.001")
 
 
-def test_the_optimizer_s_state_stands_below_its_parameter_after_the_gradient_and_counts_on_its_device() -> None:
+def test_the_optimizer_s_state_is_below_its_parameter_after_the_gradient_and_counts_on_its_device() -> None:
     model, extras = trained(lambda model: torch.optim.Adam(model.parameters()))
     seen = snapshot("m", model, extras)
     paths = [row.path for row in seen.rows]

@@ -48,13 +48,13 @@ class Beats:
             self.beat()
 
 
-def test_the_engine_is_as_nice_as_anybody_while_the_window_beats_in_time() -> None:
+def test_the_engine_is_at_nice_0_while_the_window_beats_in_time() -> None:
     beats = Beats()
     beats.smooth(60)
     assert beats.nice == []
 
 
-def test_it_stands_back_while_the_window_waits_for_a_core_and_goes_on_later() -> None:
+def test_it_yields_while_the_window_waits_for_a_core_and_continues_later() -> None:
     beats = Beats()
     beats.smooth(1)
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_what_the_window_computes_itself_is_no_waiting() -> None:
     assert beats.nice == []
 
 
-def test_it_goes_on_when_standing_back_is_in_vain() -> None:
+def test_it_continues_when_yielding_is_in_vain() -> None:
     """Others keep the machine busy: an engine that yields would starve, without benefit to the window."""
     beats = Beats()
     beats.smooth(1)

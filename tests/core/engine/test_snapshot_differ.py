@@ -59,7 +59,7 @@ def test_after_the_first_time_only_the_rows_that_differ_are_told(window: Window)
     assert window.agrees()
 
 
-def test_a_change_of_most_rows_is_told_whole(window: Window) -> None:
+def test_a_change_of_most_rows_is_reported_whole(window: Window) -> None:
     window.engine.engine.workspace.add("m", large())
     window.do(Move(targets=("m:7",), device="vgpu:0"))
     (event,) = window.do(Move(targets=("m",), device="vgpu:1"))
@@ -67,7 +67,7 @@ def test_a_change_of_most_rows_is_told_whole(window: Window) -> None:
     assert window.agrees()
 
 
-def test_an_object_of_the_same_name_is_told_whole_after_its_removal(window: Window) -> None:
+def test_an_object_of_the_same_name_is_reported_whole_after_its_removal(window: Window) -> None:
     workspace = window.engine.engine.workspace
     workspace.add("m", large())
     window.do(Move(targets=("m:7",), device="vgpu:0"))
@@ -77,7 +77,7 @@ def test_an_object_of_the_same_name_is_told_whole_after_its_removal(window: Wind
     assert window.agrees()
 
 
-def test_a_small_object_is_told_whole(window: Window) -> None:
+def test_a_small_object_is_reported_whole(window: Window) -> None:
     window.engine.engine.workspace.add("x", torch.zeros(3))
     for value in (1.0, 2.0):
         (event,) = window.do(EditElement(target="x", index=(0,), value=value))
@@ -93,7 +93,7 @@ def test_rows_that_stand_elsewhere_make_a_whole_snapshot() -> None:
     assert isinstance(told.news(snapshot("m", model), 3), ObjectChanged)
 
 
-def test_what_changed_beside_the_rows_is_told_as_well() -> None:
+def test_what_changed_beside_the_rows_is_reported_as_well() -> None:
     told, model = SnapshotDiffer(), large()
     told.news(snapshot("m", model), 1)
     event = told.news(snapshot("m", model.eval()), 2)

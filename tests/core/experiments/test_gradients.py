@@ -112,7 +112,7 @@ def test_a_parameter_that_nothing_uses_is_listed_without_a_suspect(place: Place)
     assert not [fact for fact in answer.facts if fact.label == "cut off from autograd"]
 
 
-def test_modules_that_did_not_run_are_told_apart(place: Place) -> None:
+def test_modules_that_did_not_run_are_distinguished(place: Place) -> None:
     answer = backward(place, WithIdlePart())
     assert "spare.weight and spare.bias did not take part: their module did not run" in answer.words
     assert "took part and got no gradient" not in answer.words
@@ -138,7 +138,7 @@ def test_a_model_without_parameters_is_refused_with_that_reason(place: Place) ->
     assert "it has no parameters, and its input does not require a gradient either" in answer.words
 
 
-def test_source_that_cannot_be_read_names_nobody_and_is_not_executed(place: Place) -> None:
+def test_source_that_cannot_be_read_names_no_line_and_is_not_executed(place: Place) -> None:
     scope = {"Base": Base}
     exec("class Typed(Base):\n    def forward(self, x):\n        return self.head(x @ self.weight.data)", scope)
     kind = scope["Typed"]

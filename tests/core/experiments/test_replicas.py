@@ -127,7 +127,7 @@ def test_the_original_is_not_run_and_modes_stay(place: Place) -> None:
         assert one[0].num_batches_tracked.item() == 0
 
 
-def test_outputs_that_depend_on_other_rows_are_told_from_rounding(place: Place) -> None:
+def test_outputs_that_depend_on_other_rows_are_distinguished_from_rounding(place: Place) -> None:
     class Mixing(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x - x.mean(dim=0)

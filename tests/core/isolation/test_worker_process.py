@@ -226,7 +226,7 @@ def test_progress_is_passed_on_in_order(run: Apart) -> None:
     assert heard == [(0.0, "one"), (0.3, "two"), (1.0, "three")]
 
 
-def test_progress_of_one_thing_is_not_told_more_often_than_anybody_looks(run: Apart) -> None:
+def test_progress_is_not_sent_more_often_than_it_is_shown(run: Apart) -> None:
     heard: list[float] = []
     progress = ProgressMonitor(report=lambda done, text: heard.append(done))
     counted = int(

@@ -129,7 +129,7 @@ def test_each_behaviour_has_an_exercise_of_its_own() -> None:
     assert sorted(BEHAVIOURS.values()) == sorted(ids)
 
 
-def test_exercises_of_a_topic_stand_together() -> None:
+def test_exercises_of_a_topic_are_grouped() -> None:
     topics = [one.topic for one in EXERCISES]
     changes = sum(here != after for here, after in itertools.pairwise(topics))
     assert changes == len(set(topics)) - 1

@@ -125,7 +125,7 @@ def test_a_saved_snapshot_opens_as_it_was(local: LocalEngine, tmp_path: Path) ->
     assert (later.segments, later.stacks, later.trace_entries) == (now.segments, now.stacks, now.trace_entries)
 
 
-def test_what_cannot_be_saved_or_opened_is_told_in_one_line(local: LocalEngine, tmp_path: Path) -> None:
+def test_what_cannot_be_saved_or_opened_is_reported_in_one_line(local: LocalEngine, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.pickle"
     damaged.write_bytes(b"\x80\x04cos\nsystem\n.")
     for command, words in (

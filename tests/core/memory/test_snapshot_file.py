@@ -63,7 +63,7 @@ def test_what_is_saved_opens_again_with_every_block(gpu: VirtualGpu, tmp_path: P
     assert small.device == 1
 
 
-def test_stacks_are_those_of_the_caller_and_the_largest_stands_first(gpu: VirtualGpu) -> None:
+def test_stacks_are_those_of_the_caller_and_the_largest_is_first(gpu: VirtualGpu) -> None:
     found = digest(snapshot(gpu), "vgpu:1")
     (place,) = found.stacks
     assert (place.bytes, place.blocks) == (gpu.memory.allocated_bytes, 3)

@@ -215,7 +215,7 @@ def test_a_fork_that_returns_twice_makes_one_model(place: Place, write: Write, t
     assert len(set(made.read_text().split())) == 4, "twice each in the trial and here, and no child went on"
 
 
-def test_an_import_that_forks_goes_on_once(write: Write) -> None:
+def test_an_import_that_forks_continues_once(write: Write) -> None:
     path = write(f"import os\nos.fork()\n{LINEAR}")
     assert tried(parse("net:make"), str(path.parent)).type == "Linear"
     assert isinstance(Recipe(parse("net:make"), str(path.parent)).make().model, nn.Linear)
@@ -287,7 +287,7 @@ def test_it_is_taken_back_also_when_the_factory_fails(write: Write) -> None:
 # --- again, and beside others
 
 
-def test_an_edited_file_is_imported_anew_and_an_untouched_one_is_not_tried_again(
+def test_an_edited_file_is_imported_again_and_an_untouched_one_is_not_tried_again(
     place: Place, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(f"from beside import WIDTH\n{LINEAR.replace('(4, 2)', '(4, WIDTH)')}")

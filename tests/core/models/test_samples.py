@@ -117,7 +117,7 @@ def test_the_data_pitfall_computes_what_the_layer_without_it_does_and_learns_not
     assert not pitfall(x).requires_grad
 
 
-def test_a_file_without_a_class_is_told_how_to_name_one():
+def test_a_file_without_a_class_learns_how_to_name_one():
     with pytest.raises(BadInput, match=r"as in nets\.py:Net"):
         samples.find("nets.py")
 

@@ -269,7 +269,7 @@ CARD = ', device="cuda:0"'
     [(".cuda()", "", "", ""), ('.to("cuda")', CARD, "", ""), ("", "", ".cuda()", ' * torch.ones(8, device="cuda")')],
     ids=["in the constructor", "with a name", "in forward"],
 )
-def test_code_that_asks_for_cuda_is_told_of_the_cards(tmp_path, where):
+def test_code_that_asks_for_cuda_sees_the_cards(tmp_path, where):
     report = asked(**write(tmp_path, "asking", ASKING.format(*where)), inputs="2x8", train=True)
     held = report.fits[0].bytes
     assert held.parameters == held.gradients == round_up(4 * 8 * 8) + round_up(4 * 8)
@@ -334,7 +334,7 @@ def test_a_model_without_parameters_cannot_be_trained(tmp_path):
     assert asked(**source, inputs="2x8").fits[0].bytes.library_workspace == 0
 
 
-def test_everything_that_is_wrong_with_a_request_is_told_at_once():
+def test_everything_that_is_wrong_with_a_request_is_reported_at_once():
     with pytest.raises(BadInput) as told:
         asked(
             gpus=("Tesla T5",),

@@ -35,7 +35,7 @@ def write(folder, text):
     )
 
 
-def test_an_answer_from_a_process_of_its_own():
+def test_an_answer_from_a_subprocess():
     told = []
     report = planned(QUICK, ProgressMonitor(report=lambda done, text: told.append((done, text))))
     assert report.spec == QUICK
@@ -66,7 +66,7 @@ def test_asking_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_what_does_not_import_is_told_in_one_line(tmp_path):
+def test_what_does_not_import_is_reported_in_one_line(tmp_path):
     with pytest.raises(
         BadInput, match=r"could not be imported: ModuleNotFoundError: No module named 'nowhere' \(net.py, line 1\)"
     ):
@@ -78,7 +78,7 @@ def test_what_hangs_is_ended(tmp_path):
         planned(write(tmp_path, "import time\ntime.sleep(1000)\n"), seconds=4.0)
 
 
-def test_what_ends_its_process_is_told(tmp_path):
+def test_what_ends_its_process_is_reported(tmp_path):
     spec = write(
         tmp_path,
         "import os\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        os._exit(3)\n",
@@ -87,7 +87,7 @@ def test_what_ends_its_process_is_told(tmp_path):
         planned(spec)
 
 
-def test_inputs_that_nobody_can_guess_are_asked_for(tmp_path):
+def test_inputs_that_cannot_be_guessed_are_asked_for(tmp_path):
     text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, alpha, beta): return alpha['x'] + beta\n"
     spec = write(tmp_path, text)
     with pytest.raises(BadInput, match="its forward wants alpha, beta"):

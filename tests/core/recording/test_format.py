@@ -167,7 +167,7 @@ def frame_with(*records: object) -> bytes:
     return zlib.compress(msgspec.msgpack.encode([(0, record) for record in records]))
 
 
-def test_records_that_nobody_can_show_are_left_out_alone() -> None:
+def test_records_that_cannot_be_shown_are_left_out_alone() -> None:
     good = recordings.sample("cuda:0", 1, 5)
     bad = recordings.sample("cuda:0", float("nan"), 5)
     far = recordings.sample("cuda:0", 1, 5, power_w=1e300)

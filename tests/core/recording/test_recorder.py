@@ -267,7 +267,7 @@ def test_a_process_that_is_killed_loses_less_than_its_last_second(tmp_path: Path
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are POSIX")
-def test_a_process_whose_file_may_not_grow_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_process_whose_file_may_not_grow_says_so_and_continues(tmp_path: Path) -> None:
     path = tmp_path / "r"
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
     process = recording_process(path, limit, size=30, pause=0.0)

@@ -65,7 +65,7 @@ def test_samples_are_recorded_as_the_window_sees_them(tmp_path: Path) -> None:
     assert records(tmp_path / "r")[1] == [recordings.sample("cuda:0", 1, 99)]
 
 
-def test_a_recording_that_begins_later_is_told_what_holds(tmp_path: Path) -> None:
+def test_a_recording_that_begins_later_begins_with_the_current_state(tmp_path: Path) -> None:
     tap = RecordingTee(lambda event: None)
     old, new = (DeviceDetails(device="cuda:0", time_unix_s=at, serial=str(at)) for at in (1.0, 2.0))
     topology = Topology(source="nvml")

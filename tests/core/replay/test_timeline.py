@@ -120,7 +120,7 @@ def test_any_moment_is_as_it_was_when_the_rings_are_full(recording: Recording, a
 
 @pytest.mark.usefixtures("short_rings")
 @pytest.mark.parametrize("at_ms", [25_250, 299_000])
-def test_it_goes_on_from_there_as_it_did(recording: Recording, at_ms: int) -> None:
+def test_it_continues_from_there_as_it_did(recording: Recording, at_ms: int) -> None:
     state = wound(recording, at_ms)
     for until_ms, entries in RecordingTimeline(recording).following(at_ms):
         for entry in entries:
@@ -170,7 +170,7 @@ def frames(entries: list[tuple[int, DeviceSample]], unix_s: float) -> bytes:
     return b"".join(entries_frame(Kind.READINGS, [entry], unix_s + entry[0] / 1000) for entry in entries)
 
 
-def test_a_clock_that_was_set_back_begins_the_curves_anew(tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_restarts_the_curves(tmp_path: Path) -> None:
     pieces = recordings.recording(0)[:-1]
     back_s = 3600.0
     before = [(at * 500, recordings.sample("cuda:0", at / 2, 5)) for at in range(200)]

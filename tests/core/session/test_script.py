@@ -137,7 +137,7 @@ SHELL = Action("An odd one", "", "python -m something 'x'", 3.0)
 AROUND = Surroundings("3.11.7", "2.13.0", "2x Tesla T4", "1,0")
 
 
-def test_imports_stand_once_and_at_the_top_behind_what_ran_and_before_the_virtual_gpus() -> None:
+def test_imports_appear_once_at_the_top_after_the_header_and_before_the_virtual_gpus() -> None:
     assert (
         script([ONE, TWO, SHELL], AROUND)
         == '''"""A session of DevExplorer as Python.

@@ -213,7 +213,7 @@ def test_the_command_that_killed_it_is_named_and_not_repeated(stage: Stage) -> N
     assert events == [READY, Rebuilt(restored=(), lost=())]
 
 
-def test_one_that_dies_again_and_again_is_given_up_until_somebody_asks(stage: Stage) -> None:
+def test_one_that_dies_again_and_again_is_given_up_until_the_user_asks(stage: Stage) -> None:
     for _ in range(RESTARTS):
         stage.engine.kill()
         assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]

@@ -201,7 +201,7 @@ def test_a_quantity_takes_a_column_when_it_first_has_a_value() -> None:
     assert history.span("fan_percent", START, START + 1).readings == 0
 
 
-def test_slightly_out_of_order_is_simultaneous_and_a_clock_set_back_starts_anew() -> None:
+def test_slightly_out_of_order_is_simultaneous_and_a_clock_set_back_restarts() -> None:
     history = small(8)
     history.append(START + 100.0, (1.0, None))
     history.append(START + 99.9, (2.0, None))

@@ -23,7 +23,7 @@ def holdings(place: Place, device: str = "vgpu:0") -> dict[str, int]:
     return {use.name: use.bytes for use in place.workspace.holdings().objects.get(device, ())}
 
 
-def test_objects_stand_largest_first_and_follow_what_happens(place: Place) -> None:
+def test_objects_are_sorted_by_size_and_follow_changes(place: Place) -> None:
     place.do(NewTensor(name="small", shape=(100,), device="vgpu:0"))
     place.do(NewTensor(name="large", shape=(1000,), device="vgpu:0"))
     assert place.workspace.holdings().objects["vgpu:0"] == (ObjectUse("large", 4000), ObjectUse("small", 400))
@@ -45,7 +45,7 @@ def test_a_storage_that_two_objects_share_counts_for_the_older_and_then_for_the_
     assert holdings(place) == {"again": 4000}
 
 
-def test_a_model_on_two_devices_is_told_on_each(place: Place) -> None:
+def test_a_model_on_two_devices_is_reported_on_each(place: Place) -> None:
     place.do(BuildModel(recipe="mlp", name="mlp", device="vgpu:0"))
     whole = holdings(place)["mlp"]
     place.do(Move(targets=("mlp:0",), device="vgpu:1"))
@@ -53,7 +53,7 @@ def test_a_model_on_two_devices_is_told_on_each(place: Place) -> None:
     assert sum(holdings(place).values()) == place.held("vgpu:0")
 
 
-def test_no_more_than_the_largest_are_told_one_by_one(place: Place) -> None:
+def test_no_more_than_the_largest_are_reported_one_by_one(place: Place) -> None:
     for number in range(MOST_OBJECTS + 5):
         place.do(NewTensor(name=f"t{number}", shape=(number + 1,), device="cpu"))
     found = place.workspace.holdings().objects["cpu"]

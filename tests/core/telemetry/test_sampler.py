@@ -67,7 +67,7 @@ def gates() -> Iterator[list[threading.Event]]:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 100), st.floats(0.01, 10))
-def test_ticks_stand_on_the_cadence_and_missed_ones_are_skipped(due: float, late: float, interval: float) -> None:
+def test_ticks_are_on_the_cadence_and_missed_ones_are_skipped(due: float, late: float, interval: float) -> None:
     following = next_due(due, due + late, interval)
     assert following > due
     assert following - (due + late) <= interval * (1 + 1e-6) + 1e-6

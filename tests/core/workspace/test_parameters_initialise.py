@@ -167,7 +167,7 @@ def test_cancelled_half_way_everything_is_as_before(place: Place) -> None:
     assert all(torch.equal(p, before[path]) for path, p in model(place).named_parameters())
 
 
-def test_an_optimizer_is_told_that_its_state_is_of_old_values(place: Place) -> None:
+def test_the_answer_says_that_the_optimizers_state_is_of_old_values(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
     place.do(MakeOptimizer(target="mlp"))
     assert "old values" not in place.answer(Initialise(target="mlp", rule="normal")).words

@@ -79,7 +79,7 @@ def test_a_step_with_a_sample_input_has_runnable_code(place: Place) -> None:
     assert same([p.detach() for p in model(place).parameters()], [p.detach() for p in twin.parameters()])
 
 
-def test_what_changed_and_what_is_kept_is_told(place: Place) -> None:
+def test_what_changed_and_what_is_kept_is_reported(place: Place) -> None:
     place.do(BuildModel(recipe="mlp", device="vgpu:0"))
     place.do(MakeOptimizer(target="mlp"))
     outcome = place.do(TrainStep(target="mlp"))

@@ -36,7 +36,7 @@ def place() -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("command", [Backward(target="net", input="x"), TrainStep(target="net", input="x")])
-def test_a_gradient_that_arrives_in_an_input_is_told_and_taken_back(place: Place, command: Command) -> None:
+def test_a_gradient_that_arrives_in_an_input_is_reported_and_taken_back(place: Place, command: Command) -> None:
     told = {snapshot.name: snapshot for snapshot in place.do(command).changed}
     assert "grad" in {row.path for row in told["x"].rows}
     assert place.held("cpu") == sum(

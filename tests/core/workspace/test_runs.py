@@ -126,7 +126,7 @@ class Hungry(nn.Module):
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
-def test_memory_that_runs_out_in_backward_is_told_in_words(place: Place, device: str | None) -> None:
+def test_memory_that_runs_out_in_backward_is_reported_in_words(place: Place, device: str | None) -> None:
     place.workspace.add("m", Hungry(device))
     place.do(NewTensor(shape=(3,), device="vgpu:0"))
     place.do(Move(targets=("m",), device="vgpu:0"))

@@ -41,7 +41,7 @@ def test_a_buffer_tied_to_a_module_outside_the_moved_part_stays_tied(place: Plac
     assert model.table.device.type == "cpu"
 
 
-def test_a_buffer_tied_to_another_object_stays_tied_and_that_object_is_told_to_have_changed(place: Place) -> None:
+def test_a_buffer_tied_to_another_object_stays_tied_and_that_object_is_reported_as_changed(place: Place) -> None:
     first, second = with_table(), nn.Module()
     second.register_buffer("table", first.table)
     place.workspace.add("first", first)
@@ -134,7 +134,7 @@ def test_a_quantised_tensor_is_refused_in_words(place: Place) -> None:
         place.do(Move(targets=("x",), device="vgpu:0"))
 
 
-def test_a_sparse_gradient_is_refused_in_words_and_harms_nobody_else(place: Place) -> None:
+def test_a_sparse_gradient_is_refused_in_words_and_has_no_other_effect(place: Place) -> None:
     model = nn.Sequential(sparse_gradient(), nn.Linear(2, 2))
     place.workspace.add("m", model)
     with pytest.raises(BadInput, match=r"the gradient of '0\.weight' is sparse_coo"):

@@ -85,7 +85,7 @@ def test_every_allowed_name_is_a_python_variable(text: str) -> None:
 
 
 @given(st.text(max_size=20))
-def test_whatever_stands_in_a_path_stays_inside_its_quotes(path: str) -> None:
+def test_whatever_is_in_a_path_stays_inside_its_quotes(path: str) -> None:
     code = python_names.expression(f"m:{path}") if path else python_names.expression("m")
     compile(code, "code", "eval")
     if path:

@@ -1,4 +1,4 @@
-# Sees: a lambda as a pre-hook subtracts a mean that nobody moves.
+# Sees: a lambda as a pre-hook subtracts a mean that is not moved.
 # input: 4x12
 import torch
 from torch import nn

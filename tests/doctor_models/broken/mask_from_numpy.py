@@ -1,4 +1,4 @@
-# Sees: a mask of NumPy becomes a tensor in forward, where nobody says on which device.
+# Sees: a mask of NumPy becomes a tensor in forward, without a device.
 # input: 4x12
 import numpy as np
 import torch

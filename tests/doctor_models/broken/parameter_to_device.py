@@ -1,4 +1,4 @@
-# Sees: "can't optimize a non-leaf Tensor" once somebody gives the weight to the optimizer by hand.
+# Sees: "can't optimize a non-leaf Tensor" when the weight is passed to the optimizer.
 # input: 4x12
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-# Sees: the table is made at the first call and kept; nobody told it where.
+# Sees: the table is made at the first call and kept, without a device.
 # input: 2x6x12
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-# Sees: the running mean is a plain attribute that forward sets anew: the first step on the GPU fails.
+# Sees: the running mean is a plain attribute that forward assigns again: the first step on the GPU fails.
 # input: 4x12
 import torch
 from torch import nn

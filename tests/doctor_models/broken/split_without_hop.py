@@ -1,4 +1,4 @@
-# Sees: two halves on two cards, and nobody carries the activations from one to the other.
+# Sees: two halves on two cards, and the activations are not copied from one to the other.
 # input: 4x12
 # virtual: 2x Tesla T4
 import torch

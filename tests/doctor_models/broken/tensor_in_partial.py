@@ -1,4 +1,4 @@
-# Sees: functools.partial holds the filter, and nobody moves what it holds.
+# Sees: functools.partial holds the filter, which is not moved.
 # input: 2x1x8x8
 import functools
 

@@ -1,4 +1,4 @@
-# What training counts is a buffer, and forward sets it anew under its registered name.
+# The running mean is a buffer, and forward assigns it under its registered name.
 # input: 4x12
 # train
 import torch

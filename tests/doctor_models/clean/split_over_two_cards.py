@@ -1,4 +1,4 @@
-# Two halves on two cards, with the one hop that this needs: it is told as a note.
+# Two halves on two cards, with the one hop that this needs: it is a note.
 # input: 4x12
 # virtual: 2x Tesla T4
 # train

@@ -1,4 +1,4 @@
-# The older weight_norm: a hook computes the weight anew at each forward.
+# The older weight_norm: a hook recomputes the weight at each forward.
 # input: 4x3x10
 # train
 import warnings

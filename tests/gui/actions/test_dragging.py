@@ -26,7 +26,7 @@ def test_a_tensor_inside_a_module_moves_with_the_module_that_holds_it():
     assert movable(filled(), ("flat:w",)) == (("flat",), "w moves with what holds it: flat.")
 
 
-def test_many_tensors_are_told_of_once_and_each_module_moves_once():
+def test_many_tensors_are_reported_once_and_each_module_moves_once():
     moved = movable(filled(), ("mlp:hidden.weight", "mlp:hidden.bias.grad", "mlp:out", "mlp:out.bias", "x"))
     assert moved.targets == ("mlp:hidden", "mlp:out", "x")
     assert moved.words == "3 of the chosen tensors move with the modules that hold them."

@@ -70,7 +70,7 @@ def test_nothing_wrong_is_said_in_one_sentence(panel: AlertsPanel) -> None:
     assert not panel.dismiss_button.isVisible()
 
 
-def test_active_alerts_stand_above_those_that_are_over(panel: AlertsPanel, alerts: Alerts) -> None:
+def test_active_alerts_are_above_those_that_are_over(panel: AlertsPanel, alerts: Alerts) -> None:
     hot(alerts)
     for second in range(5, 10):
         feed(alerts, second, temperature_c=50)
@@ -90,7 +90,7 @@ def test_active_alerts_stand_above_those_that_are_over(panel: AlertsPanel, alert
     assert panel.model.rows[0].cells[1].colour == device_colour(0, DARK)
 
 
-def test_a_notice_is_told_from_an_alarm_and_counts_as_none(panel: AlertsPanel, alerts: Alerts) -> None:
+def test_a_notice_is_distinguished_from_an_alarm_and_counts_as_none(panel: AlertsPanel, alerts: Alerts) -> None:
     for second in range(45):
         feed(alerts, second, throttle_reasons=("power cap",), power_w=1)
     panel.refresh()
@@ -159,7 +159,7 @@ def type_into(box: QSpinBox, text: str) -> None:
     QTest.keyClick(box, Qt.Key.Key_Return)
 
 
-def test_a_threshold_that_is_changed_is_told_with_all_rules(qtbot: QtBot, form: AlertRulesForm) -> None:
+def test_a_threshold_that_is_changed_is_reported_with_all_rules(qtbot: QtBot, form: AlertRulesForm) -> None:
     row = row_of(form, "memory_used_percent")
     assert (row.raise_at.text(), row.clear_at.text(), row.seconds.text()) == ("95 %", "90 %", "2 s")
     with qtbot.waitSignal(form.rules_changed) as said:
@@ -249,7 +249,7 @@ def test_a_rule_for_any_other_metric_can_be_added_and_removed(qtbot: QtBot, form
     assert form.rules == DEFAULT_RULES
 
 
-def test_bytes_are_chosen_in_gib_and_a_figure_nobody_touched_stays_exact(form: AlertRulesForm) -> None:
+def test_bytes_are_chosen_in_gib_and_an_untouched_figure_stays_exact(form: AlertRulesForm) -> None:
     exact = Rule(metric="memory_free_bytes", raise_at=1.5 * 2**30, clear_at=3.25 * 2**30, seconds=0.5)
     form.show_rules((*DEFAULT_RULES, exact))
     row = form.rows[-1]
@@ -422,7 +422,7 @@ def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts
     for second in range(45):
         feed(state.alerts, 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
     alarm_line.changed(state.alerts.take_news())
-    assert line.words.text() == "The engine ended.", "a notice disturbs nobody"
+    assert line.words.text() == "The engine ended.", "a notice is not shown in the banner"
 
 
 def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:

@@ -267,7 +267,7 @@ def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     assert [one.simulated for one in panel.bandwidth.view.curve.series] == [True]
 
 
-def test_another_run_and_another_theme_are_drawn_anew(panel: BenchmarkPanel, state: State) -> None:
+def test_another_run_and_another_theme_are_drawn_again(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
     panel.set_theme(LIGHT)

@@ -50,7 +50,7 @@ def test_a_sweep_is_drawn_and_stands_for_its_best_shape(qtbot: QtBot) -> None:
     assert legend(plot, state, "vgpu:0") == "best 3.00"
 
 
-def test_a_model_whose_operations_nobody_counts_has_no_figure(qtbot: QtBot) -> None:
+def test_a_model_without_counted_operations_has_no_figure(qtbot: QtBot) -> None:
     state = state_with(CPU)
     spec = ModelSpec(target="mlp", device="cpu")
     begin(state, 1, spec)

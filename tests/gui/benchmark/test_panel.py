@@ -223,7 +223,7 @@ def test_stopped_and_failed_runs_say_so(panel: BenchmarkPanel, state: State) -> 
     assert shown_row(panel, 1)[STATE] == "stopped"
 
 
-def test_a_new_run_stands_on_top_and_the_selection_stays(panel: BenchmarkPanel, state: State) -> None:
+def test_a_new_run_is_on_top_and_the_selection_stays(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
     panel.refresh()
     panel.matmul.table.selectRow(0)
@@ -279,7 +279,7 @@ def test_a_batch_is_a_whole_number(panel: BenchmarkPanel) -> None:
     assert "batch '0' is not a whole number above 0" in panel.message.text()
 
 
-def test_conditions_stand_beside_the_number(panel: BenchmarkPanel, state: State) -> None:
+def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
     state.runs[1].simulated = False  # readings and noise are those of a real card
     for second, clock in ((0.2, 1500), (0.6, 1300), (9.0, 300)):  # the last one is after the run
@@ -300,7 +300,7 @@ def test_conditions_stand_beside_the_number(panel: BenchmarkPanel, state: State)
     assert panel.matmul.model.rows[0].cells[4].tip == "Eight parts of the window: 33.0, 32.0 TFLOP/s"
 
 
-def test_wrong_values_and_an_early_end_are_told_from_a_stop(panel: BenchmarkPanel, state: State) -> None:
+def test_wrong_values_and_an_early_end_are_distinguished_from_a_stop(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
     end(state, 1, verified=False)
     start(state, 2)
@@ -321,7 +321,7 @@ def test_a_simulated_run_is_not_called_quiet(panel: BenchmarkPanel, state: State
     start(state, 1)
     state.runs[1].simulated = True
     end(state, 1, noise=0.0)
-    assert shown_row(panel)[8] == "—", "a model has no noise that anybody measured"
+    assert shown_row(panel)[8] == "—", "a model has no measured noise"
 
 
 def test_what_was_multiplied_is_written_in_the_row(panel: BenchmarkPanel, state: State) -> None:

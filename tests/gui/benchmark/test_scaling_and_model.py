@@ -260,7 +260,7 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
     assert row[3:] == ["1,000", "980", "1,020", "32.0", "2.00", "3.0", "done", "120", "5.00"]
 
 
-def test_what_nobody_counts_is_a_dash_with_a_reason(panel: BenchmarkPanel, state: State) -> None:
+def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, state: State) -> None:
     panel.show_kind("model")
     spec = ModelSpec(target="mlp", device="cpu")
     begin(state, 1, spec)

@@ -63,7 +63,7 @@ def test_sides_that_grow_together_make_a_line(shapes: list[tuple[int, int, int]]
 
 
 @pytest.mark.parametrize("shapes", [[], [(8, 8, 8)], [(8, 16, 32), (16, 8, 64), (9, 9, 9)]])
-def test_anything_else_stands_in_the_order_of_time(shapes: list[tuple[int, int, int]]) -> None:
+def test_anything_else_is_in_chronological_order(shapes: list[tuple[int, int, int]]) -> None:
     assert arrange(shapes).kind == "order"
     assert arrange([(8, 8, 8), (16, 16, 16)], searched=True).kind == "order"
 

@@ -210,7 +210,7 @@ def test_up_to_four_devices_are_cards_and_from_the_fifth_on_rows(qtbot: QtBot, c
     assert kinds == [DeviceCard] * cards + [DeviceRow] * (count - cards)
 
 
-def test_a_row_has_room_for_its_whole_id_and_all_bars_stand_in_line(qtbot: QtBot):
+def test_a_row_has_room_for_its_whole_id_and_all_bars_are_in_line(qtbot: QtBot):
     panel = panel_for(qtbot, many(17))
     rows = [item for item in panel.items.values() if isinstance(item, DeviceRow)]
     widest = max(QFontMetrics(font(Role.STRONG)).horizontalAdvance(row.texts.id) for row in rows)

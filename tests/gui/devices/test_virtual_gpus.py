@@ -41,7 +41,7 @@ def test_the_number_changes_the_line(dialog: VirtualGpusDialog):
     assert dialog.line.text() == "3x Tesla T4"
 
 
-def test_different_cards_can_stand_side_by_side(qtbot: QtBot, dialog: VirtualGpusDialog):
+def test_different_cards_can_be_side_by_side(qtbot: QtBot, dialog: VirtualGpusDialog):
     dialog.line.setText("2x Tesla T4")
     qtbot.mouseClick(dialog.more_button, LEFT)
     assert dialog.line.text() == "2x Tesla T4, 2x Tesla T4"

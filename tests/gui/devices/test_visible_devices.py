@@ -66,7 +66,7 @@ def checks(dialog: VisibleDevicesDialog) -> list[str]:
     return [info.id for info in dialog.tree.checked_cards()]
 
 
-def test_every_card_stands_there_with_both_numbers_and_its_uuid(opened: Open) -> None:
+def test_every_card_is_there_with_both_numbers_and_its_uuid(opened: Open) -> None:
     dialog = opened(card(1, 0), card(0, 1), card(2, None))
     assert rows(dialog) == [
         ("NVIDIA A10", "cuda:0", "1", "24.0 GiB", "GPU-11"),

@@ -450,7 +450,7 @@ def test_double_click_and_return_show_the_line_and_what_it_is_about(
     assert len(chosen) == 3  # what was not checked is nowhere in the tree
 
 
-def test_the_marked_line_stands_on_a_band(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:
+def test_the_marked_line_is_on_a_band(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:
     say(state, panel, some())
     for theme in (DARK, LIGHT):
         panel.set_theme(theme)

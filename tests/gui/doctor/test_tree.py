@@ -61,7 +61,7 @@ SYNC = ".item() waits until vgpu:0 has done all its work."
 MLP = ["mlp", "  hidden", "    weight", "    bias", "  out", "    weight", "    bias"]
 
 
-def test_findings_stand_below_the_module_that_they_are_about(tree: ObjectsModel) -> None:
+def test_findings_are_below_the_module_that_they_are_about(tree: ObjectsModel) -> None:
     fill(tree, mlp(), some())
     assert shown(tree) == [
         "mlp", f"  {MIXED}", "  mask is not saved.",

@@ -149,6 +149,6 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
     for theme in (
         LIGHT,
         DARK,
-    ):  # the page alone: a whole application is styled anew for a minute when many windows stand in its process
+    ):  # the page alone: restyling a whole application with many windows takes a minute
         window.bottom_dock.page("doctor").set_theme(theme)
     assert window.bottom_dock.page("doctor").finding.source.line == 6

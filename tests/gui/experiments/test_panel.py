@@ -361,7 +361,7 @@ def test_where_it_does_not_overtake_there_is_no_line(panel: ExperimentsPanel, st
     assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64, with copies too"]
 
 
-def test_the_labels_where_it_overtakes_stand_above_the_curves(panel: ExperimentsPanel, state: State) -> None:
+def test_the_labels_where_it_overtakes_are_above_the_curves(panel: ExperimentsPanel, state: State) -> None:
     compared(
         panel,
         state,
@@ -393,7 +393,7 @@ def test_every_size_and_decade_has_its_text(panel: ExperimentsPanel, state: Stat
     plot.key.grab()  # the key has no room for what the axes mean
 
 
-def test_the_pointer_is_told_the_figures_of_the_nearest_size(panel: ExperimentsPanel, state: State) -> None:
+def test_the_pointer_shows_the_figures_of_the_nearest_size(panel: ExperimentsPanel, state: State) -> None:
     compared(panel, state, USUAL)
     plot = panel.crossover.plot
     at, none = QPointF(plot.canvas.width() - 30, plot.canvas.height() / 2), Qt.MouseButton.NoButton

@@ -223,7 +223,7 @@ def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbo
     assert len(dialog.model.rows) == 2
 
 
-def test_a_refusal_of_the_engine_stands_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
+def test_a_refusal_of_the_engine_is_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
     path = tmp_path / "hostile.pt"
     path.write_bytes(b"?")
     dialog = LoadFileDialog(state)

@@ -62,7 +62,7 @@ def test_the_code_of_the_chosen_action_comes_into_sight(qtbot: QtBot) -> None:
     assert first == "# x30 is on cpu"
 
 
-def test_a_page_that_nobody_sees_waits(qtbot: QtBot) -> None:
+def test_a_hidden_page_waits(qtbot: QtBot) -> None:
     done = Done()
     panel = SessionPanel(State(), DARK)
     qtbot.addWidget(panel)

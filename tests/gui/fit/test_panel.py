@@ -321,7 +321,7 @@ def test_the_line_above_the_table_says_what_was_planned(panel, state):
     assert panel.hint.isVisible()
 
 
-def test_what_is_far_too_large_is_told_in_times():
+def test_what_is_far_too_large_is_reported_as_a_factor():
     assert share_text(15, 10) == "150 %"
     assert share_text(5646, 1) == "5,646 ×"
     assert share_text(0, 1) == "—"

@@ -38,7 +38,7 @@ def two() -> tuple[StoredRun, StoredRun]:
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def test_two_runs_stand_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
+def test_two_runs_are_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, *two())
     picture = panel.intervals
     first, second = picture.entries
@@ -52,7 +52,7 @@ def test_two_runs_stand_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
     assert "Compared with #1" in panel.facts.text()
 
 
-def test_what_the_difference_is_worth_stands_beside_it(qtbot: QtBot) -> None:
+def test_the_significance_is_next_to_the_difference(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, *two())
     words = panel.intervals.tip_at(panel.intervals.entries[1].box.center().toPoint())
     assert "3.1 % faster, more than the noise of either run" in words
@@ -87,7 +87,7 @@ def test_the_speed_up_has_a_name(qtbot: QtBot) -> None:
     assert [head.text for head in panel.intervals.heads] == ["at once, s", "one after the other, s", "speed-up, times"]
 
 
-def test_runs_far_apart_stand_on_a_logarithmic_axis(qtbot: QtBot) -> None:
+def test_runs_far_apart_are_on_a_logarithmic_axis(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(23.4, info=T4), 2, T4))
     assert panel.intervals.axis.is_log
     assert (

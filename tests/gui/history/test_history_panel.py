@@ -146,7 +146,7 @@ def test_a_run_is_listed_with_its_conditions_and_what_it_is_worth(qtbot: QtBot) 
     conditions = panel.model.row(0).cells[COLUMN["when"]].tip
     assert "driver: 570.124.06" in conditions
     assert "power cap: 700 W" in conditions
-    assert "threads" not in conditions, "what nobody knows is not listed"
+    assert "threads" not in conditions, "unknown values are not listed"
 
 
 def test_every_kind_of_run_has_its_own_figure(qtbot: QtBot) -> None:
@@ -172,7 +172,7 @@ def test_simulated_runs_are_marked_and_have_no_readings(qtbot: QtBot) -> None:
     assert panel.model.row(0).cells[COLUMN["W"]].tip == "not modelled"
 
 
-def test_what_went_wrong_stands_in_words_and_in_colour(qtbot: QtBot) -> None:
+def test_an_error_is_shown_in_words_and_in_colour(qtbot: QtBot) -> None:
     wrong = stored(matmul(verified=False), 1)
     lost = stored(matmul(stopped=True, failure="the device was lost"), 2)
     stopped = stored(matmul(stopped=True), 3, imported=True)
@@ -186,7 +186,7 @@ def test_what_went_wrong_stands_in_words_and_in_colour(qtbot: QtBot) -> None:
     assert [cell.colour for cell in remarks] == [DARK.error, DARK.warning, DARK.dim]
 
 
-def test_the_speed_of_data_that_arrived_wrong_is_nobodys_headline() -> None:
+def test_the_speed_of_data_that_arrived_wrong_is_no_headline() -> None:
     found = bandwidth()
     slow, fast = (
         msgspec.structs.replace(found.rows[0], gb_per_s=spread(rate), verified=rate < 100) for rate in (20.0, 900.0)
@@ -271,7 +271,7 @@ def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None
     assert panel.model.rowCount() == 2
 
 
-def test_a_run_that_ends_stands_at_the_top_and_leaves_the_selection_alone(qtbot: QtBot) -> None:
+def test_a_run_that_ends_is_at_the_top_and_leaves_the_selection_alone(qtbot: QtBot) -> None:
     panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
     click_row(qtbot, panel, 1)
     assert [run.id for run in panel.table.chosen] == [2]

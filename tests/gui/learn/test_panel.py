@@ -85,7 +85,7 @@ def test_done_now_and_later_have_different_signs(panel: LearnPanel) -> None:
     assert listed(panel, "new-tensor") == "1/3"
 
 
-def test_nothing_is_made_anew_while_nothing_changes(panel: LearnPanel) -> None:
+def test_nothing_is_made_again_while_nothing_changes(panel: LearnPanel) -> None:
     panel.choose("new-tensor")
     rows = list(panel.rows)
     end(panel, Undo(), Undo())
@@ -147,7 +147,7 @@ def test_it_is_used_by_the_keyboard_alone(qtbot: QtBot, panel: LearnPanel) -> No
     assert panel.table.selected_key == IDS[1]
 
 
-def test_an_exercise_goes_on_where_it_was_left(panel: LearnPanel) -> None:
+def test_an_exercise_continues_where_it_was_left(panel: LearnPanel) -> None:
     panel.choose("new-tensor")
     end(panel, NewTensor(fill="ones"))
     panel.choose("threads")
@@ -210,7 +210,7 @@ def test_virtual_gpus_are_offered_where_they_help(qtbot: QtBot, reason: str | No
     state = state_with(CPU)
     panel = shown(qtbot, state)
     panel.choose("several")
-    assert not panel.needs.isVisible(), "nobody knows before there is an engine"
+    assert not panel.needs.isVisible(), "unknown before there is an engine"
     state.apply(msgspec.structs.replace(ENGINE, virtual_unavailable=reason))
     panel.refresh()
     assert panel.needs.isVisible() == offered

@@ -63,7 +63,7 @@ def test_each_line_is_added_once_and_only_so_many_are_kept(log: LogPanel, state:
     assert lines(log)[-1] == f"line {LOG_LINES + 49}"
 
 
-def test_the_end_stays_in_view_until_somebody_scrolls_up(log: LogPanel, state: State) -> None:
+def test_the_end_stays_in_view_until_the_user_scrolls_up(log: LogPanel, state: State) -> None:
     bar = log.text.verticalScrollBar()
     for number in range(50):
         say(state, f"line {number}")

@@ -59,7 +59,7 @@ def panel_of(qtbot: QtBot, state: State) -> SnapshotDialog:
     return dialog
 
 
-def test_segments_stand_largest_first_with_what_fits_into_them(qtbot: QtBot, state: State) -> None:
+def test_segments_are_sorted_by_size_with_what_fits_into_them(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     assert [[cell.text for cell in row.cells[:-1]] for row in panel.segments.rows] == [
         ["0x10000000000", "0", "large", "20.00 MiB", "10.00 MiB", "10.00 MiB", "3"],

@@ -121,7 +121,7 @@ def test_each_part_says_what_it_is_in_its_row_and_its_tooltip(qtbot: QtBot, stat
     assert "“Release cache” returns" in cached.cells[0].tip
 
 
-def test_objects_stand_below_the_workspace_and_processes_below_the_others(qtbot: QtBot, state: State) -> None:
+def test_objects_are_below_the_workspace_and_processes_below_the_others(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state, height=500)
     shown = texts(panel)
     assert [shown[Key("workspace", name)] for name in ("vgg", "lenet", "…")] == [
@@ -158,7 +158,7 @@ def test_a_click_on_the_bar_chooses_the_row_of_the_part(qtbot: QtBot, state: Sta
     assert panel.table.selected_key == Key("workspace")
 
 
-def test_the_counts_of_nvidia_smi_and_torch_stand_side_by_side_with_the_reason(qtbot: QtBot, state: State) -> None:
+def test_the_counts_of_nvidia_smi_and_torch_are_side_by_side_with_the_reason(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     rows = [[one.text() for one in labels] for labels in panel.side.views._rows]
     assert rows == [

@@ -48,7 +48,7 @@ def tree(qtmodeltester: ModelTester) -> ObjectsModel:
 MLP = ["mlp", "mlp:hidden", "mlp:hidden.weight", "mlp:hidden.bias", "mlp:out", "mlp:out.weight", "mlp:out.bias"]
 
 
-def test_objects_stand_as_a_tree(tree: ObjectsModel):
+def test_objects_are_a_tree(tree: ObjectsModel):
     tree.update(objects_of(mlp(), tensor("x")))
     assert shown(tree) == [*MLP, "x"]
     weight = tree.index_of("mlp:hidden.weight")

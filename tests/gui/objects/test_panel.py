@@ -380,7 +380,7 @@ def test_totals_of_a_large_model_are_added_up_between_other_work(qtbot: QtBot):
     state = state_with(CPU, VGPU)
     show(state, large())
     panel = panel_for(qtbot, state)
-    assert panel.totals.full_text == "", "nobody waits for it"
+    assert panel.totals.full_text == "", "it is not due yet"
     qtbot.waitUntil(lambda: panel.totals.full_text == "selected: cpu 4.88 GiB in 5,000 tensors · all float32")
     show(state, large(device="vgpu:0"))
     panel.refresh()

@@ -80,7 +80,7 @@ def _lab(hands: Hands, *words: str) -> None:
     hands.click(button)
 
 
-def test_values_are_looked_at_drawn_anew_and_edited(hands: Hands) -> None:
+def test_values_are_viewed_drawn_again_and_edited(hands: Hands) -> None:
     hands.build("mlp")
     hands.point(HIDDEN)
     hands.press(Qt.Key.Key_V)

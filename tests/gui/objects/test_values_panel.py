@@ -65,7 +65,7 @@ def test_what_is_no_single_tensor_gets_a_sentence_and_no_button(panel: ValuesPan
     assert not panel.empty.button.isVisible()
 
 
-def test_statistics_stand_beside_the_histogram(panel: ValuesPanel, state: State):
+def test_statistics_are_next_to_the_histogram(panel: ValuesPanel, state: State):
     panel.set_selection((TARGET,))
     state.apply(ValuesDescribed(values=values(nans=2)))
     panel.refresh()

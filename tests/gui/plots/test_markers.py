@@ -27,7 +27,7 @@ def place(
     )
 
 
-def test_a_label_stands_right_of_its_line_and_left_of_it_at_the_right_edge() -> None:
+def test_a_label_is_right_of_its_line_and_left_of_it_at_the_right_edge() -> None:
     [first, last] = place((100, "build mlp"), (590, "mlp → vgpu:1"))
 
     assert first.rect.left() == 104

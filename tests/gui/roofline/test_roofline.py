@@ -90,7 +90,7 @@ def test_every_kind_of_run_gives_the_points_it_can() -> None:
     [job] = points_of(scaling(T4), "vgpu:1")
     assert job.tflops == pytest.approx(2 * 1000**3 * 1000 / 0.3 / 1e12)
     assert list(points_of(scaling(T4), "vgpu:7")) == []
-    assert list(points_of(model_run(), "cuda:0")) == [], "nobody knows how many bytes a model moves"
+    assert list(points_of(model_run(), "cuda:0")) == [], "the bytes that a model moves are unknown"
     assert list(points_of(bandwidth(), "cuda:0")) == []
 
 
@@ -180,7 +180,7 @@ def test_things_that_are_spread_out_fit_keep_their_order_and_never_overlap(wante
 
 
 @given(st.floats(-500, 1500))
-def test_a_single_label_stands_where_it_is_wanted(wanted: float) -> None:
+def test_a_single_label_is_where_it_is_wanted(wanted: float) -> None:
     assert spread_out([wanted], 14.0, 0.0, 300.0) == [min(max(wanted, 7.0), 293.0)]
 
 

@@ -77,7 +77,7 @@ def window(qapp: QApplication, tmp_path: Path) -> Iterator[Window]:
     window.app.window.hide()
 
 
-def test_the_engine_stands_back_when_the_windows_beats_are_late_and_goes_on_when_they_are_not(window: Window) -> None:
+def test_the_engine_yields_when_the_windows_beats_are_late_and_continues_when_they_are_not(window: Window) -> None:
     window.beat(5)
     window.beat(HELD_UP[0] - 1, after_s=0.1)
     assert window.engines[0].nice == []
@@ -93,7 +93,7 @@ def test_the_engine_yields_while_no_other_program_needs_the_cores(window: Window
     assert window.engines[0].nice == [YIELDING]
 
 
-def test_the_engine_that_came_after_another_is_the_one_that_is_told(window: Window) -> None:
+def test_the_newest_engine_is_the_one_that_is_reported(window: Window) -> None:
     window.beat(HELD_UP[0] + 1, after_s=0.1)
     window.session.restart_engine()
     while len(window.engines) < 2:

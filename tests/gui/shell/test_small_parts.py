@@ -47,7 +47,7 @@ def test_a_line_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
     assert (line.text(), line.toolTip()) == (line.full_text, "")
 
 
-def test_what_is_missing_stands_in_one_line_below_the_cards(qtbot: QtBot):
+def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
     problems = (
         Problem("no NVIDIA driver is installed here"),
         Problem("this torch is a CPU build"),
@@ -58,7 +58,7 @@ def test_what_is_missing_stands_in_one_line_below_the_cards(qtbot: QtBot):
     assert panel.machine.full_text == "No NVIDIA driver is installed here. This torch is a CPU build."
 
 
-def test_the_copy_button_never_stands_on_code(qtbot: QtBot):
+def test_the_copy_button_never_covers_code(qtbot: QtBot):
     view = hosted(qtbot, lambda host: CodeView(DARK, lambda _: None, host), 300, 120)
     view.set_code('y = x.to("cuda:1")')
     beside = view.sizeHint().height()

@@ -77,7 +77,7 @@ def test_a_benchmark_that_has_not_begun_warms_up(qtbot: QtBot):
     assert bar_for(qtbot, state, START + 1).job.full_text == "benchmark on cpu, warming up"
 
 
-def test_a_job_stands_before_a_benchmark(qtbot: QtBot):
+def test_a_job_is_shown_before_a_benchmark(qtbot: QtBot):
     state = state_with(CPU)
     run(state, 3, "cpu")
     state.apply(JobStarted(request=9, title="build vgg16-bn", time_unix_s=START))

@@ -180,7 +180,7 @@ def test_a_budget_that_is_no_number_is_said_and_nothing_is_asked(qtbot: QtBot) -
     assert shown.asked == []
 
 
-def test_the_budgets_of_a_plan_stand_in_the_fields_to_the_byte(qtbot: QtBot) -> None:
+def test_the_budgets_of_a_plan_are_in_the_fields_to_the_byte(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     assert [share.field.text() for share in shown.panel.shares.rows.values()] == ["7.00 MiB", "5.00 MiB", "0"]
     shown.click(shown.panel.plan)
@@ -404,7 +404,7 @@ def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:
     ]
 
 
-def test_a_model_that_somebody_else_dispatched_can_only_be_joined(qtbot: QtBot) -> None:
+def test_a_model_dispatched_elsewhere_can_only_be_joined(qtbot: QtBot) -> None:
     theirs = replace(
         net("cpu", "cpu", "cpu", "cpu"), dispatched="accelerate dispatched this model: Join takes its hooks away"
     )

@@ -235,7 +235,7 @@ def test_areas_are_painted_where_they_are_and_a_gap_is_left_out(show: Show) -> N
     assert colour(0.5, 0.4) == panel, "nothing was read then"
 
 
-def test_where_nobody_asked_the_allocator_the_sum_stands_alone(show: Show) -> None:
+def test_without_figures_of_the_allocator_only_the_sum_is_shown(show: Show) -> None:
     state = make_state("cuda:0")
     fill(state, "cuda:0")
     slot = show(state, "parts:cuda:0")

@@ -270,7 +270,7 @@ def test_scale_to_capacity_and_back(show: Show) -> None:
     assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
 
 
-def test_markers_stand_in_the_plot_while_they_are_in_view(show: Show) -> None:
+def test_markers_are_in_the_plot_while_they_are_in_view(show: Show) -> None:
     state = make_state("cuda:0")
     plot = show(state)
     state.markers.append(Marker(NOW - 200, "long ago", None))
@@ -322,7 +322,7 @@ def test_a_paused_plot_can_be_panned_to_what_it_did_not_draw(show: Show, axis: T
     assert curve_data(plot, "cuda:0")[0][-1] == NOW - 1
 
 
-def test_a_history_that_starts_anew_replaces_the_old_one(show: Show) -> None:
+def test_a_history_that_restarts_replaces_the_old_one(show: Show) -> None:
     state = make_state("cuda:0")
     fill(state, "cuda:0", lambda age: GIB)
     plot = show(state)

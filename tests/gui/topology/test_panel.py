@@ -88,7 +88,7 @@ def test_a_panel_that_is_resized_after_a_device_has_left_waits_for_its_refresh(q
     assert panel.is_empty
 
 
-def test_links_that_nobody_told_are_explained(qtbot: QtBot) -> None:
+def test_unknown_links_are_explained(qtbot: QtBot) -> None:
     problem = Problem("this driver cannot tell how cards are joined", field="topology")
     panel = panel_for(qtbot, state_with(CPU, server_card(0), server_card(1), problems=(problem,)))
     assert panel.is_empty
@@ -201,7 +201,7 @@ def test_a_mig_instance_is_where_its_card_is(qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize("count", [2, 8, 16])
 @pytest.mark.parametrize("width", [300, 700, 1600])
-def test_devices_stand_below_their_node_and_nothing_overlaps(count: int, width: int) -> None:
+def test_devices_are_below_their_node_and_nothing_overlaps(count: int, width: int) -> None:
     layout = arrange(names(count), Pairs([server_topology(count)]), (), width, 240)
     boxes = list(layout.devices.values())
     assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
@@ -268,7 +268,7 @@ def test_devices_without_a_node_have_a_place_too() -> None:
     assert arrange([], pairs, (), 600, 200).devices == {}
 
 
-def test_what_stands_under_the_pointer_is_named(qtbot: QtBot) -> None:
+def test_the_item_under_the_pointer_is_named(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(2))
     picture, layout = panel.picture, panel.picture.layout_now
     device = picture.tip_at(layout.devices["cuda:1"].center().toPoint())

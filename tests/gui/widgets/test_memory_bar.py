@@ -17,7 +17,7 @@ def device_parts() -> MemoryParts:
     return state.devices["cuda:0"].parts
 
 
-def test_the_parts_stand_in_the_order_of_what_can_be_done_about_them():
+def test_the_parts_are_in_the_order_of_what_can_be_done_about_them():
     assert segments(device_parts()) == (
         Segment("workspace", 4 * GIB),
         Segment("other_allocated", 2 * GIB),

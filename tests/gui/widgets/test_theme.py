@@ -47,7 +47,7 @@ def test_contrast_of_black_on_white_is_21():
 
 
 @BOTH
-def test_every_text_can_be_read_on_every_background_it_stands_on(theme: Theme):
+def test_every_text_is_readable_on_its_backgrounds(theme: Theme):
     weak = {what: round(contrast(*pair), 2) for what, pair in text_pairs(theme).items() if contrast(*pair) < 4.5}
     assert weak == {}
 
