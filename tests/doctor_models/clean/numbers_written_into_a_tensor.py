@@ -1,4 +1,4 @@
-"""`out=` is a tensor that is written into: the host does not wait for its values. The host knows both ends of the range."""
+"""`out=` is a tensor that is written into: the host does not wait, since it knows both ends of the range."""
 # input: 4x12
 
 import torch
