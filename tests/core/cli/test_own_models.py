@@ -108,7 +108,7 @@ def test_bench_takes_shapes_and_their_batch(nets: Path, capfd: pytest.CaptureFix
     assert (run["batch"], run["inputs"]) == (4, "4x7x3")
     assert run["flop_per_step"] == 2 * 4 * 7 * 3 * 2
     assert bench("cli_nets:Odd") == 2
-    assert "its forward wants x, and no guess worked" in capfd.readouterr().err
+    assert "its forward takes x, and no guess worked" in capfd.readouterr().err
 
 
 def test_bench_of_a_configuration(document: Document) -> None:

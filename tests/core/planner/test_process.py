@@ -90,7 +90,7 @@ def test_what_ends_its_process_is_reported(tmp_path):
 def test_inputs_that_cannot_be_guessed_are_asked_for(tmp_path):
     text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, alpha, beta): return alpha['x'] + beta\n"
     spec = write(tmp_path, text)
-    with pytest.raises(BadInput, match="its forward wants alpha, beta"):
+    with pytest.raises(BadInput, match="its forward takes alpha, beta"):
         planned(FitSpec(source=spec.source, folder=spec.folder))
 
 
