@@ -154,7 +154,7 @@ def test_simulated_beside_measured_only_on_purpose_and_marked() -> None:
     ("runs", "line"),
     [
         ([stored(matmul(), 1)], "at least two"),
-        ([stored(matmul(), 1), stored(matmul(), 1)], "there twice"),
+        ([stored(matmul(), 1), stored(matmul(), 1)], "chosen twice"),
         ([stored(matmul(), 1), stored(bandwidth(), 2)], "matmul and bandwidth measure different things"),
         ([stored(model(), 1), stored(model(target="mlp"), 2)], "resnet18 and mlp are different models"),
         ([stored(scaling(), 1), stored(scaling(iterations=10), 2)], "different amounts of work"),

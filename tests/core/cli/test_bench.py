@@ -237,7 +237,7 @@ def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
         "--iterations 'x'",
         "'fast'",
         "--train",
-        "empty tag",
+        "tag cannot be empty",
     ):
         assert words in line
 

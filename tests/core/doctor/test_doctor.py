@@ -425,7 +425,7 @@ def test_what_fails_everywhere_is_not_checked_where_something_else_was_found(exa
 
 def test_an_argument_too_few_is_named(examined: Examined) -> None:
     code = f"{LAYER}\n    def forward(self, x, mask):\n        return self.layer(x)\n"
-    with pytest.raises(BadInput, match=r"its forward wants x, mask, and 1 was given: .*--input 2x16,2x16"):
+    with pytest.raises(BadInput, match=r"its forward takes x, mask, and 1 was given: .*--input 2x16,2x16"):
         examined(code, inputs="2x8")
 
 
