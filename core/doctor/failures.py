@@ -148,7 +148,7 @@ def arguments_hint(model: nn.Module, given: int) -> str:
     names = ", ".join(need.name for need in wanted if need.required)
     example = ",".join(["2x16"] * required)
     return (
-        f"; its forward wants {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as"
+        f"; its forward takes {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as"
         f" in --input {example}"
     )
 
