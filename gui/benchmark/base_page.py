@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QCheckBox, QLabel, QLineEdit, QProgressBar, QSizePolicy, QStackedLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
@@ -23,15 +23,15 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, labelled
-from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, ElidedLabel, label
+from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
+from devexplorer.gui.widgets.layouts import hbox, push_button
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, label
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets.theme import Theme
 
-PROGRESS_PX, BUTTON_PX = (120, 4), 26
+PROGRESS_PX = (120, 4)
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
 
@@ -39,14 +39,11 @@ NONE_ENDED = "No run has ended yet."
 Spec = TypeVar("Spec", bound=BenchSpec)
 
 
-class BenchPage(QWidget, Generic[Spec]):
+class BenchPage(FormPage, Generic[Spec]):
     """A subclass adds fields and results in `build`; see the methods that raise here."""
 
     kind: ClassVar[str] = ""
     """`matmul`, `sweep`, …: the tag of its specifications."""
-    title: ClassVar[str] = ""
-    nothing: ClassVar[str] = ""
-    """The sentence of the empty state."""
     device_choice: ClassVar[type[DeviceChoice]] = DeviceChoice
     """What is chosen until the user picks."""
 
@@ -58,17 +55,14 @@ class BenchPage(QWidget, Generic[Spec]):
     """Virtual GPUs are wanted, where there is nothing to compare with."""
 
     def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
-        self._state, self._theme, self._clock = state, theme, clock
+        super().__init__(state, theme)
+        self._clock = clock
         self._refused, self._words = False, ""
         self._problem = ""
         """Why the form cannot be started now; empty: it can."""
         self._touched = False
         """Whether the user has done something to the form: before that what is missing is no mistake, and is not said
         in red."""
-        self.start_button = push_button("Start", self.start, look="primary")
-        self.stop_button = push_button("Stop", self.stop)
-        self.hint = ElidedLabel(Role.LABEL, "dim")
         self.copy_button = push_button("Copy as JSON", self.copy_json, look="quiet")
         self.progress = QProgressBar()
         self.progress.setRange(0, 1000)
@@ -79,11 +73,7 @@ class BenchPage(QWidget, Generic[Spec]):
         self.message.setAccessibleName("What is wrong")
         self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
         self.message.hide()
-        self.offer_button = push_button(clicked=self._take_offer)
-        self.nothing_words = label(self.nothing, words="dim")
-        self._fields = FormRow()
-        self._menus: list[MenuEdit] = []
-        self._results = QStackedLayout()
+        self.empty.chosen.connect(self._take_offer)
         self._lay_out()
         self.devices = self.device_choice(state)
         self.build()
@@ -91,43 +81,13 @@ class BenchPage(QWidget, Generic[Spec]):
         self.set_theme(theme)
 
     def _lay_out(self) -> None:
-        for button in (self.start_button, self.stop_button, self.copy_button):
-            button.setFixedHeight(BUTTON_PX)
-        top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
-        form = hbox(
-            (self._fields, 0, top),
-            (self.start_button, 0, top),
-            (self.stop_button, 0, top),
-            None,
-            (self.copy_button, 0, top),
-            margins=(0, 6, EDGE_PX, 4),
-        )
+        self.copy_button.setFixedHeight(BUTTON_PX)
+        self._form.addStretch(1)
+        self._form.addWidget(self.copy_button, 0, Qt.AlignmentFlag.AlignTop)
         line = hbox(self.progress, (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 3))
-        # before its widgets: one that has no parent yet would be shown as a window
-        vbox(form, line, self.message, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
-        self._empty = holder(
-            hbox(None, self.nothing_words, self.offer_button, None, spacing=EDGE_PX, margins=(EDGE_PX, 0, EDGE_PX, 0))
-        )
-        self._empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
-        self._results.addWidget(self._empty)
-
-    def add_field(self, words: str, field: QWidget) -> QWidget:
-        """Put a field behind its name into the form; returns both, to be hidden together."""
-        both = labelled(words, field) if words else field
-        self._fields.row.addWidget(both)
-        if isinstance(field, QLineEdit):
-            field.textChanged.connect(self._edited)
-            field.returnPressed.connect(self.start)
-        elif isinstance(field, DeviceChoice):
-            field.changed.connect(self.check)
-            field.picked.connect(self._edited)
-        elif isinstance(field, Choice):
-            field.currentIndexChanged.connect(self._edited)
-        elif isinstance(field, QCheckBox):
-            field.toggled.connect(self._edited)
-        if isinstance(field, MenuEdit):
-            self._menus.append(field)
-        return both
+        self._column.insertLayout(1, line)
+        self._column.insertWidget(2, self.message)
+        self.empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
 
     def _edited(self) -> None:
         self._touched = True
@@ -174,20 +134,13 @@ class BenchPage(QWidget, Generic[Spec]):
 
     # what the panel calls
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        for field in self._menus:
-            field.set_theme(theme)
-        self.refresh()
-
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
-        self.devices.refresh()
+        super().refresh()
         runs = self.runs
         if self._refused or self._problem:  # a run that ended, or memory that was freed, may have put it right
             self.check()
-        self._results.setCurrentWidget(self._view if runs else self._empty)
+        self._results.setCurrentWidget(self._view if runs else self.empty)
         if runs and self.isVisible():  # up to thirty times a second; a page that is not on show is drawn when it is
             self.show_runs(runs)
         self._show_progress()
@@ -204,11 +157,6 @@ class BenchPage(QWidget, Generic[Spec]):
     def active(self) -> list[Run]:
         """Those that have not ended."""
         return [run for run in self.runs if not run.ended]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the empty state is on show."""
-        return self._results.currentWidget() is self._empty
 
     def start(self) -> None:
         """Ask for what the form says, or say what is wrong with it."""
@@ -292,8 +240,8 @@ class BenchPage(QWidget, Generic[Spec]):
 
     def show_offer(self, words: str) -> None:
         """What the button of the empty state says; nothing: there is none."""
-        self.offer_button.setText(words)
-        self.offer_button.setVisible(bool(words))
+        self.empty.button.setText(words)
+        self.empty.button.setVisible(bool(words))
 
     def _take_offer(self) -> None:
         self.start()
@@ -323,7 +271,7 @@ class BenchPage(QWidget, Generic[Spec]):
             "" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS
         )
         live = self._state.recording is None
-        for button in (self.start_button, self.offer_button):
+        for button in (self.start_button, self.empty.button):
             reason = NOT_IN_A_RECORDING if not live else self._problem if button is self.start_button else ""
             button.setEnabled(not reason)
             button.setToolTip(tip(reason))

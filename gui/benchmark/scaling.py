@@ -56,7 +56,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
         super().refresh()
-        self.nothing_words.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
+        self.empty.sentence.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
 
     # the form
 

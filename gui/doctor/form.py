@@ -10,7 +10,7 @@ from devexplorer.core.records.messages import AddVirtual, Cancel
 from devexplorer.core.session.jobs import Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
-from devexplorer.gui.objects.command_page import DeviceField
+from devexplorer.gui.widgets.device_choice import DeviceField
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import (
     EDGE_PX,

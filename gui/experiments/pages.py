@@ -17,8 +17,8 @@ from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
-from devexplorer.gui.objects.command_page import DeviceField, ExperimentPage, FactsPage
-from devexplorer.gui.widgets.device_choice import AlikeDevices
+from devexplorer.gui.objects.command_page import ExperimentPage, FactsPage
+from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.panel import ElidedLabel
 from devexplorer.gui.widgets.theme import CPU, Role, Theme

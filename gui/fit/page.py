@@ -7,7 +7,7 @@ to.
 from __future__ import annotations
 
 from msgspec.structs import replace
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.optimizers import OPTIMIZERS
@@ -23,7 +23,7 @@ from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
-from devexplorer.gui.widgets.layouts import check_box, splitter
+from devexplorer.gui.widgets.layouts import check_box, hbox, splitter
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, why_not_live
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
@@ -105,8 +105,6 @@ class FitPanel(ExperimentPage):
             ("input", self.inputs_edit),
         ):
             self.add_field(words, field)
-        for box in (self.train, self.checkpointing):
-            box.toggled.connect(lambda _on: self.check())
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)
@@ -124,19 +122,10 @@ class FitPanel(ExperimentPage):
         """Below the form, whose fields need the whole width: the same line says what the table is about."""
         form.addStretch(1)
         self.caption = ElidedLabel(Role.LABEL, "soft")
-        row = QHBoxLayout()
-        row.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
         for text in (self.caption, self.hint):
             text.setFixedHeight(_CAPTION_PX)
-            row.addWidget(text, 1)
-        self._line = row
-
-    def _lay_out(self) -> None:
-        super()._lay_out()
-        whole = self.layout()
-        assert isinstance(whole, QVBoxLayout)
-        whole.insertLayout(1, self._line)
-        whole.insertWidget(2, self.answer)  # only where a plan failed: otherwise the table says it
+        self._column.insertLayout(1, hbox((self.caption, 1), (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 0)))
+        self._column.insertWidget(2, self.answer)  # only where a plan failed: otherwise the table says it
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.answer.setFixedHeight(_FAILURE_PX)
         self.answer.hide()
@@ -190,7 +179,7 @@ class FitPanel(ExperimentPage):
         super().check()
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
-        self.nothing_words.setText(self.nothing if self.running is None else AT_WORK)
+        self.empty.sentence.setText(self.nothing if self.running is None else AT_WORK)
         self.details.helps.set_ready(why_not_live(self._state) is None and self.running is None)
 
     def use(self, found: Help) -> None:
@@ -212,7 +201,7 @@ class FitPanel(ExperimentPage):
             case "two-cards":
                 spec = replace(spec, gpus=(f"2x {found.gpu}",))
         self._fill_in(spec)
-        self.run()
+        self.start()
 
     def _fill_in(self, spec: FitSpec) -> None:
         """Set the form to this; the model by its name where the workspace still has it."""
@@ -242,8 +231,6 @@ class FitPanel(ExperimentPage):
     def set_theme(self, theme: Theme) -> None:
         """See `ExperimentPage`."""
         self.bars.theme = theme
-        for field in (self.model_edit, self.cards_edit):
-            field.set_theme(theme)
         self.details.set_theme(theme)
         super().set_theme(theme)
 
@@ -267,7 +254,7 @@ class FitPanel(ExperimentPage):
             self.caption.set_full_text("")
         self.answer.setVisible(done is not None and done.failed and self.running is None)
         super().refresh()
-        self._results.setCurrentWidget(self._empty if report is None else self._shown)
+        self._results.setCurrentWidget(self.empty if report is None else self._shown)
 
     @property
     def latest(self) -> Done | None:

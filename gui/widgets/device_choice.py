@@ -1,4 +1,4 @@
-"""A button that says which devices are chosen; its menu of checks stays open while several are picked. Main thread."""
+"""Fields that choose devices: one from a list, or several from a menu of checks that stays open. Main thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.form_fields import Choice
 
 
 class DeviceChoice(QToolButton):
@@ -106,3 +107,31 @@ class AlikeDevices(DeviceChoice):
         virtual = [name for name in usable if name not in real]
         sorts = ([name for name in real if name != "cpu"], real, virtual)
         return next((sort for sort in sorts if len(sort) > 1), usable)
+
+
+class DeviceField(Choice):
+    """One usable device; `without_cpu` leaves the CPU out. Until the user picks, it is one that holds the object, or
+    else the first accelerator."""
+
+    def __init__(self, state: State, *, without_cpu: bool = False) -> None:
+        super().__init__("Device")
+        self._state, self._without_cpu = state, without_cpu
+        self._picked = False
+        self.held: tuple[str, ...] = ()
+        """Devices that hold the object that this is about."""
+        self.activated.connect(self._pick)
+        self.refresh()
+
+    def _pick(self) -> None:
+        self._picked = True
+
+    def refresh(self) -> None:
+        """Follow the list of devices."""
+        usable = sorted(self._state.usable_devices, key=lambda name: name == "cpu")  # the CPU last
+        if self._without_cpu:
+            usable = [name for name in usable if name != "cpu"]
+        infos = [self._state.devices[name].info for name in usable]
+        self.offer((info.id, f"{info.id}{' (simulated)' if info.simulated else ''}", info.name) for info in infos)
+        if not self._picked:
+            holding = [name for name in usable if name in self.held]
+            self.choose(next((name for name in (*holding, *usable) if name != "cpu"), "cpu"))

@@ -108,8 +108,8 @@ class Learner(Hands):
         panel = self.window.bottom_dock.page("experiments")
         self.page("Experiments")
         self.click(panel.rail.choices[title])
-        assert panel.page.run_button.isEnabled(), panel.page.run_button.toolTip()
-        self.click(panel.page.run_button)
+        assert panel.page.start_button.isEnabled(), panel.page.start_button.toolTip()
+        self.click(panel.page.start_button)
         self._went(3)
 
     def save(self, form: str, name: str) -> Path:

@@ -118,7 +118,7 @@ def test_every_pair_of_the_chosen_devices_is_asked_for(qtbot: QtBot, panel: Benc
     assert (
         page.hint.full_text == "9 pairs in 3 sizes, 7 s of measuring"
     )  # nine one way and three both ways, in three sizes
-    assert page.offer_button.text() == "Measure 9 pairs"
+    assert page.empty.button.text() == "Measure 9 pairs"
 
 
 @pytest.mark.parametrize(

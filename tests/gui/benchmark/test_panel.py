@@ -346,10 +346,10 @@ def test_progress_and_the_time_left_are_shown_while_it_runs(panel: BenchmarkPane
 
 def test_the_empty_state_has_one_sentence_and_one_action(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     assert panel.matmul.is_empty
-    assert panel.matmul.nothing_words.text() == "No matrix product was measured in this session."
-    assert panel.matmul.offer_button.text() == "Measure 1024×1024×1024 on vgpu:0"
+    assert panel.matmul.empty.sentence.text() == "No matrix product was measured in this session."
+    assert panel.matmul.empty.button.text() == "Measure 1024×1024×1024 on vgpu:0"
     with qtbot.waitSignal(panel.start_requested):
-        qtbot.mouseClick(panel.matmul.offer_button, LEFT)
+        qtbot.mouseClick(panel.matmul.empty.button, LEFT)
     start(state, 1)
     panel.refresh()
     assert not panel.matmul.is_empty

@@ -63,7 +63,7 @@ def scaling_result(spec: ScalingSpec, parallel: float | None = 0.34, sequential:
 def test_scaling_asks_for_the_tutorials_job_on_two_cards(qtbot: QtBot, panel: BenchmarkPanel) -> None:
     qtbot.mouseClick(panel.choices["scaling"], LEFT)
     assert panel.scaling.devices.chosen == BOTH
-    assert panel.scaling.offer_button.text() == "Compare vgpu:0 and vgpu:1"
+    assert panel.scaling.empty.button.text() == "Compare vgpu:0 and vgpu:1"
     with qtbot.waitSignal(panel.start_requested) as asked:
         qtbot.mouseClick(panel.scaling.start_button, LEFT)
     assert asked.args == [(ScalingSpec(devices=BOTH, size=1000, iterations=1000),)]
@@ -155,13 +155,13 @@ def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot, panel: Benchm
     panel.show_kind("scaling")
     page = refreshed(panel).scaling
     assert (
-        page.nothing_words.text()
+        page.empty.sentence.text()
         == "Scaling compares two real or two virtual devices, and there are no two of a kind here."
     )
-    assert page.offer_button.text() == "Add two virtual GPUs"
+    assert page.empty.button.text() == "Add two virtual GPUs"
     assert not page.message.isVisible()
     with qtbot.waitSignal(panel.virtual_offered), qtbot.assertNotEmitted(panel.start_requested):
-        qtbot.mouseClick(page.offer_button, LEFT)
+        qtbot.mouseClick(page.empty.button, LEFT)
     assert not page.start_button.isEnabled()
     assert "there is only one here" in page.start_button.toolTip()
     page.start()  # as by Enter in a field
@@ -169,7 +169,7 @@ def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot, panel: Benchm
     state.set_catalog(Catalog(devices=(CPU, *T4S)))
     refreshed(panel)
     assert not page.message.isVisible()
-    assert page.offer_button.text() == "Compare vgpu:0 and vgpu:1"
+    assert page.empty.button.text() == "Compare vgpu:0 and vgpu:1"
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_the_menu_offers_shapes_worth_looking_at(qtbot: QtBot, panel: BenchmarkP
     qtbot.mouseClick(menu, LEFT, pos=menu.actionGeometry(grid).center())
     [spec] = page.specs()
     assert len(spec.shapes) == 15 * 15
-    assert page.offer_button.text() == "Sweep 225 shapes on vgpu:0"
+    assert page.empty.button.text() == "Sweep 225 shapes on vgpu:0"
 
 
 def test_a_search_has_a_budget_and_needs_no_shapes(qtbot: QtBot, panel: BenchmarkPanel) -> None:

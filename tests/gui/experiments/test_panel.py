@@ -89,8 +89,8 @@ def test_the_rail_chooses_the_experiment(qtbot: QtBot, panel: ExperimentsPanel) 
         click(qtbot, panel.rail.choices[title])
         assert panel.page is page
         assert page.is_empty
-        assert page.nothing_words.isVisible()
-        assert page.nothing_words.text()
+        assert page.empty.sentence.isVisible()
+        assert page.empty.sentence.text()
 
 
 def test_the_rail_marks_what_runs(qtbot: QtBot, panel: ExperimentsPanel, state: State) -> None:
@@ -111,7 +111,7 @@ def test_the_selected_parameter_is_asked(qtbot: QtBot, panel: ExperimentsPanel, 
     assert page.target.full_text == "mlp:hidden.weight"
     page.question.setFocus()
     page.question.setCurrentIndex(page.question.findText("Can it become a NumPy array?"))
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     assert sent == [Ask(target="mlp:hidden.weight", question="numpy")]
 
 
@@ -120,11 +120,11 @@ def test_a_module_is_asked_for_its_type_and_no_array(
 ) -> None:
     panel.set_selection(("mlp",))
     page = panel.ask
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     assert sent == [Ask(target="mlp", question="type")]
     page.question.choose("numpy")
-    assert not page.run_button.isEnabled()
-    assert "a question for a tensor" in page.run_button.toolTip()
+    assert not page.start_button.isEnabled()
+    assert "a question for a tensor" in page.start_button.toolTip()
     assert "a question for a tensor" in page.hint.full_text
 
 
@@ -139,8 +139,8 @@ def test_without_one_thing_that_can_be_asked_the_button_says_what_to_select(
     )
     show(state, msgspec.structs.replace(mlp("odd"), rows=rows))
     panel.set_selection(targets)
-    assert not panel.ask.run_button.isEnabled()
-    assert panel.ask.run_button.toolTip().startswith("Select")
+    assert not panel.ask.start_button.isEnabled()
+    assert panel.ask.start_button.toolTip().startswith("Select")
 
 
 def test_the_answer_is_shown_with_its_facts_and_its_offers(
@@ -188,12 +188,12 @@ def test_the_selected_model_is_replicated_over_the_checked_devices(
     page = panel.replicate
     panel.set_selection(("mlp:hidden",))
     assert page.devices.chosen == BOTH
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     page.input.choose("x")
     menu = page.devices.menu()
     assert menu is not None
     menu.actions()[0].trigger()  # the CPU as well
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     assert sent == [
         Replicate(target="mlp:hidden", devices=BOTH),
         Replicate(target="mlp:hidden", devices=("cpu", *BOTH), input="x"),
@@ -204,12 +204,12 @@ def test_two_devices_and_a_model_are_needed(panel: ExperimentsPanel) -> None:
     page = panel.replicate
     panel.set_selection(("x",))
     page.devices.choose(["vgpu:1"])
-    assert not page.run_button.isEnabled()
-    assert page.run_button.toolTip() == "Select one model, or one part of a model. Choose at least two devices"
+    assert not page.start_button.isEnabled()
+    assert page.start_button.toolTip() == "Select one model, or one part of a model. Choose at least two devices"
     panel.set_selection(("mlp",))
-    assert page.run_button.toolTip() == "Choose at least two devices"
+    assert page.start_button.toolTip() == "Choose at least two devices"
     page.devices.choose(["vgpu:1", "cpu"])
-    assert page.run_button.isEnabled()
+    assert page.start_button.isEnabled()
 
 
 def test_on_one_device_virtual_gpus_are_offered(qtbot: QtBot, sent: list[Command]) -> None:
@@ -220,12 +220,12 @@ def test_on_one_device_virtual_gpus_are_offered(qtbot: QtBot, sent: list[Command
     panel.set_selection(("mlp",))
     for page in (panel.replicate, panel.crossover):
         click(qtbot, panel.rail.choices[page.title])
-        assert not page.run_button.isEnabled()
-        assert "add virtual GPUs" in page.run_button.toolTip()
-        assert page.offer_button.isVisible()
-        click(qtbot, page.offer_button)
+        assert not page.start_button.isEnabled()
+        assert "add virtual GPUs" in page.start_button.toolTip()
+        assert page.empty.button.isVisible()
+        click(qtbot, page.empty.button)
     assert sent == [AddVirtual(spec="2x Tesla T4")] * 2
-    assert not panel.time_work.offer_button.isVisibleTo(panel.time_work)
+    assert not panel.time_work.empty.button.isVisibleTo(panel.time_work)
 
 
 # --- timing -----------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_work_is_timed_on_the_chosen_device(qtbot: QtBot, panel: ExperimentsPane
     qtbot.keyClicks(page.iterations_edit, "20")
     qtbot.keyClick(page.iterations_edit, Qt.Key.Key_Return)
     page.device.choose("cpu")
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     assert sent == [TimeWork(device="vgpu:0", size=500, iterations=20), TimeWork(device="cpu", size=500, iterations=20)]
 
 
@@ -251,9 +251,9 @@ def test_everything_that_is_wrong_with_the_form_is_said(
     page = panel.time_work
     page.size_edit.setText("big")
     page.iterations_edit.setText("0")
-    assert not page.run_button.isEnabled()
+    assert not page.start_button.isEnabled()
     for reason in ("Size 'big' is not a whole number", "Products '0' is not a whole number"):
-        assert reason in page.run_button.toolTip()
+        assert reason in page.start_button.toolTip()
     qtbot.keyClick(page.size_edit, Qt.Key.Key_Return)
     assert sent == []
 
@@ -302,7 +302,7 @@ def test_the_device_is_compared_with_the_cpu(qtbot: QtBot, panel: ExperimentsPan
         "vgpu:1 (simulated)",
     ]
     page.largest.choose(256)
-    click(qtbot, page.run_button)
+    click(qtbot, page.start_button)
     assert sent == [Crossover(device="vgpu:0", sizes=(16, 32, 64, 128, 256))]
 
 
@@ -318,13 +318,13 @@ def test_a_run_can_be_stopped_and_says_how_far_it_is(
     )
     state.apply(JobProgress(request=5, done=0.5, text="size 128"))
     panel.refresh()
-    assert not page.run_button.isEnabled()
+    assert not page.start_button.isEnabled()
     assert page.hint.full_text == "size 128  50 %"
     click(qtbot, page.stop_button)
     assert sent == [Cancel(job=5)]
     state.apply(JobEnded(request=5, ok=False, time_unix_s=2.0))
     panel.refresh()
-    assert page.run_button.isEnabled()
+    assert page.start_button.isEnabled()
     assert not page.stop_button.isVisible()
 
 
@@ -422,16 +422,16 @@ def test_without_an_engine_and_in_a_recording_nothing_can_be_asked_for(panel: Ex
     state.engine = None
     panel.refresh()
     for page in panel.pages.values():
-        assert not page.run_button.isEnabled()
-        assert page.run_button.toolTip() == "The engine is not ready yet."
+        assert not page.start_button.isEnabled()
+        assert page.start_button.toolTip() == "The engine is not ready yet."
     assert not panel.replicate.answer.offers.buttons[0].isEnabled()
     state.engine, state.recording = ENGINE, "Recording of yesterday"
     panel.refresh()
     for page in panel.pages.values():
-        assert page.run_button.toolTip() == "This is a recording: nothing in it can be changed."
+        assert page.start_button.toolTip() == "This is a recording: nothing in it can be changed."
     state.recording = None
     panel.refresh()
-    assert panel.replicate.run_button.isEnabled()
+    assert panel.replicate.start_button.isEnabled()
     assert panel.replicate.answer.offers.buttons[0].isEnabled()
 
 

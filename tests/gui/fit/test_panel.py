@@ -119,7 +119,7 @@ def texts(panel: FitPanel, column: int) -> list[str]:
 def test_it_asks_about_the_selected_model_on_every_card(qtbot, panel, sent):
     panel.set_selection(("mlp:hidden.weight",))
     type_into(qtbot, panel.batch_edit, "32")
-    click(qtbot, panel.run_button)
+    click(qtbot, panel.start_button)
     (command,) = sent
     assert command == PlanFit(
         target="mlp",
@@ -132,7 +132,7 @@ def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
     panel.set_selection(("mlp",))
     panel.precision.choose(("bfloat16", None))
     type_into(qtbot, panel.cards_edit, "2x t4")
-    click(qtbot, panel.run_button)
+    click(qtbot, panel.start_button)
     (command,) = sent
     assert (command.target, command.spec.source, command.spec.dtype) == ("", "transformers:gpt2", "bfloat16")
     assert (command.spec.gpus, command.spec.options) == (("2x t4",), True)
@@ -144,7 +144,7 @@ def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
     panel.train.click()
     assert not panel.optimizer.isEnabled()
     assert "training" in panel.checkpointing.toolTip()
-    click(qtbot, panel.run_button)
+    click(qtbot, panel.start_button)
     assert (sent[0].spec.train, sent[0].spec.checkpointing) == (False, False)
 
 
@@ -162,9 +162,9 @@ def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
 def test_what_cannot_be_planned_is_said_before_it_is_asked(qtbot, panel, sent, change, words):
     panel.set_selection(("mlp",))
     change(panel)
-    assert not panel.run_button.isEnabled()
+    assert not panel.start_button.isEnabled()
     assert words in panel.hint.full_text
-    click(qtbot, panel.run_button)
+    click(qtbot, panel.start_button)
     assert sent == []
 
 
@@ -176,7 +176,7 @@ def test_a_plan_under_way_shows_how_far_it_is_and_can_be_stopped(qtbot, panel, s
     state.apply(JobProgress(request=9, done=0.4, text="a step of mlp"))
     panel.refresh()
     assert panel.hint.full_text == "a step of mlp  40 %"
-    assert not panel.run_button.isEnabled()
+    assert not panel.start_button.isEnabled()
     click(qtbot, panel.stop_button)
     assert sent == [Cancel(job=9)]
 
@@ -298,11 +298,11 @@ def test_a_failed_plan_leaves_the_table_in_its_place(panel, state):
 
 def test_a_plan_that_was_stopped_leaves_what_there_was(panel, state):
     begun(panel, state, request=6)
-    assert panel.nothing_words.text() == AT_WORK
+    assert panel.empty.sentence.text() == AT_WORK
     stopped = Answer(title="There is no plan", words="It was ended.", failed=True, cancelled=True)
     ended(panel, state, stopped, request=6)
     assert panel.is_empty
-    assert panel.nothing_words.text() == FitPanel.nothing
+    assert panel.empty.sentence.text() == FitPanel.nothing
     planned(panel, state, report())
     begun(panel, state, request=9)
     ended(panel, state, stopped, request=9)

@@ -1,0 +1,102 @@
+"""A page with a form: fields, Start and Stop above, results or an empty state below. Main thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QLineEdit, QStackedLayout, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.device_choice import DeviceChoice, DeviceField
+from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, labelled
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState
+from devexplorer.gui.widgets.theme import Role, Theme
+
+BUTTON_PX = 26
+
+
+class FormPage(QWidget):
+    """Subclasses add fields and results, and say in `check` whether the form can be started."""
+
+    title: ClassVar[str] = ""
+    nothing: ClassVar[str] = ""
+    """The sentence of the empty state."""
+    action: ClassVar[str] = "Start"
+    """The text of the button."""
+
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
+        self._state, self._theme = state, theme
+        self.start_button = push_button(self.action, self.start, look="primary")
+        self.stop_button = push_button("Stop", self.stop)
+        self.hint = ElidedLabel(Role.LABEL, "dim")
+        self.empty = EmptyState(self.nothing, "")
+        self._fields = FormRow()
+        self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
+        self._device_fields: list[DeviceChoice | DeviceField] = []
+        self._menus: list[MenuEdit] = []
+        for button in (self.start_button, self.stop_button):
+            button.setFixedHeight(BUTTON_PX)
+        top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
+        buttons = ((button, 0, top) for button in (self.start_button, self.stop_button))
+        self._form = hbox((self._fields, 0, top), *buttons, margins=(0, 6, EDGE_PX, 4))
+        self._results = QStackedLayout()
+        # before its widgets: one that has no parent yet would be shown as a window
+        self._column = vbox(self._form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
+        self._results.addWidget(self.empty)
+
+    def add_field(self, words: str, field: QWidget) -> QWidget:
+        """Put a field behind its name into the form; returns both, to be hidden together."""
+        both = labelled(words, field) if words else field
+        row = self._fields.row
+        row.insertWidget(row.count() - 1, both)
+        if isinstance(field, DeviceChoice | DeviceField):
+            self._device_fields.append(field)
+        if isinstance(field, MenuEdit):
+            self._menus.append(field)
+        if isinstance(field, QLineEdit):
+            field.textChanged.connect(self._edited)
+            field.returnPressed.connect(self.start)
+        elif isinstance(field, DeviceChoice):
+            field.changed.connect(self.check)
+            field.picked.connect(self._edited)
+        elif isinstance(field, Choice):
+            field.currentIndexChanged.connect(self._edited)
+        elif isinstance(field, QCheckBox):
+            field.toggled.connect(self._edited)
+        return both
+
+    def _edited(self) -> None:
+        """The user has changed a field."""
+        self.check()
+
+    def check(self) -> None:
+        """Say what the form comes to, or what is wrong with it."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Ask for what the form says."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End what was started."""
+        raise NotImplementedError
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        for menu in self._menus:
+            menu.set_theme(theme)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Offer the devices as they are now."""
+        for field in self._device_fields:
+            field.refresh()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty state is on show."""
+        return self._results.currentWidget() is self.empty
