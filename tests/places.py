@@ -27,7 +27,7 @@ class Place:
     """A workspace on some machine. `second` is None if there is only the CPU."""
 
     kind: str
-    fleet: DeviceRegistry
+    registry: DeviceRegistry
     workspace: Workspace
     first: str
     second: str | None
@@ -52,7 +52,7 @@ class Place:
 
     def allocated(self, device: str) -> int:
         """Bytes allocated by the device's allocator."""
-        sample = self.fleet.backend(device).allocator_sample(device, 0.0)
+        sample = self.registry.backend(device).allocator_sample(device, 0.0)
         assert sample is not None
         return sample.allocated_bytes
 
@@ -68,15 +68,15 @@ class Place:
 @contextmanager
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
     """A new workspace; virtual GPUs are removed afterwards."""
-    fleet = DeviceRegistry([TorchBackend()])
+    registry = DeviceRegistry([TorchBackend()])
     if kind == "cpu":
-        yield Place(kind, fleet, Workspace(fleet, explain=explain), "cpu", None)
+        yield Place(kind, registry, Workspace(registry, explain=explain), "cpu", None)
         return
     if kind == "cuda":
         yield Place(
             kind,
-            fleet,
-            Workspace(fleet, explain=explain),
+            registry,
+            Workspace(registry, explain=explain),
             "cuda:0",
             "cuda:1" if torch.cuda.device_count() > 1 else "cpu",
         )
@@ -84,8 +84,8 @@ def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
     machine = install()
     machine.reset()
     machine.add(parse_virtual(spec))
-    fleet.add(machine)
+    registry.add(machine)
     try:
-        yield Place(kind, fleet, Workspace(fleet, explain=explain), "vgpu:0", "vgpu:1")
+        yield Place(kind, registry, Workspace(registry, explain=explain), "vgpu:0", "vgpu:1")
     finally:
         machine.reset()

@@ -72,7 +72,7 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
         findings.demand_none()
     with LocalEngine(virtual_spec) as local:
         if device is not None:
-            device = findings.checked(partial(local.engine.fleet.choose, device), None)
+            device = findings.checked(partial(local.engine.registry.choose, device), None)
         model = findings.checked(partial(user_model, target), None) if ":" in target else None
         findings.demand_none()
         if model is not None:

@@ -14,13 +14,13 @@ from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 
-def add_gpus(fleet: DeviceRegistry, spec: str) -> list[str]:
+def add_gpus(registry: DeviceRegistry, spec: str) -> list[str]:
     """Add virtual GPUs to those that there are; returns the ids of the visible ones.
 
     Nothing is installed before the first: from then on `torch.accelerator` means vgpu, even where there is CUDA.
     """
-    names = backend.add_virtual_gpus(spec, fleet.visible_devices)
-    fleet.add(backend.install())
+    names = backend.add_virtual_gpus(spec, registry.visible_devices)
+    registry.add(backend.install())
     return names
 
 
@@ -47,12 +47,12 @@ def set_threads(workspace: Workspace, command: SetThreads, progress: ProgressMon
     return CommandResult(Answer(title=title, words=words, code=code), devices_changed=True)
 
 
-def _added(fleet: DeviceRegistry, spec: str, names: list[str]) -> Answer:
-    visible = "" if fleet.visible_devices is None else f", visible={json.dumps(fleet.visible_devices)}"
+def _added(registry: DeviceRegistry, spec: str, names: list[str]) -> Answer:
+    visible = "" if registry.visible_devices is None else f", visible={json.dumps(registry.visible_devices)}"
     added = f"add_virtual_gpus({json.dumps(spec, ensure_ascii=False)}{visible})"
     code = f"from devexplorer.core.virtual.backend import add_virtual_gpus\n\n{added}"
-    hidden = [info for info in fleet.infos() if info.simulated and not info.usable]
-    facts = [Fact(name, f"{fleet.info(name).name}, simulated") for name in names]
+    hidden = [info for info in registry.infos() if info.simulated and not info.usable]
+    facts = [Fact(name, f"{registry.info(name).name}, simulated") for name in names]
     facts += [Fact(info.id, f"{info.name}, simulated, hidden") for info in hidden]
     if not names:
         title = "The GPUs were added, but the engine does not see them"

@@ -1,5 +1,5 @@
 """Reads allocators, and devices that cannot be read from outside the engine, ten times a second. On its own thread,
-`gauge`."""
+`allocator-sampler`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class AllocatorSampler:
     """`read` sends one reading of everything; `start` does so every `interval_s` seconds until `stop`."""
 
     def __init__(
-        self, send: Callable[[Event], None], fleet: DeviceRegistry, workspace: Workspace, clock: Callable[[], float]
+        self, send: Callable[[Event], None], registry: DeviceRegistry, workspace: Workspace, clock: Callable[[], float]
     ) -> None:
-        self._send, self._fleet, self._workspace, self._clock = send, fleet, workspace, clock
+        self._send, self._fleet, self._workspace, self._clock = send, registry, workspace, clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._complaints: dict[str, str] = {}
 
     def start(self, interval_s: float) -> None:
         """Read from a thread."""
-        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="gauge", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="allocator-sampler", daemon=True)
         self._thread.start()
 
     def stop(self, deadline_s: float) -> bool:

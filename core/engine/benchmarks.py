@@ -62,7 +62,7 @@ class Benchmarks:
     def __init__(
         self,
         send: Send,
-        fleet: DeviceRegistry,
+        registry: DeviceRegistry,
         clock: Callable[[], float] = time.time,
         resolve: Resolve = samples.build,
         on_failure: Callable[[Exception], None] = lambda _error: None,
@@ -73,7 +73,7 @@ class Benchmarks:
         `on_failure` is called with the error that ended a run early, after that was sent.
         """
         self._send = send
-        self._fleet = fleet
+        self._fleet = registry
         self._clock = clock
         self.resolve = resolve
         self._inputs_of = inputs_of
@@ -206,13 +206,13 @@ class Benchmarks:
 def make_runner(
     spec: BenchSpec,
     run: int,
-    fleet: DeviceRegistry,
+    registry: DeviceRegistry,
     stop: threading.Event,
     clock: Callable[[], float] = time.time,
     resolve: Resolve = samples.build,
 ) -> Runner[Any]:
     """The runner of a checked specification. On the jobs thread, which `resolve` needs."""
-    return kind_of(spec).runner(spec, RunInputs(run, fleet, stop, clock, resolve))
+    return kind_of(spec).runner(spec, RunInputs(run, registry, stop, clock, resolve))
 
 
 def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> nn.Module:

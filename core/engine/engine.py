@@ -2,7 +2,7 @@
 process (the application), in this process (tests, command line) and wherever else it is given commands.
 
 Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
-benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads
+benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the sampler reads
 the allocators ten times a second.
 """
 
@@ -57,7 +57,7 @@ from devexplorer.core.virtual.device.topology import topology
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
-GAUGE_SECONDS = 0.1
+SAMPLING_SECONDS = 0.1
 POISON = (
     "device-side assert",
     "illegal memory access",
@@ -77,11 +77,11 @@ class Engine:
         *,
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
-        gauge_seconds: float | None = GAUGE_SECONDS,
+        sampling_seconds: float | None = SAMPLING_SECONDS,
         clock: Callable[[], float] = time.time,
         on_poisoned: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
+        """`sampling_seconds=None`: no sampling thread. Raises `BadInput` for a wrong `virtual_spec`.
 
         `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does
         when it was set before torch was imported (`core.engine.__main__` sets it). None: as
@@ -90,28 +90,28 @@ class Engine:
         self.send = send
         self.clock = clock
         self._on_poisoned = on_poisoned
-        self.fleet = DeviceRegistry([TorchBackend()], visible_devices)
+        self.registry = DeviceRegistry([TorchBackend()], visible_devices)
         self._virtual_unavailable = virtual.unavailable()
         if virtual_spec is not None:
-            add_gpus(self.fleet, virtual_spec)
-        self.workspace = Workspace(self.fleet, explain=explain)
+            add_gpus(self.registry, virtual_spec)
+        self.workspace = Workspace(self.registry, explain=explain)
         self._differ = SnapshotDiffer()
         copied, given = partial(model_copy, self.workspace), partial(given_inputs, self.workspace)
-        self.benchmarks = Benchmarks(send, self.fleet, clock, copied, self._end_if_poisoned, given)
+        self.benchmarks = Benchmarks(send, self.registry, clock, copied, self._end_if_poisoned, given)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._waiting_runs: set[int] = set()
         """Benchmarks waiting in the queue, which stopping reaches too."""
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
-        self.gauge = AllocatorSampler(send, self.fleet, self.workspace, clock)
-        self._gauge_seconds = gauge_seconds
+        self.allocator_sampler = AllocatorSampler(send, self.registry, self.workspace, clock)
+        self._sampling_seconds = sampling_seconds
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
         facts = torch_facts()
-        if self.fleet.visible_devices is not None:
-            facts = facts._replace(cuda_visible_devices=self.fleet.visible_devices)
+        if self.registry.visible_devices is not None:
+            facts = facts._replace(cuda_visible_devices=self.registry.visible_devices)
         self.send(
             EngineReady(
                 **facts._asdict(),
@@ -122,8 +122,8 @@ class Engine:
         )
         self._send_devices()
         self._jobs.start()
-        if self._gauge_seconds is not None:
-            self.gauge.start(self._gauge_seconds)
+        if self._sampling_seconds is not None:
+            self.allocator_sampler.start(self._sampling_seconds)
 
     def submit(self, command: Command) -> None:
         """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
@@ -146,16 +146,16 @@ class Engine:
         joined = self.benchmarks.join(deadline_s)
         if self._jobs.is_alive():
             self._jobs.join(max(end - time.monotonic(), 0))
-        return self.gauge.stop(end - time.monotonic()) and joined and not self._jobs.is_alive()
+        return self.allocator_sampler.stop(end - time.monotonic()) and joined and not self._jobs.is_alive()
 
     @property
     def machine(self) -> VirtualMachine | None:
         """The virtual GPUs; None before there are any."""
-        return next((backend for backend in self.fleet.backends if isinstance(backend, VirtualMachine)), None)
+        return next((backend for backend in self.registry.backends if isinstance(backend, VirtualMachine)), None)
 
     def _send_devices(self, request: int = 0) -> None:
         """Announce the devices, and for virtual ones what NVML reports for real cards: details and topology."""
-        self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
+        self.send(EngineDevices(request=request, devices=self.registry.infos(), problems=self.registry.problems()))
         if (machine := self.machine) is not None:
             self.send(topology([(gpu.id, gpu.profile) for gpu in machine.gpus]))
             for gpu in machine.gpus:

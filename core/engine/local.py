@@ -19,10 +19,10 @@ from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event
 class LocalEngine:
     """A context manager around an `Engine`; `events` holds everything that came and was not asked for yet."""
 
-    def __init__(self, virtual_spec: str | None = None, *, gauge_seconds: float | None = None) -> None:
+    def __init__(self, virtual_spec: str | None = None, *, sampling_seconds: float | None = None) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._joiner = Joiner()
-        self.engine = Engine(self._receive, virtual_spec=virtual_spec, gauge_seconds=gauge_seconds)
+        self.engine = Engine(self._receive, virtual_spec=virtual_spec, sampling_seconds=sampling_seconds)
         self._requests = 0
 
     def _receive(self, event: Event) -> None:

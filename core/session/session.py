@@ -112,7 +112,7 @@ class Session(EventHandlers):
         self._clock = clock
         self._interval_s = interval_s
         self._hidden = False
-        self.keeper: RunRecorder | None = None
+        self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
@@ -239,12 +239,12 @@ class Session(EventHandlers):
             )
         if catalog is not None:
             self._tee.set_catalog(catalog)
-            if self.keeper is not None:
-                self.keeper.set_devices(catalog.devices)
+            if self.run_recorder is not None:
+                self.run_recorder.set_devices(catalog.devices)
         for event in events:
             self._tee.take(event)
-            if self.keeper is not None:
-                self.keeper.handle(event)
+            if self.run_recorder is not None:
+                self.run_recorder.handle(event)
         return PollResult(events, catalog)
 
     @property

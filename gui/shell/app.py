@@ -138,8 +138,8 @@ class App:
             on_notice=self._history_says,
         )
         self.history.start()
-        session.keeper = RunRecorder(self.history.add)
-        session.keeper.start()
+        session.run_recorder = RunRecorder(self.history.add)
+        session.run_recorder.start()
         self.window.context.set_history(self.history)
 
     def _deliver_history(self) -> None:
@@ -245,8 +245,8 @@ class App:
         if self.history is not None:
             self.history.close(max(until - time.monotonic(), 0.5))
             self.history.deliver()
-        if self.session is not None and self.session.keeper is not None:
-            self.session.keeper.join(0.5)
+        if self.session is not None and self.session.run_recorder is not None:
+            self.session.run_recorder.join(0.5)
         self.window.notifications.close()
 
 

@@ -26,9 +26,9 @@ DTYPES = ("float16", "bfloat16")
 SECONDS = 0.5
 
 
-def ours(spec: MatmulSpec, fleet: DeviceRegistry) -> float:
+def ours(spec: MatmulSpec, registry: DeviceRegistry) -> float:
     """Median TFLOP/s of one run."""
-    run = make_runner(kind_of(spec).check(spec, fleet), 1, fleet, threading.Event())
+    run = make_runner(kind_of(spec).check(spec, registry), 1, registry, threading.Event())
     run.prepare()
     while run.step() is not None:
         pass
@@ -48,7 +48,7 @@ def main() -> int:
         return 1
     from triton.testing import do_bench
 
-    fleet = DeviceRegistry([TorchBackend()])
+    registry = DeviceRegistry([TorchBackend()])
     for dtype in DTYPES:
         for size in SIZES:
             burst = MatmulSpec(
@@ -58,7 +58,7 @@ def main() -> int:
             operation, _ = product(a, b, dtype)
             mine, theirs = [], []
             for _ in range(arguments.rounds):
-                mine.append(ours(burst, fleet))
+                mine.append(ours(burst, registry))
                 with torch.cuda.device(arguments.device):
                     theirs.append(
                         burst.flop / do_bench(operation, warmup=200, rep=1e3 * SECONDS, return_mode="median") / 1e9

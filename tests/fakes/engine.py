@@ -10,7 +10,7 @@ from devexplorer.core.records.messages import Command, EngineLost, Event
 
 
 class EngineHere:
-    """Everything is encoded for the link, as between processes. No gauge thread: the test requests readings."""
+    """Everything is encoded for the link, as between processes. No sampling thread: the test requests readings."""
 
     def __init__(
         self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None
@@ -18,7 +18,7 @@ class EngineHere:
         self._put = put
         self._joiner = Joiner()
         self.engine = Engine(
-            self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, gauge_seconds=None
+            self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, sampling_seconds=None
         )
 
     def _receive(self, event: Event) -> None:

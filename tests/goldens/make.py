@@ -100,10 +100,10 @@ class RecordedSession:
         self.commands: list[said.Command] = []
         card = replace(HOT)
         self.session = Session(make_engine=self._make, nvml=Nvml(FakeNvml(card)), virtual_spec=reading.CARDS)
-        self.session.keeper = RunRecorder(
+        self.session.run_recorder = RunRecorder(
             keep, find_here=lambda: HostInfo(host=HOST, python_version=platform.python_version())
         )
-        self.session.keeper.start()
+        self.session.run_recorder.start()
         self.session.start()
         self.wait(said.EngineDevices)
 

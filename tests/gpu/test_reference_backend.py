@@ -128,7 +128,7 @@ def test_virtual_gpus_beside_it_are_refused_in_one_line_that_says_how_to_have_th
 
 
 def test_moving_running_timing_and_the_allocators_in_the_engine() -> None:
-    with LocalEngine(gauge_seconds=0.02) as local:
+    with LocalEngine(sampling_seconds=0.02) as local:
         local.demand(BuildModel(recipe="mlp", name="net"))
         (moved,) = [event for event in local.demand(Move(targets=("net",), device=FIRST)) if isinstance(event, Moved)]
         assert moved.report.bytes > 0
@@ -148,7 +148,7 @@ def test_moving_running_timing_and_the_allocators_in_the_engine() -> None:
         released = [event for event in local.demand(ReleaseCache(device=FIRST)) if isinstance(event, Answer)]
         assert "torch.accelerator.empty_cache()" in released[-1].code
         readings += [event for event in local.demand(Forward(target="net")) if isinstance(event, AllocatorSample)]
-        backend = local.engine.fleet.backend(FIRST)
+        backend = local.engine.registry.backend(FIRST)
         sample = backend.allocator_sample(FIRST, 0.0)
         assert sample is not None
         assert sample.allocated_bytes >= moved.report.bytes

@@ -18,7 +18,7 @@ def test_the_first_page_says_what_is_here_and_what_is_missing(place: Place) -> N
     try:
         cards = nvml.cards()
         catalog = join(
-            CpuReader().info(), cards, place.fleet.infos(), problems=(*nvml.problems, *torch_side.problems())
+            CpuReader().info(), cards, place.registry.infos(), problems=(*nvml.problems, *torch_side.problems())
         )
     finally:
         nvml.close()

@@ -62,7 +62,7 @@ def looked_at(place: Place, capfd: pytest.CaptureFixture[str]) -> tuple[Json, di
     """What the command line prints, and its devices by id."""
     # The place has its own virtual GPUs; the command creates them, as a separate process would.
     if place.kind == "vgpu":
-        place.fleet.backend(place.first).reset()  # type: ignore[attr-defined]
+        place.registry.backend(place.first).reset()  # type: ignore[attr-defined]
     assert main(["devices", "--json", *(["--virtual", "2x Tesla T4"] if place.kind == "vgpu" else [])]) == 0
     content = strictly(capfd.readouterr().out)
     return content, {device["id"]: device for device in content["devices"]}

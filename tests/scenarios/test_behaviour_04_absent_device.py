@@ -11,16 +11,16 @@ ABSENT = "cuda:13"
 
 
 def test_try_gpu_falls_back_to_the_cpu_and_says_so(place: Place) -> None:
-    device, why = try_gpu(place.fleet, 13)
+    device, why = try_gpu(place.registry, 13)
     assert device == "cpu"
     assert why is not None
     assert "the CPU is used instead" in why
     if place.kind != "cpu":
-        assert try_gpu(place.fleet, 0) == (place.first, None)
+        assert try_gpu(place.registry, 0) == (place.first, None)
 
 
 def test_try_all_gpus_lists_all_or_the_cpu(place: Place) -> None:
-    found = try_all_gpus(place.fleet)
+    found = try_all_gpus(place.registry)
     if place.kind == "cpu":
         assert found == ["cpu"]
     else:

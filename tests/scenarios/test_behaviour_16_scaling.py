@@ -15,7 +15,7 @@ from devexplorer.core.records.messages import AddVirtual, StartBenchmark
 
 
 def measured(place: Place, spec: ScalingSpec) -> ScalingResult:
-    run = ScalingRun(check_scaling(spec, place.fleet), 1, place.fleet, threading.Event(), lambda: 0.0)
+    run = ScalingRun(check_scaling(spec, place.registry), 1, place.registry, threading.Event(), lambda: 0.0)
     run.prepare()
     while run.step() is not None:
         pass
@@ -50,7 +50,7 @@ def test_one_device_alone_is_explained(place: Place) -> None:
 def explained_with_an_offer(place: Place, spec: ScalingSpec, *, offered: bool = True) -> None:
     """Refused with a message that says what is missing, and an offer of virtual GPUs if there are none."""
     with pytest.raises(BadInput) as caught:
-        check_scaling(spec, place.fleet)
+        check_scaling(spec, place.registry)
     answer = refusal(caught.value, StartBenchmark(spec=spec))
     assert answer.failed
     assert "there is no device" in answer.words.lower() or "need two of them" in answer.words

@@ -12,7 +12,7 @@ PARAMETERS = 138_365_992
 
 
 def test_vgg_on_the_first_gpu_or_the_cpu(place: Place) -> None:
-    device, why = try_gpu(place.fleet)
+    device, why = try_gpu(place.registry)
     assert (why is not None) == (place.kind == "cpu")
     assert device == place.first
     before = 0 if place.kind == "cpu" else place.allocated(device)

@@ -29,7 +29,7 @@ def test_both_times_and_why_they_differ(place: Place) -> None:
     if place.kind == "vgpu":  # launches of 4 µs; the simulated clock of a T4 for the work
         assert event.launched_seconds == pytest.approx(10 * 4e-6)
         assert event.finished_seconds == pytest.approx(
-            10 * matmul_seconds(place.fleet.backend("vgpu:0"), "vgpu:0", 1000, 1000, 1000, "float32")
+            10 * matmul_seconds(place.registry.backend("vgpu:0"), "vgpu:0", 1000, 1000, 1000, "float32")
         )  # type: ignore[attr-defined]
         assert "Both are simulated" in answer.words
         assert "more than the 8.10 TFLOP/s of its datasheet" in answer.words

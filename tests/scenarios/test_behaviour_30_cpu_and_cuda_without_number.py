@@ -22,7 +22,7 @@ def test_a_kind_without_a_number_is_its_current_device(place: Place) -> None:
 
 
 def test_cpu_is_the_whole_machine_and_there_is_one(place: Place) -> None:
-    info = place.fleet.info("cpu")
+    info = place.registry.info("cpu")
     assert info.memory_total_bytes == psutil.virtual_memory().total
     assert info.threads == torch.get_num_threads()
     answer = place.answer(NewTensor(shape=(2,), device="cpu:1"))
@@ -31,12 +31,12 @@ def test_cpu_is_the_whole_machine_and_there_is_one(place: Place) -> None:
 
 
 def test_the_thread_count_is_set_and_shown(place: Place) -> None:
-    backend = place.fleet.backend("cpu")
+    backend = place.registry.backend("cpu")
     assert isinstance(backend, TorchBackend)
     before = torch.get_num_threads()
     try:
         backend.set_threads(1)
-        assert place.fleet.info("cpu").threads == torch.get_num_threads() == 1
+        assert place.registry.info("cpu").threads == torch.get_num_threads() == 1
         with pytest.raises(BadInput, match="0 threads"):
             backend.set_threads(0)
     finally:

@@ -29,24 +29,24 @@ class Watching:
 
     def __init__(self, place: Place) -> None:
         self.place, self.state = place, State()
-        self.state.set_catalog(Catalog(place.fleet.infos(), ()))
-        self._gauge = AllocatorSampler(self._take, place.fleet, place.workspace, lambda: 1.0)
+        self.state.set_catalog(Catalog(place.registry.infos(), ()))
+        self._sampler = AllocatorSampler(self._take, place.registry, place.workspace, lambda: 1.0)
         self._nvml = Nvml() if place.kind == "cuda" else None
 
     def _take(self, event: Event) -> None:
         self.state.apply(event)
 
     def look(self) -> Device:
-        self._gauge.read()
+        self._sampler.read()
         if self._nvml is not None:
             self._ask_the_driver(self._nvml)
-            self._gauge.read()
+            self._sampler.read()
         return self.state.devices[self.place.first]
 
     def _ask_the_driver(self, nvml: Nvml) -> None:
         if not nvml.start():
             pytest.skip("NVML does not answer here")
-        info = self.place.fleet.info(self.place.first)
+        info = self.place.registry.info(self.place.first)
         card = next(
             card for card in nvml.cards() if card.uuid and info.uuid and uuid_bytes(card.uuid) == uuid_bytes(info.uuid)
         )
@@ -106,7 +106,7 @@ def test_a_tensor_that_is_gone_leaves_cached_memory_that_can_be_released_and_a_c
     before = watching.look().parts
     assert before.workspace == 0
     assert (before.cached or 0) >= 256 * MIB
-    place.fleet.backend(place.first).empty_cache(place.first)
+    place.registry.backend(place.first).empty_cache(place.first)
     device = watching.look()
     assert device.parts.cached == 0
     assert device.parts.context == before.context, "only the end of the process gives that back"

@@ -80,7 +80,7 @@ def _measured(
         engine = stack.enter_context(LocalEngine(arguments.virtual))
         # code that is named on the command line is meant to run
         engine.engine.benchmarks.resolve = partial(model_copy, engine.engine.workspace, own_code=True)
-        infos = engine.engine.fleet.infos()
+        infos = engine.engine.registry.infos()
         named = [findings.checked(partial(kind_of(spec).canonical, spec), spec) for spec in wanted]
         complete = [kind_of(spec).on_devices(spec, infos) for spec in named]
         # every device is checked before the first minute is spent

@@ -27,8 +27,8 @@ from devexplorer.core.virtual.device.machine import VirtualMachine
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def measured(spec: BandwidthSpec, fleet: DeviceRegistry, send: Send = send) -> BandwidthResult:
-    run = BandwidthRun(check_bandwidth(spec, fleet), 7, fleet, threading.Event(), lambda: 5.0, send=send)
+def measured(spec: BandwidthSpec, registry: DeviceRegistry, send: Send = send) -> BandwidthResult:
+    run = BandwidthRun(check_bandwidth(spec, registry), 7, registry, threading.Event(), lambda: 5.0, send=send)
     run.prepare()
     while run.step() is not None:
         pass
@@ -72,8 +72,8 @@ def played(monkeypatch: pytest.MonkeyPatch, kind: str, *, pins: bool = True) -> 
 
 
 def test_real_accelerators_are_waited_for_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, cards = played(monkeypatch, "xpu")
-    result = measured(spec_of("cpu", "xpu:0", "xpu:1"), fleet)
+    registry, cards = played(monkeypatch, "xpu")
+    result = measured(spec_of("cpu", "xpu:0", "xpu:1"), registry)
     assert result.verified is True
     assert not result.simulated
     assert {(one.source, one.destination, one.pinned) for one in result.rows if "cpu" in (one.source,
@@ -84,9 +84,9 @@ def test_real_accelerators_are_waited_for_before_and_after(monkeypatch: pytest.M
 
 
 def test_without_pinned_memory_those_rows_have_the_reason_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, _ = played(monkeypatch, "xpu", pins=False)
+    registry, _ = played(monkeypatch, "xpu", pins=False)
     spec = BandwidthSpec(sources=("cpu",), destinations=("xpu:0",), sizes=(KIB,), seconds=0.001)
-    result = measured(spec, fleet)
+    result = measured(spec, registry)
     pinned, pageable = result.rows
     assert pinned.gb_per_s is None
     assert pinned.reason == "there is no pinned memory here: Cannot access accelerator device when none is available."
@@ -94,30 +94,30 @@ def test_without_pinned_memory_those_rows_have_the_reason_and_the_others_go_on(m
 
 
 def test_two_ways_at_once_are_not_claimed_where_they_cannot_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, _ = played(monkeypatch, "xpu")
-    result = measured(spec_of("xpu:0", "xpu:1", both_ways=True), fleet)
+    registry, _ = played(monkeypatch, "xpu")
+    result = measured(spec_of("xpu:0", "xpu:1", both_ways=True), registry)
     both = next(one for one in result.rows if one.both_ways)
     assert both.gb_per_s is None
     assert "two copies at once cannot be timed here: torch's generic streams and events are about" in str(both.reason)
 
 
 def test_a_real_pair_that_is_wrong_gets_its_route_also_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, _ = played(monkeypatch, "xpu", pins=False)
+    registry, _ = played(monkeypatch, "xpu", pins=False)
 
     def wrong(destination: torch.Tensor, source: torch.Tensor) -> None:
         send(destination, source)
         destination[0] ^= 1
 
     spec = BandwidthSpec(sources=("xpu:0",), destinations=("xpu:1",), sizes=(KIB,), seconds=0.001)
-    result = measured(spec, fleet, wrong)
+    result = measured(spec, registry, wrong)
     assert [one.verified for one in result.rows] == [False, None]
     assert "no pinned memory" in str(result.rows[1].reason)
 
 
 def test_real_and_virtual_cards_are_not_compared(virtual: VirtualMachine) -> None:
-    fleet = DeviceRegistry([TorchBackend(), PlayedCards("xpu"), virtual])  # type: ignore[list-item]
+    registry = DeviceRegistry([TorchBackend(), PlayedCards("xpu"), virtual])  # type: ignore[list-item]
     with pytest.raises(BadInput, match="xpu:0 is real and vgpu:0 simulated: their clocks cannot be compared"):
-        check_bandwidth(spec_of("cpu", "xpu:0", "vgpu:0"), fleet)
+        check_bandwidth(spec_of("cpu", "xpu:0", "vgpu:0"), registry)
 
 
 class PlayedCuda:
@@ -201,8 +201,8 @@ def test_two_ways_on_cuda_have_streams_of_their_own_between_one_pair_of_events(
 
 
 def test_pinning_asks_torch_for_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, _ = played(monkeypatch, "xpu", pins=False)
-    copier = Copier(fleet, threading.Event(), set())
+    registry, _ = played(monkeypatch, "xpu", pins=False)
+    copier = Copier(registry, threading.Event(), set())
     assert len(copier.legs(Case("cpu", "xpu:0", 64, pinned=False))) == 1
     with pytest.raises(Unavailable, match="no pinned memory"):
         copier.legs(Case("cpu", "xpu:0", 64, pinned=True))
@@ -210,8 +210,8 @@ def test_pinning_asks_torch_for_pinned_memory(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_copied_was_written_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Untouched pages all map to one zero page: reading them would be faster than memory."""
-    fleet, _ = played(monkeypatch, "xpu")
-    copier = Copier(fleet, threading.Event(), set())
+    registry, _ = played(monkeypatch, "xpu")
+    copier = Copier(registry, threading.Event(), set())
     for case in (
         Case("cpu", "cpu", 64),
         Case("xpu:0", "xpu:1", 64, both_ways=True),
@@ -223,8 +223,8 @@ def test_what_is_copied_was_written_before(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_each_row_is_measured_for_as_long_as_was_asked() -> None:
-    fleet = DeviceRegistry([TorchBackend()])
-    short, long = (measured(spec_of("cpu", seconds=seconds), fleet) for seconds in (1e-6, 0.12))
+    registry = DeviceRegistry([TorchBackend()])
+    short, long = (measured(spec_of("cpu", seconds=seconds), registry) for seconds in (1e-6, 0.12))
     assert short.seconds < long.seconds
     assert long.seconds >= 0.12
 

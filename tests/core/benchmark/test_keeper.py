@@ -22,7 +22,7 @@ RESULT = MatmulResult(
 )
 
 
-def keeper() -> tuple[RunRecorder, list[tuple[BenchResult, Conditions]]]:
+def run_recorder() -> tuple[RunRecorder, list[tuple[BenchResult, Conditions]]]:
     kept: list[tuple[BenchResult, Conditions]] = []
     result = RunRecorder(lambda *run: kept.append(run), find_here=lambda: HostInfo(host="forge"), clock=lambda: 100.0)
     result.start()
@@ -37,7 +37,7 @@ def sample(second: float, clock: int, device: str = "cuda:0") -> DeviceSample:
 
 
 def test_a_run_is_kept_with_the_readings_of_its_device_and_span() -> None:
-    watched, kept = keeper()
+    watched, kept = run_recorder()
     watched.handle(BenchPreparing(run=3, spec=SPEC, simulated=False))
     watched.handle(sample(100.5, 300))  # the warm-up
     watched.handle(BenchStarted(run=3, time_unix_s=101.0))
@@ -58,7 +58,7 @@ def test_a_run_is_kept_with_the_readings_of_its_device_and_span() -> None:
 
 
 def test_a_run_without_a_result_is_not_kept_and_one_whose_beginning_was_missed_is() -> None:
-    watched, kept = keeper()
+    watched, kept = run_recorder()
     watched.handle(BenchPreparing(run=1, spec=SPEC, simulated=False))
     watched.handle(BenchEnded(run=1, time_unix_s=101.0, result=None, reason="out of memory"))
     assert kept == []

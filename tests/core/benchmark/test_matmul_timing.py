@@ -227,14 +227,14 @@ class PlayedEvent:
 
 
 def test_an_accelerator_without_events_is_timed_by_the_wall_between_two_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = other_accelerator(monkeypatch)
-    assert isinstance(timer_for("openreg:1", fleet, threading.Event()), AcceleratorTimer)
+    registry = other_accelerator(monkeypatch)
+    assert isinstance(timer_for("openreg:1", registry, threading.Event()), AcceleratorTimer)
 
     def no_time(_event: object, _later: object) -> float:
         raise NotImplementedError("elapsedTime")
 
     monkeypatch.setattr(PlayedEvent, "elapsed_time", no_time)
-    timer = timer_for("openreg:1", fleet, threading.Event())
+    timer = timer_for("openreg:1", registry, threading.Event())
     assert isinstance(timer, SynchronisedTimer)
     assert timer.block(lambda: None, 3).iterations == 3
 
@@ -313,6 +313,6 @@ def test_nor_is_it_the_time_of_a_move_or_a_run(virtual: VirtualMachine) -> None:
 
 
 def test_each_kind_of_device_has_its_timer(virtual: VirtualMachine) -> None:
-    fleet = DeviceRegistry([TorchBackend(), virtual])
-    assert isinstance(timer_for("cpu", fleet, threading.Event()), CpuTimer)
-    assert isinstance(timer_for("vgpu:1", fleet, threading.Event()), VirtualTimer)
+    registry = DeviceRegistry([TorchBackend(), virtual])
+    assert isinstance(timer_for("cpu", registry, threading.Event()), CpuTimer)
+    assert isinstance(timer_for("vgpu:1", registry, threading.Event()), VirtualTimer)

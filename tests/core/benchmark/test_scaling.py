@@ -37,12 +37,12 @@ BOTH = ("vgpu:0", "vgpu:1")
 
 
 @pytest.fixture
-def fleet(virtual: VirtualMachine) -> DeviceRegistry:
+def registry(virtual: VirtualMachine) -> DeviceRegistry:
     return DeviceRegistry([TorchBackend(), virtual])
 
 
-def run_of(spec: ScalingSpec, fleet: DeviceRegistry, stop: threading.Event | None = None) -> ScalingRun:
-    return ScalingRun(check_scaling(spec, fleet), 7, fleet, stop or threading.Event(), lambda: 5.0)
+def run_of(spec: ScalingSpec, registry: DeviceRegistry, stop: threading.Event | None = None) -> ScalingRun:
+    return ScalingRun(check_scaling(spec, registry), 7, registry, stop or threading.Event(), lambda: 5.0)
 
 
 def measured(run: ScalingRun) -> tuple[list[BenchPoint], ScalingResult]:
@@ -54,9 +54,9 @@ def measured(run: ScalingRun) -> tuple[list[BenchPoint], ScalingResult]:
 
 
 def test_two_virtual_cards_at_once_are_twice_as_fast_as_one_of_them(
-    fleet: DeviceRegistry, virtual: VirtualMachine
+    registry: DeviceRegistry, virtual: VirtualMachine
 ) -> None:
-    points, result = measured(run_of(ScalingSpec(devices=BOTH, size=1000, iterations=1000), fleet))
+    points, result = measured(run_of(ScalingSpec(devices=BOTH, size=1000, iterations=1000), registry))
     each = 1000 * matmul_seconds(virtual, "vgpu:0", 1000, 1000, 1000, "float32")
     assert result.parallel_seconds == pytest.approx(each)
     assert result.sequential_seconds == pytest.approx(2 * each)
@@ -74,9 +74,9 @@ def test_two_virtual_cards_at_once_are_twice_as_fast_as_one_of_them(
     )
 
 
-def test_a_year_of_simulated_products_takes_no_time_here(fleet: DeviceRegistry) -> None:
+def test_a_year_of_simulated_products_takes_no_time_here(registry: DeviceRegistry) -> None:
     began = time.monotonic()
-    _, result = measured(run_of(ScalingSpec(devices=BOTH, size=4096, iterations=10**10), fleet))
+    _, result = measured(run_of(ScalingSpec(devices=BOTH, size=4096, iterations=10**10), registry))
     assert result.parallel_seconds is not None
     assert result.parallel_seconds > 365 * 86400
     assert time.monotonic() - began < 60
@@ -84,8 +84,8 @@ def test_a_year_of_simulated_products_takes_no_time_here(fleet: DeviceRegistry) 
 
 def test_cards_that_differ_the_slowest_is_what_at_once_takes(virtual: VirtualMachine) -> None:
     virtual.add(parse_virtual("NVIDIA A100-SXM4-80GB"))
-    fleet = DeviceRegistry([TorchBackend(), virtual])
-    _, result = measured(run_of(ScalingSpec(devices=("vgpu:2", "vgpu:0"), size=2048, iterations=10), fleet))
+    registry = DeviceRegistry([TorchBackend(), virtual])
+    _, result = measured(run_of(ScalingSpec(devices=("vgpu:2", "vgpu:0"), size=2048, iterations=10), registry))
     fast, slow = (10 * matmul_seconds(virtual, device, 2048, 2048, 2048, "float32") for device in ("vgpu:2", "vgpu:0"))
     assert result.parallel_seconds == pytest.approx(slow)
     assert result.sequential_seconds == pytest.approx(2 * fast)
@@ -93,9 +93,9 @@ def test_cards_that_differ_the_slowest_is_what_at_once_takes(virtual: VirtualMac
 
 
 def test_operands_of_virtual_cards_are_counted_there_and_given_back(
-    fleet: DeviceRegistry, virtual: VirtualMachine
+    registry: DeviceRegistry, virtual: VirtualMachine
 ) -> None:
-    run = run_of(ScalingSpec(devices=BOTH, size=1024, iterations=1), fleet)
+    run = run_of(ScalingSpec(devices=BOTH, size=1024, iterations=1), registry)
     run.prepare()
     assert [gpu.memory.allocated_bytes for gpu in virtual.gpus] == [3 * 4 * 1024**2] * 2
     assert run.result(stopped=True) is None
@@ -256,8 +256,8 @@ def test_every_device_computes_all_of_its_job_and_the_first_one_all_jobs(monkeyp
 
 
 def test_a_wrong_product_makes_the_result_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = played(monkeypatch, lambda device: None, right=False)
-    _, result = measured(run_of(ScalingSpec(devices=("cpu", "xpu:0"), size=16, iterations=2), fleet))
+    registry = played(monkeypatch, lambda device: None, right=False)
+    _, result = measured(run_of(ScalingSpec(devices=("cpu", "xpu:0"), size=16, iterations=2), registry))
     assert result.verified is False
 
 
@@ -337,9 +337,9 @@ def test_asking_to_stop_ends_every_thread_though_the_run_is_left_alone(monkeypat
     assert not thread.is_alive()
 
 
-def test_stopping_between_two_steps_ends_the_run_with_what_is_known(fleet: DeviceRegistry) -> None:
+def test_stopping_between_two_steps_ends_the_run_with_what_is_known(registry: DeviceRegistry) -> None:
     stop = threading.Event()
-    run = run_of(ScalingSpec(devices=BOTH, size=64, iterations=10), fleet, stop)
+    run = run_of(ScalingSpec(devices=BOTH, size=64, iterations=10), registry, stop)
     run.prepare()
     assert run.step() is not None
     assert run.step() is not None
@@ -352,8 +352,8 @@ def test_stopping_between_two_steps_ends_the_run_with_what_is_known(fleet: Devic
     assert result.sequential_seconds is None
 
 
-def test_a_device_that_cannot_be_prepared_is_the_runs_error(fleet: DeviceRegistry, virtual: VirtualMachine) -> None:
-    run = run_of(ScalingSpec(devices=BOTH, size=1024, iterations=1), fleet)
+def test_a_device_that_cannot_be_prepared_is_the_runs_error(registry: DeviceRegistry, virtual: VirtualMachine) -> None:
+    run = run_of(ScalingSpec(devices=BOTH, size=1024, iterations=1), registry)
     taken = virtual.gpu("vgpu:1").allocate(virtual.device_free_bytes("vgpu:1") - (4 << 20))
     with pytest.raises(torch.OutOfMemoryError):
         run.prepare()
@@ -364,32 +364,32 @@ def test_a_device_that_cannot_be_prepared_is_the_runs_error(fleet: DeviceRegistr
 # --- what is refused
 
 
-def refused(spec: ScalingSpec, fleet: DeviceRegistry) -> BadInput:
+def refused(spec: ScalingSpec, registry: DeviceRegistry) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        check_scaling(spec, fleet)
+        check_scaling(spec, registry)
     return caught.value
 
 
-def test_everything_that_is_wrong_is_said_at_once(fleet: DeviceRegistry) -> None:
-    findings = refused(ScalingSpec(devices=("vgpu:0", "cuda:9"), dtype="int4", size=0, iterations=0), fleet).findings
+def test_everything_that_is_wrong_is_said_at_once(registry: DeviceRegistry) -> None:
+    findings = refused(ScalingSpec(devices=("vgpu:0", "cuda:9"), dtype="int4", size=0, iterations=0), registry).findings
     assert findings[0] == "there is no device 'cuda:9' here; there are cpu, vgpu:0, vgpu:1"
     assert any("0 iterations cannot be measured" in finding for finding in findings)
     assert any("every side is from 1" in finding for finding in findings)
     assert any(
         "does not measure int4" in finding
-        for finding in refused(ScalingSpec(devices=BOTH, dtype="int4"), fleet).findings
+        for finding in refused(ScalingSpec(devices=BOTH, dtype="int4"), registry).findings
     )
 
 
-def test_real_and_virtual_devices_are_refused_with_one_line(fleet: DeviceRegistry) -> None:
-    error = refused(ScalingSpec(devices=("cpu", "vgpu:0")), fleet)
+def test_real_and_virtual_devices_are_refused_with_one_line(registry: DeviceRegistry) -> None:
+    error = refused(ScalingSpec(devices=("cpu", "vgpu:0")), registry)
     assert error.findings == (
         "cpu is real and vgpu:0 simulated: their clocks cannot be compared; choose devices of one kind",
     )
 
 
-def test_one_device_alone_is_explained(fleet: DeviceRegistry) -> None:
-    error = refused(ScalingSpec(devices=("vgpu:0",)), fleet)
+def test_one_device_alone_is_explained(registry: DeviceRegistry) -> None:
+    error = refused(ScalingSpec(devices=("vgpu:0",)), registry)
     assert "need two of them at least" in str(error)
     assert "cpu, vgpu:0, vgpu:1" in str(error)
     assert not error.virtual_helps
@@ -397,28 +397,30 @@ def test_one_device_alone_is_explained(fleet: DeviceRegistry) -> None:
     if not torch.cuda.is_available():
         assert "there is no device beside cpu here; add virtual GPUs" in str(alone)
     assert alone.virtual_helps
-    assert refused(ScalingSpec(devices=()), fleet).findings
+    assert refused(ScalingSpec(devices=()), registry).findings
 
 
-def test_a_device_named_twice_is_refused(fleet: DeviceRegistry) -> None:
-    assert "vgpu:0 is named twice" in str(refused(ScalingSpec(devices=("vgpu:0", "vgpu")), fleet))
+def test_a_device_named_twice_is_refused(registry: DeviceRegistry) -> None:
+    assert "vgpu:0 is named twice" in str(refused(ScalingSpec(devices=("vgpu:0", "vgpu")), registry))
 
 
-def test_a_size_that_does_not_fit_is_refused_with_the_bytes_needed(fleet: DeviceRegistry) -> None:
-    error = refused(ScalingSpec(devices=BOTH, size=100_000), fleet)
+def test_a_size_that_does_not_fit_is_refused_with_the_bytes_needed(registry: DeviceRegistry) -> None:
+    error = refused(ScalingSpec(devices=BOTH, size=100_000), registry)
     assert len(error.findings) == 2
     assert "needs 111.76 GiB on vgpu:0" in error.findings[0]
-    virtual = fleet.backend("vgpu:0")
+    virtual = registry.backend("vgpu:0")
     assert isinstance(virtual, VirtualMachine)
     taken = virtual.gpu("vgpu:1").allocate(14 << 30)
     with pytest.raises(DoesNotFit) as caught:
-        check_scaling(ScalingSpec(devices=BOTH, size=10_000), fleet)
+        check_scaling(ScalingSpec(devices=BOTH, size=10_000), registry)
     virtual.gpu("vgpu:1").memory.free(taken)
     assert (caught.value.device, caught.value.needed_bytes) == ("vgpu:1", 3 * 4 * 10_000**2)
 
 
-def test_a_dtype_that_one_of_the_chips_lacks_is_refused(fleet: DeviceRegistry) -> None:
-    assert "no float8_e4m3fn unit" in str(refused(ScalingSpec(devices=BOTH, dtype="float8_e4m3fn", size=1024), fleet))
+def test_a_dtype_that_one_of_the_chips_lacks_is_refused(registry: DeviceRegistry) -> None:
+    assert "no float8_e4m3fn unit" in str(
+        refused(ScalingSpec(devices=BOTH, dtype="float8_e4m3fn", size=1024), registry)
+    )
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -433,8 +435,10 @@ def test_at_once_is_the_longest_and_in_turn_the_sum(
 ) -> None:
     if len(virtual.gpus) == 2:
         virtual.add(parse_virtual("NVIDIA A100-SXM4-80GB, NVIDIA L4"))
-    fleet = DeviceRegistry([TorchBackend(), virtual])
-    _, result = measured(run_of(ScalingSpec(devices=tuple(devices[:count]), size=size, iterations=iterations), fleet))
+    registry = DeviceRegistry([TorchBackend(), virtual])
+    _, result = measured(
+        run_of(ScalingSpec(devices=tuple(devices[:count]), size=size, iterations=iterations), registry)
+    )
     assert result.speedup is not None
     assert result.efficiency is not None
     first = result.walls[0].seconds
@@ -448,5 +452,5 @@ def arguments(**other: Any) -> ScalingSpec:
     return ScalingSpec(**{"devices": BOTH, **other})
 
 
-def test_the_checked_specification_has_canonical_names(fleet: DeviceRegistry) -> None:
-    assert check_scaling(arguments(devices=("VGPU", "vgpu:1")), fleet) == arguments()
+def test_the_checked_specification_has_canonical_names(registry: DeviceRegistry) -> None:
+    assert check_scaling(arguments(devices=("VGPU", "vgpu:1")), registry) == arguments()

@@ -94,7 +94,7 @@ class EngineHere:
     """The engine in this process, without the encoding of the link, which knows only the commands of the product."""
 
     def __init__(self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None) -> None:
-        self.engine = Engine(put, gauge_seconds=None)
+        self.engine = Engine(put, sampling_seconds=None)
         self.put = put
         self.start, self.send = self.engine.start, self.engine.submit
 

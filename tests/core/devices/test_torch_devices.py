@@ -398,9 +398,9 @@ def test_the_real_cpu() -> None:
 
 def test_it_is_a_backend_of_the_fleet() -> None:
     member: Backend = backend(FakeCudaTorch(1), FakeLibcuda(T4))
-    fleet = DeviceRegistry([member])
-    assert fleet.usable() == ["cpu", "cuda:0"]
-    assert fleet.backend(fleet.choose("cuda")) is member
+    registry = DeviceRegistry([member])
+    assert registry.usable() == ["cpu", "cuda:0"]
+    assert registry.backend(registry.choose("cuda")) is member
 
 
 def test_threads_are_set_within_what_the_machine_has() -> None:

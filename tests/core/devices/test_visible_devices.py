@@ -178,7 +178,7 @@ def test_what_the_shell_has_set_hides_no_virtual_gpu(monkeypatch: pytest.MonkeyP
 def test_adding_cards_that_the_list_hides_says_so(virtual: VirtualMachine) -> None:
     virtual.reset()
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    engine = Engine(events.put, visible_devices="0", gauge_seconds=None)
+    engine = Engine(events.put, visible_devices="0", sampling_seconds=None)
     engine.start()
     answers: dict[int, Answer] = {}
     try:

@@ -203,7 +203,7 @@ def test_an_error_that_cuda_does_not_recover_from_ends_the_engine_after_the_resu
     stubbed(raising(torch.AcceleratorError("CUDA error: an illegal memory access was encountered")))
     events: list[Event] = []
     over = threading.Event()
-    engine = Engine(events.append, gauge_seconds=None, on_poisoned=over.set)
+    engine = Engine(events.append, sampling_seconds=None, on_poisoned=over.set)
     engine.start()
     try:
         engine.submit(StartBenchmark(request=1, spec=MatmulSpec(device="cpu", **SQUARE)))

@@ -1,5 +1,5 @@
 """The engine in this process: how commands end, benchmarks during moves, cancelling, stopping, internal errors,
-gauges."""
+allocator_samples."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_stopping_takes_no_further_block(device: str, command: Command) -> None:
         if isinstance(event, BenchPoint):  # on the measuring thread, so between two blocks
             engine.submit(command)
 
-    engine = Engine(listen, virtual_spec="Tesla T4", gauge_seconds=None)
+    engine = Engine(listen, virtual_spec="Tesla T4", sampling_seconds=None)
     engine.start()
     try:
         spec = matmul(device, seconds=600).spec
@@ -328,7 +328,7 @@ def test_stopping_takes_no_further_block(device: str, command: Command) -> None:
 )
 def test_a_benchmark_that_still_waits_is_stopped_too(command: Command) -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    engine = Engine(events.put, gauge_seconds=None)
+    engine = Engine(events.put, sampling_seconds=None)
     engine.submit(StartBenchmark(request=1, spec=matmul("cpu", seconds=600).spec))
     engine.submit(command)
     engine.start()
@@ -343,7 +343,7 @@ def test_a_benchmark_that_still_waits_is_stopped_too(command: Command) -> None:
 
 def test_closing_waits_for_no_benchmark() -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    engine = Engine(events.put, virtual_spec="2x Tesla T4", gauge_seconds=0.01)
+    engine = Engine(events.put, virtual_spec="2x Tesla T4", sampling_seconds=0.01)
     engine.start()
     for number, device in enumerate(("cpu", "vgpu:0", "vgpu:1"), 1):
         engine.submit(StartBenchmark(request=number, spec=matmul(device, seconds=600).spec))
@@ -424,7 +424,7 @@ def test_a_change_whose_report_fails_is_shown_and_counts_as_done(
 
 def test_a_command_cancelled_before_its_turn_is_not_carried_out() -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    engine = Engine(events.put, gauge_seconds=None)
+    engine = Engine(events.put, sampling_seconds=None)
     engine.submit(BuildModel(request=1, recipe="mlp"))
     engine.submit(Cancel(request=2, job=1))
     engine.start()
@@ -477,31 +477,31 @@ def test_virtual_gpus_join_a_running_engine() -> None:
         assert of(Moved, engine.run(Move(targets=("mlp",), device="vgpu:1")))
 
 
-# --- gauges and memory
+# --- allocator_samples and memory
 
 
-def gauges(local: LocalEngine) -> dict[str, AllocatorSample]:
-    local.engine.gauge.read()
+def allocator_samples(local: LocalEngine) -> dict[str, AllocatorSample]:
+    local.engine.allocator_sampler.read()
     events = local.run(Cancel(job=99))
     return {event.device: event for event in events if isinstance(event, AllocatorSample)}
 
 
-def test_gauges_follow_what_the_workspace_holds(local: LocalEngine) -> None:
+def test_allocator_samples_follow_what_the_workspace_holds(local: LocalEngine) -> None:
     local.run(BUILD)
-    assert gauges(local)["vgpu:1"].allocated_bytes == 0
+    assert allocator_samples(local)["vgpu:1"].allocated_bytes == 0
     local.run(MOVE)
-    sample = gauges(local)["vgpu:1"]
+    sample = allocator_samples(local)["vgpu:1"]
     assert sample.simulated
     assert sample.workspace_bytes == sum(local.engine.workspace.snapshot("mlp").bytes_by_device.values())
     assert sample.workspace_bytes <= sample.allocated_bytes <= sample.reserved_bytes
     local.run(Remove(names=("mlp",)))
-    sample = gauges(local)["vgpu:1"]
+    sample = allocator_samples(local)["vgpu:1"]
     assert (sample.workspace_bytes, sample.allocated_bytes) == (0, 0)
     assert sample.reserved_bytes > 0, "cached, as CUDA would"
 
 
-def test_the_gauge_thread_reads_by_itself() -> None:
-    with LocalEngine("Tesla T4", gauge_seconds=0.01) as engine:
+def test_the_sampler_thread_reads_by_itself() -> None:
+    with LocalEngine("Tesla T4", sampling_seconds=0.01) as engine:
         seen: set[type[Event]] = set()
         for event in engine.events(-1, WAIT_S):
             if isinstance(event, AllocatorSample | DeviceSample) and event.device == "vgpu:0":
@@ -518,13 +518,13 @@ def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_continues(monkeypatch
     with LocalEngine("tiny") as local:
         local.run(BuildModel(recipe="mlp", device="vgpu:0"))
         local.run(NewTensor(name="x", shape=(40_000, 20), device="vgpu:0"))
-        before = gauges(local)["vgpu:0"].allocated_bytes
+        before = allocator_samples(local)["vgpu:0"].allocated_bytes
         events = local.run(Forward(target="mlp", input="x"))  # the hidden layer takes 39 MiB
         (answer,) = of(Answer, events)
         assert isinstance(answer, Answer)
         assert answer.failed
         assert "out of memory" in answer.title
-        assert gauges(local)["vgpu:0"].allocated_bytes == before
+        assert allocator_samples(local)["vgpu:0"].allocated_bytes == before
         (answer,) = of(Answer, local.run(StartBenchmark(spec=MatmulSpec(device="vgpu:0", m=4096, n=4096, k=4096))))
         assert isinstance(answer, Answer)
         assert "needs 192.00 MiB" in answer.words

@@ -185,7 +185,7 @@ def test_simulated_times_add_up(place: Place) -> None:
     copies = [model, place.do(Move(targets=("mlp",), device="vgpu:1", copy=True)).report]
     second = place.workspace.get(copies[1].created[0])  # type: ignore[union-attr]
     assert isinstance(second, nn.Module)
-    ran = ReplicaRun(place.fleet, "", DEVICES, [model, second]).all([torch.randn(4, 20)], chunks)
+    ran = ReplicaRun(place.registry, "", DEVICES, [model, second]).all([torch.randn(4, 20)], chunks)
     assert ran.together is not None
     slowest = max(part.copying.seconds + part.forward.seconds for part in ran.parts)
     assert ran.together.seconds == pytest.approx(slowest + ran.gathering.seconds)
@@ -216,7 +216,7 @@ def test_real_devices_are_timed_together_on_the_wall(place: Place) -> None:
     models = [nn.Linear(4, 3) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     x = torch.randn(5, 4)
-    ran = ReplicaRun(place.fleet, "", ("cpu", "cpu"), models).all([x], [[part] for part in x.chunk(2)])
+    ran = ReplicaRun(place.registry, "", ("cpu", "cpu"), models).all([x], [[part] for part in x.chunk(2)])
     assert ran.together is not None
     assert not ran.together.simulated
     assert ran.together.seconds > 0

@@ -74,7 +74,7 @@ def test_the_simulated_times_are_those_of_the_cost_model(place: Place) -> None:
     assert isinstance(event, WorkTimed)
     assert (event.device, event.size, event.iterations, event.simulated) == ("vgpu:1", 2000, 7, True)
     assert event.launched_seconds == pytest.approx(7 * LAUNCH_SECONDS)
-    machine = place.fleet.backend("vgpu:1")
+    machine = place.registry.backend("vgpu:1")
     each = matmul_seconds(machine, "vgpu:1", 2000, 2000, 2000, "float32")
     assert event.finished_seconds == pytest.approx(7 * each)
     assert place.allocated("vgpu:1") == 0
@@ -148,7 +148,7 @@ def test_the_words_say_where_both_ways() -> None:
 def test_simulated_seconds_are_those_of_the_cost_model_and_the_cpu_s_are_measured(place: Place) -> None:
     (measured,) = place.do(Crossover(device="vgpu:0", sizes=(16, 64))).events
     assert isinstance(measured, CrossoverMeasured)
-    machine = place.fleet.backend("vgpu:0")
+    machine = place.registry.backend("vgpu:0")
     for point in measured.points:
         product = matmul_seconds(machine, "vgpu:0", point.size, point.size, point.size, "float32")
         copy = machine.gpu("vgpu:0").roofline.copy_seconds(None, 4 * point.size**2)  # type: ignore[attr-defined]

@@ -237,7 +237,7 @@ def test_lazy_parameters_that_would_not_fit_are_refused_first(tmp_path: Path, mo
         place.do(BuildModel(recipe="lazy-mlp", device="vgpu:0"))
         shapes = {"0.weight": (256, 20), "0.bias": (256,), "2.weight": (10, 256), "2.bias": (10,)}
         path = written(tmp_path, {key: torch.rand(shape) for key, shape in shapes.items()})
-        monkeypatch.setattr(type(place.fleet.backend("vgpu:0")), "free_bytes", lambda self, device: 10)
+        monkeypatch.setattr(type(place.registry.backend("vgpu:0")), "free_bytes", lambda self, device: 10)
         with pytest.raises(DoesNotFit, match="what the lazy parameters become"):
             place.do(LoadCheckpoint(target="lazy-mlp", path=str(path)))
 
@@ -359,7 +359,7 @@ def test_where_old_values_cannot_be_kept_the_file_is_read_through_once_before(
         before = values(place, "mlp")
         path = written(tmp_path, other_mlp())
         monkeypatch.setattr(place.workspace.history, "budget_bytes", 100)
-        monkeypatch.setattr(type(place.fleet.backend("cpu")), "free_bytes", lambda self, device: 100)
+        monkeypatch.setattr(type(place.registry.backend("cpu")), "free_bytes", lambda self, device: 100)
         with monkeypatch.context() as patch:
             Fails(patch, BadInput("the disk is gone"))
             with pytest.raises(BadInput, match=r"the disk is gone$"):

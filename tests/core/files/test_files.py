@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_known_before_anything_is_read(tmp_path: Path, monk
         place.do(NewTensor(fill="ones", shape=(1000,)))
         path = str(tmp_path / "x.safetensors")
         place.do(Save(targets=("x",), path=path))
-        monkeypatch.setattr(type(place.fleet.backend("vgpu:0")), "free_bytes", lambda self, device: 10)
+        monkeypatch.setattr(type(place.registry.backend("vgpu:0")), "free_bytes", lambda self, device: 10)
         before = place.allocated("vgpu:0")
         with pytest.raises(DoesNotFit, match="what is to be loaded needs"):
             place.do(Load(path=path, device="vgpu:0"))

@@ -161,10 +161,10 @@ def test_reading_a_large_file_can_be_cancelled(
     assert "was cancelled" in said.words
 
 
-def test_the_gauge_tells_what_each_object_holds_and_how_fragmented_the_cache_is(local: LocalEngine) -> None:
+def test_the_sampler_tells_what_each_object_holds_and_how_fragmented_the_cache_is(local: LocalEngine) -> None:
     tensor(local, "x", 1)
     tensor(local, "y", 3)
-    local.engine.gauge.read()
+    local.engine.allocator_sampler.read()
     samples = []
     while not local._events.empty():
         samples.append(local._events.get())

@@ -141,7 +141,7 @@ def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None
         place.do(Backward(target="m"))
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
     random = torch.get_rng_state()
-    clock = place.fleet.backend("vgpu:0").clock_seconds("vgpu:0")
+    clock = place.registry.backend("vgpu:0").clock_seconds("vgpu:0")
     allocated = place.allocated("vgpu:0")
     undo = place.workspace.history.state()
 
@@ -152,7 +152,7 @@ def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None
 
     assert hooks == [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
     assert torch.equal(torch.get_rng_state(), random)
-    assert place.fleet.backend("vgpu:0").clock_seconds("vgpu:0") == clock
+    assert place.registry.backend("vgpu:0").clock_seconds("vgpu:0") == clock
     assert place.allocated("vgpu:0") == allocated
     assert not model.training
     assert all(row.requires_grad for row in first.rows if row.kind == "parameter")

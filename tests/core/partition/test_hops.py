@@ -30,7 +30,7 @@ def pair(place: Place) -> tuple[nn.Sequential, nn.Sequential, DeviceCrossings]:
     parted = copy.deepcopy(plain)
     parted[0].to("vgpu:0")
     parted[2].to("vgpu:1")
-    hops = DeviceCrossings(parted, place.fleet)
+    hops = DeviceCrossings(parted, place.registry)
     hops.attach()
     return plain, parted, hops
 
@@ -51,16 +51,16 @@ def test_values_are_those_of_one_device_and_the_output_is_where_the_input_was(pl
 
 def test_the_seconds_are_those_of_the_simulated_clock(place: Place):
     _, parted, hops = pair(place)
-    before = place.fleet.backend("vgpu:1").clock_seconds("vgpu:1")
+    before = place.registry.backend("vgpu:1").clock_seconds("vgpu:1")
     parted[2](torch.randn(3, 4))
-    after = place.fleet.backend("vgpu:1").clock_seconds("vgpu:1")
+    after = place.registry.backend("vgpu:1").clock_seconds("vgpu:1")
     assert hops.latest[0].seconds is not None
     assert 0 < hops.latest[0].seconds < after - before
 
 
 def test_a_real_hop_is_timed_on_the_wall(place: Place):
     ticks = iter(range(100))
-    hops = DeviceCrossings(nn.Linear(2, 2), place.fleet, wall=lambda: float(next(ticks)))
+    hops = DeviceCrossings(nn.Linear(2, 2), place.registry, wall=lambda: float(next(ticks)))
     hops._forward._hop("", "a", "cpu", torch.device("cpu"), [torch.ones(2)])
     assert hops.latest == (
         Hop(before="", after="a", source="cpu", destination="cpu", bytes=8, seconds=1.0, simulated=False),
@@ -147,7 +147,7 @@ class Opener(nn.Module):
 
 def test_nested_inputs_are_fetched_and_the_callers_own_are_left_alone(place: Place):
     model = Opener().to("vgpu:0")
-    hops = DeviceCrossings(model, place.fleet)
+    hops = DeviceCrossings(model, place.registry)
     hops.attach()
     packet = Packet(torch.ones(2), "a")
     result, answer = model({"here": [packet]}, shift=(torch.ones(2), 5))
@@ -174,7 +174,7 @@ def test_what_several_parts_get_hops_once(place: Place):
     model = Masked()
     plain = copy.deepcopy(model)
     model.layers[2:].to("vgpu:0")
-    hops = DeviceCrossings(model, place.fleet)
+    hops = DeviceCrossings(model, place.registry)
     hops.attach()
     x, mask = torch.randn(1, 2), torch.randn(1, 2)
     assert torch.allclose(model(x, mask), plain(x, mask))
@@ -202,7 +202,7 @@ def test_what_was_written_to_meanwhile_hops_again(place: Place):
     model = Changing()
     plain = copy.deepcopy(model)
     model.to("vgpu:0")
-    hops = DeviceCrossings(model, place.fleet)
+    hops = DeviceCrossings(model, place.registry)
     model.layers.register_buffer("elsewhere", torch.ones(1))  # so that the model is in pieces
     hops.attach()
     with torch.no_grad():
@@ -226,7 +226,7 @@ def test_functions_between_the_parts_work_too(place: Place):
     parted = copy.deepcopy(plain)
     parted.left.to("vgpu:0")
     parted.right.to("vgpu:1")
-    hops = DeviceCrossings(parted, place.fleet)
+    hops = DeviceCrossings(parted, place.registry)
     hops.attach()
     x = torch.randn(2, 4)
     assert torch.allclose(parted(x), plain(x), atol=1e-6)
@@ -262,7 +262,7 @@ def test_a_models_own_function_modes_are_left_alone(place: Place):
     parted = copy.deepcopy(plain)
     parted.left.to("vgpu:0")
     parted.right.to("vgpu:1")
-    DeviceCrossings(parted, place.fleet).attach()
+    DeviceCrossings(parted, place.registry).attach()
     x = torch.randn(2, 4)
     assert torch.allclose(parted(x), plain(x), atol=1e-6)
     assert torch.overrides._get_current_function_mode_stack() == []
@@ -285,7 +285,7 @@ class Failing(nn.Module):
 def test_a_forward_that_fails_or_is_interrupted_leaves_the_next_one_alone(place: Place, error: type[BaseException]):
     model = Failing(error)
     model.to("vgpu:0")
-    hops = DeviceCrossings(model, place.fleet)
+    hops = DeviceCrossings(model, place.registry)
     hops.attach()
     with pytest.raises(error):
         model(torch.ones(1, 2))

@@ -78,7 +78,7 @@ def test_without_budgets_what_is_free_less_a_tenth_and_an_even_spread_is_offered
     outcome = place.do(PlanSplit(target="nested"))
     (event,) = outcome.events
     assert isinstance(event, SplitPlanned)
-    free = place.fleet.backend("vgpu:1").free_bytes("vgpu:1")
+    free = place.registry.backend("vgpu:1").free_bytes("vgpu:1")
     assert free is not None
     assert [share.device for share in event.plan.shares] == ["vgpu:0", "vgpu:1", "cpu"]
     assert event.plan.shares[1].budget_bytes == pytest.approx(0.9 * free, rel=0.05)
@@ -202,7 +202,7 @@ def test_undo_takes_the_whole_split_back_and_redo_does_it_again(place: Place):
 
 def test_a_split_that_does_not_fit_changes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch):
     built(place, "two-towers")
-    machine = place.fleet.backend("vgpu:1")
+    machine = place.registry.backend("vgpu:1")
     monkeypatch.setattr(type(machine), "device_free_bytes", lambda self, device: 1000 if device == "vgpu:1" else 10**9)
     with pytest.raises(DoesNotFit, match=r"1000 B are free on vgpu:1"):
         place.do(Split(target="two-towers", device_map=TWO_TOWERS))

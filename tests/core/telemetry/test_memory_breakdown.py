@@ -36,7 +36,7 @@ def machine_of(spec: str = "Tesla T4") -> VirtualMachine:
 
 
 class Watched:
-    """A gauge over a virtual machine whose readings go into a state, which checks the parts after every event of the
+    """Samples the allocators of a virtual machine into a state, which checks the parts after every event of the
     device."""
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -45,7 +45,7 @@ class Watched:
         self.held = Holdings({}, {})
         self.checked = 0
         workspace = SimpleNamespace(holdings=lambda: self.held)
-        self.gauge = AllocatorSampler(self._take, DeviceRegistry([machine]), workspace, lambda: 1.0)  # type: ignore[arg-type]
+        self.allocator_sampler = AllocatorSampler(self._take, DeviceRegistry([machine]), workspace, lambda: 1.0)  # type: ignore[arg-type]
 
     def _take(self, event: Event) -> None:
         self.state.apply(event)
@@ -91,7 +91,7 @@ def test_the_parts_add_up_to_the_byte_whatever_is_done(actions: list[tuple[str, 
             machine.empty_cache("vgpu:0")
         elif action == "hold":  # what objects hold is published at another moment than what the allocator counts
             watched.held = Holdings({"vgpu:0": value}, {"vgpu:0": (ObjectUse("x", value),)})
-        watched.gauge.read()
+        watched.allocator_sampler.read()
     assert watched.checked == len(actions)
 
 
@@ -113,7 +113,7 @@ def test_the_parts_add_up_while_another_thread_allocates() -> None:
     thread.start()
     try:
         for _ in range(400):
-            watched.gauge.read()
+            watched.allocator_sampler.read()
     finally:
         stop.set()
         thread.join(10)

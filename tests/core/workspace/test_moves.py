@@ -106,22 +106,22 @@ def test_a_failure_at_any_tensor_restores_every_tensor_bit_for_bit(
     model = Forty()
     assert sum(1 for _ in model.parameters()) == 40
     aim = Target("forty", "", model)
-    Mover(place.fleet).move([aim], source, None, lambda name, tensor: None)
+    Mover(place.registry).move([aim], source, None, lambda name, tensor: None)
     before = fingerprint(model)
     allocated = [place.allocated("vgpu:0"), place.allocated("vgpu:1")]
 
     for count in range(1, 41):
         if phase == "copy":
-            mover = Mover(place.fleet, copy=failing(count, plain_copy))
+            mover = Mover(place.registry, copy=failing(count, plain_copy))
         else:
-            mover = Mover(place.fleet, commit=failing(count, lambda part: part.commit(), after=phase == "committed"))
+            mover = Mover(place.registry, commit=failing(count, lambda part: part.commit(), after=phase == "committed"))
         with pytest.raises(MoveFailed, match="nothing has changed") as failure:
             mover.move([aim], destination, dtype, lambda name, tensor: None)
         assert isinstance(failure.value.__cause__, FaultError)
         assert [place.allocated("vgpu:0"), place.allocated("vgpu:1")] == allocated  # though the error is still held
         assert fingerprint(model) == before
 
-    Mover(place.fleet).move([aim], destination, dtype, lambda name, tensor: None)
+    Mover(place.registry).move([aim], destination, dtype, lambda name, tensor: None)
     assert {str(t.device) for t in tensors_of(model).values()} == {destination}
 
 
@@ -186,7 +186,7 @@ def test_an_edit_after_a_cast_is_undone_before_it(place: Place) -> None:
 
 
 def test_originals_leave_when_the_undo_budget_is_full(place: Place) -> None:
-    workspace = Workspace(place.fleet, undo_budget_bytes=1000)
+    workspace = Workspace(place.registry, undo_budget_bytes=1000)
     small, large = torch.rand(100), torch.rand(1000)
     workspace.add("small", small)
     workspace.add("large", large)
@@ -209,7 +209,7 @@ def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
         if part.path == "x":
             raise FaultError("forced")
 
-    workspace = Workspace(place.fleet, mover=Mover(place.fleet, commit=commit))
+    workspace = Workspace(place.registry, mover=Mover(place.registry, commit=commit))
     extras = {name: place.workspace.extras(name) for name in ("mlp", "x")}
     for name in ("mlp", "x"):
         workspace.add(name, place.workspace.get(name), extras[name])
@@ -245,7 +245,7 @@ def test_one_part_that_cannot_be_put_back_does_not_keep_the_others(
     with pytest.raises(
         RollbackFailed, match=r"forced; layers\.7\.weight could not be put back; nothing else has changed"
     ):
-        Mover(place.fleet, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
+        Mover(place.registry, commit=commit).move([target], "vgpu:0", None, lambda name, tensor: None)
     moved = [name for name, tensor in tensors_of(model).items() if tensor.device.type != "cpu"]
     assert moved == ["layers.7.weight"]
 
@@ -285,7 +285,7 @@ def test_cancelling_between_two_tensors_rolls_back(place: Place) -> None:
     seen: list[float] = []
     progress = ProgressMonitor(report=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
     with pytest.raises(MoveCancelled):
-        Mover(place.fleet).move([Target("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
+        Mover(place.registry).move([Target("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
     assert fingerprint(model) == before
     assert seen == sorted(seen)
     assert 0 <= seen[0] <= seen[-1] < 1

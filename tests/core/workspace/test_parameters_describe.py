@@ -145,7 +145,7 @@ def test_a_virtual_gpu_computes_it_in_simulated_time_and_sends_little() -> None:
         values = values_of(place, "x")
         assert values.simulated
         assert 0 < values.seconds < 1e-3
-        profile = place.fleet.info("vgpu:0")
+        profile = place.registry.info("vgpu:0")
         assert profile.simulated
         assert place.allocated("vgpu:0") == held
         tensor = place.workspace.get("x")

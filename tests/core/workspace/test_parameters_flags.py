@@ -149,8 +149,8 @@ def test_gradients_of_one_parameter_or_tensor(place: Place) -> None:
 
 
 def test_gradients_over_the_budget_are_cleared_for_good(place: Place) -> None:
-    workspace = Workspace(place.fleet, undo_budget_bytes=100)
-    small = Place(place.kind, place.fleet, workspace, "cpu", None)
+    workspace = Workspace(place.registry, undo_budget_bytes=100)
+    small = Place(place.kind, place.registry, workspace, "cpu", None)
     small.do(BuildModel(recipe="mlp"))
     small.do(Backward(target="mlp"))
     assert "cannot be undone" in small.answer(ClearGradients(target="mlp")).words

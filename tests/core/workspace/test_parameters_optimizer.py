@@ -266,8 +266,8 @@ def test_nothing_to_move_is_said(place: Place) -> None:
 
 
 def test_over_the_budget_the_step_is_made_and_said_to_be_final(place: Place) -> None:
-    workspace = Workspace(place.fleet, undo_budget_bytes=1000)
-    small = Place(place.kind, place.fleet, workspace, "cpu", None)
+    workspace = Workspace(place.registry, undo_budget_bytes=1000)
+    small = Place(place.kind, place.registry, workspace, "cpu", None)
     small.do(BuildModel(recipe="mlp"))
     small.do(MakeOptimizer(target="mlp"))
     before = everything(small)

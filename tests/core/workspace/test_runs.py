@@ -89,9 +89,9 @@ def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, mo
         events.append("clock")
         return float(len(events))
 
-    workspace = Workspace(place.fleet, wall=wall)
+    workspace = Workspace(place.registry, wall=wall)
     dispatch(workspace, BuildModel(recipe="mlp", device="vgpu:1"))
-    for backend in place.fleet.backends:
+    for backend in place.registry.backends:
         monkeypatch.setattr(backend, "synchronize", lambda device: events.append(device))
     events.clear()
     dispatch(workspace, Forward(target="mlp"))

@@ -179,7 +179,7 @@ def test_tensors_that_shared_memory_and_do_not_any_more_are_named(place: Place) 
 
 def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    for backend in place.fleet.backends:
+    for backend in place.registry.backends:
         monkeypatch.setattr(backend, "synchronize", lambda device: events.append(device))
 
     def wall() -> float:
@@ -188,7 +188,7 @@ def test_what_waits_on_a_device_is_done_before_the_clock_starts(place: Place, mo
 
     model = nn.Linear(2, 2)
     model.bias.data = model.bias.data.clone()
-    mover = Mover(place.fleet, wall=wall)
+    mover = Mover(place.registry, wall=wall)
     mover.move([Target("m", "", model)], "vgpu:1", None, lambda name, tensor: None)
     assert events == ["cpu", "vgpu:1", "clock", "vgpu:1", "clock"]
     events.clear()
@@ -209,7 +209,7 @@ def test_the_machine_is_named_when_its_memory_is_what_runs_short(
     place: Place, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     place.do(NewTensor(shape=(10_000,)))
-    machine: Any = place.fleet.backend("vgpu:0")
+    machine: Any = place.registry.backend("vgpu:0")
     monkeypatch.setattr(machine, "_host_free", lambda: 1024)
     with pytest.raises(
         DoesNotFit, match=r"1\.00 KiB are free on this machine, whose memory holds the values of vgpu:0"

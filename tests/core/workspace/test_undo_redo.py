@@ -271,7 +271,7 @@ def test_the_result_of_a_computation_on_a_device_is_gone_for_good_and_says_why(p
 
 
 def limited(place: Place, budget: int) -> Place:
-    return Place("vgpu", place.fleet, Workspace(place.fleet, undo_budget_bytes=budget), "vgpu:0", "vgpu:1")
+    return Place("vgpu", place.registry, Workspace(place.registry, undo_budget_bytes=budget), "vgpu:0", "vgpu:1")
 
 
 def test_the_oldest_changes_leave_when_the_budget_is_full(place: Place) -> None:
@@ -380,11 +380,11 @@ def test_an_undo_that_fails_half_way_changes_nothing_and_can_be_tried_again(plac
 
 
 def test_an_undo_that_does_not_fit_any_more_changes_nothing(place: Place) -> None:
-    x, size = torch.zeros(1).to("vgpu:0"), place.fleet.backend("vgpu:0").free_bytes("vgpu:0")
+    x, size = torch.zeros(1).to("vgpu:0"), place.registry.backend("vgpu:0").free_bytes("vgpu:0")
     place.workspace.add("x", x)
     place.do(Move(targets=("x",), device="cpu"))
     assert size is not None
-    machine: Any = place.fleet.backend("vgpu:0")
+    machine: Any = place.registry.backend("vgpu:0")
     machine.free_bytes = lambda device: 0
     try:
         state = place.workspace.history.state()
@@ -406,8 +406,8 @@ def test_a_redo_that_fails_changes_nothing_and_can_be_tried_again(place: Place) 
         return tensor
 
     fails = False
-    workspace = Workspace(place.fleet, mover=Mover(place.fleet, copy=copy))
-    place = Place("vgpu", place.fleet, workspace, "vgpu:0", "vgpu:1")
+    workspace = Workspace(place.registry, mover=Mover(place.registry, copy=copy))
+    place = Place("vgpu", place.registry, workspace, "vgpu:0", "vgpu:1")
     place.do(NewTensor(name="x", shape=(2,)))
     place.do(Move(targets=("x",), device="vgpu:0"))
     place.do(Undo())

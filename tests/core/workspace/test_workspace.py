@@ -204,7 +204,7 @@ def test_too_large_is_refused_with_the_bytes_before_allocating(
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
     with place_of("vgpu", "Tesla T4") as place:
-        machine = place.fleet.backend("vgpu:0")
+        machine = place.registry.backend("vgpu:0")
         assert isinstance(machine, VirtualMachine)
         free = machine.device_free_bytes("vgpu:0")
         block = meta_empty((free - (100 << 20),), torch.uint8, "vgpu:0")
@@ -230,12 +230,12 @@ def test_a_model_is_built_in_the_device_and_dtype_asked_for(place: Place) -> Non
 
 
 def test_try_gpu(place: Place) -> None:
-    assert try_gpu(place.fleet, 1) == ("vgpu:1", None)
-    device, why = try_gpu(place.fleet, 3)
+    assert try_gpu(place.registry, 1) == ("vgpu:1", None)
+    device, why = try_gpu(place.registry, 3)
     assert device == "cpu"
     assert why is not None
     assert "no GPU 3" in why
-    assert try_all_gpus(place.fleet) == ["vgpu:0", "vgpu:1"]
+    assert try_all_gpus(place.registry) == ["vgpu:0", "vgpu:1"]
 
 
 # removing

@@ -546,25 +546,25 @@ def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[StoreThread]:
+def run_recorder(tmp_path: Path) -> Iterator[StoreThread]:
     thread = StoreThread(lambda: Store(tmp_path / "history.sqlite3"))
     thread.start()
     yield thread
     assert thread.close()
 
 
-def test_the_whole_way_with_a_real_history(qtbot: QtBot, keeper: StoreThread, tmp_path: Path) -> None:
+def test_the_whole_way_with_a_real_history(qtbot: QtBot, run_recorder: StoreThread, tmp_path: Path) -> None:
     panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), 1264, 280)
-    keeper.on_change = panel.refresh
-    panel.set_source(keeper)
+    run_recorder.on_change = panel.refresh
+    panel.set_source(run_recorder)
 
     def until(true: Callable[[], bool]) -> None:
-        qtbot.waitUntil(lambda: keeper.deliver() >= 0 and true())
+        qtbot.waitUntil(lambda: run_recorder.deliver() >= 0 and true())
 
     until(panel.empty.isVisible)
     for number, median in enumerate((798.0, 823.0, 811.0), 1):
         run = stored(matmul(median), number)
-        keeper.add(run.result, run.conditions)
+        run_recorder.add(run.result, run.conditions)
     until(lambda: [cells(panel, row)["median"] for row in range(panel.model.rowCount())] == ["811", "823", "798"])
     click_row(qtbot, panel, 2)
     qtbot.mouseClick(panel.tags_button, LEFT)

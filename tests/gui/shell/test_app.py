@@ -142,10 +142,10 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     driver.build("lenet")
     driver.select("lenet")
     engine = driver.engines[-1].engine
-    engine.gauge.read()
+    engine.allocator_sampler.read()
     driver.key(Qt.Key.Key_2, CTRL)
     driver.on("lenet", "vgpu:1")
-    engine.gauge.read()
+    engine.allocator_sampler.read()
 
     def drawn() -> bool:
         values = curve_data(driver.window.memory.plot, "vgpu:1")[1]
