@@ -56,8 +56,8 @@ class WindowContext(QObject):
     target_requested = Signal(str, str)
     """Select something in the tree: name of the object, path in it or near it."""
     restart_requested = Signal()
-    visible_devices_chosen = Signal(object)
-    """CUDA_VISIBLE_DEVICES for the next engine: str, or None to inherit it."""
+    """Restart the engine, or start one if it was given up."""
+    tour_requested = Signal()
     recording_chosen = Signal(object)
     """File to record to (Path)."""
     replay_chosen = Signal(object)

@@ -26,7 +26,6 @@ class ActionSpec:
     run: Callable[[], object]
     why_not: Callable[[], str | None] = lambda: None
     key: str = ""
-    icon: str = ""
     menu: str = ""
     section: int = 0
     """Within the menu; there is a line between two sections."""

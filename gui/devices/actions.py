@@ -18,11 +18,11 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     c = context.controller
     return [
         ActionSpec("add_virtual", "Add virtual GPUs…", "Choose profiles of simulated cards",
-                   partial(add_virtual_gpus, context), c.why_no_engine, icon="virtual-gpu"),
+                   partial(add_virtual_gpus, context), c.why_no_engine),
         ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", partial(c.add_virtual, TWO_T4),
-                   c.why_no_engine, icon="virtual-gpu"),
+                   c.why_no_engine),
         ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses",
-                   partial(_choose_threads, context), c.why_no_engine, icon="cpu"),
+                   partial(_choose_threads, context), c.why_no_engine),
         ActionSpec("visible", "CUDA_VISIBLE_DEVICES…",
                    "Choose which cards the engine sees, and in which order; it is restarted",
                    partial(_choose_visible_devices, context), c.why_no_engine),
@@ -42,7 +42,8 @@ def _choose_visible_devices(context: WindowContext) -> None:
     from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
 
     dialog = VisibleDevicesDialog(context.state, context.window)
-    dialog.chosen.connect(context.visible_devices_chosen)
+    if context.session is not None:
+        dialog.chosen.connect(context.session.set_visible_devices)
     context.open_dialog(dialog)
 
 

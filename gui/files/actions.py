@@ -31,9 +31,9 @@ def actions(context: WindowContext, models: ModelOpener) -> list[ActionSpec]:
 
     return [
         ActionSpec("open", "Open…", "Models, tensors, recordings, snapshots: any number at once",
-                   partial(_open_files, context), key="Ctrl+O", icon="open", menu=FILE),
+                   partial(_open_files, context), key="Ctrl+O", menu=FILE),
         ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",
-                   models.open, c.why_no_engine, "Ctrl+Shift+O", "open", menu=FILE, section=1),
+                   models.open, c.why_no_engine, "Ctrl+Shift+O", menu=FILE, section=1),
         ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device",
                    partial(load_tensors, context), c.why_no_engine, menu=FILE, section=1),
         ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model",

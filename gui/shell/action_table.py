@@ -44,27 +44,26 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
 def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
     return [
         ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
-                   window.toggle_pause, key="Space", icon="pause"),
-        ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, key="/",
-                   icon="filter"),
+                   window.toggle_pause, key="Space"),
+        ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
-                   window.tour_requested.emit, context.controller.why_no_tour, icon="play"),
-        ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, key="Ctrl+T", icon="theme"),
+                   context.tour_requested.emit, context.controller.why_no_tour),
+        ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, key="Ctrl+T"),
         ActionSpec("record", "Record…", "Write every reading to a file that can be replayed",
-                   partial(choose_recording, context), window.why_no_recording, "Ctrl+R"),
+                   partial(_choose_recording, context), window.why_no_recording, "Ctrl+R"),
         ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",
-                   window.stop_recording.emit, window.why_no_stop_recording),
+                   window.stop_recording, window.why_no_stop_recording),
         ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider",
                    partial(_choose_replay, context), menu=FILE, section=2),
         ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",
-                   window.restart_requested.emit),
-        ActionSpec("quit", "Quit", "Close the window and end the engine", window.quit, key="Ctrl+Q", menu=FILE,
+                   context.restart_requested.emit),
+        ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
                    section=4),
         ActionSpec("words", "Words", "What the words in this window mean", partial(_show_glossary, context), key="F1"),
     ]  # fmt: skip
 
 
-def choose_recording(context: WindowContext) -> None:
+def _choose_recording(context: WindowContext) -> None:
     """Ask where to record to."""
     name = f"recording-{strftime('%Y%m%d-%H%M%S')}.devrec"
     context.save_file("Record to", name, {"devrec": RECORDINGS}, context.recording_chosen.emit)

@@ -76,15 +76,15 @@ class App:
         # after all widgets have their parents: each would be styled again whenever it gets one
         themes.apply(qt, chosen)
         self.saving_failed: str | None = None
-        self.go_live: Callable[[], None] = lambda: None
-        """Starts the session of this machine, for a window that was opened on a recording."""
-        self.replaying = Replaying(self.window, self.state, self._heart, lambda: self.go_live())
-        self.window.recorder = lambda: self.session.recording if self.session is not None else None
-        self.window.stop_recording.connect(self.stop_recording)
+        self.replaying = Replaying(self.window, self.state, self._heart)
         context = self.window.context
-        context.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
-        context.replay_chosen.connect(self.replay)
-        context.visible_devices_chosen.connect(self._set_visible_devices)
+        context.recording_chosen.connect(
+            lambda path: self.replaying.record(path, overwrite=True)
+        )  # the dialog has asked
+        context.replay_chosen.connect(self.replaying.open)
+        context.restart_requested.connect(self._restart_engine)
+        context.tour_requested.connect(self.take_tour)
+        self.window.hidden_changed.connect(self._set_hidden)
         context.script_chosen.connect(self._write_script)
         self.window.opening.recognition_wanted.connect(self._recognise)
         self._history_file = history_file
@@ -135,50 +135,38 @@ class App:
         self.history = StoreThread(
             lambda: Store(self._history_file),
             on_change=self.window.context.history_changed.emit,
-            on_notice=self._history_says,
+            on_notice=lambda notice, failed: self.window.say(notice, error=failed),
         )
         self.history.start()
         session.run_recorder = RunRecorder(self.history.add)
         session.run_recorder.start()
         self.window.context.set_history(self.history)
 
-    def _deliver_history(self) -> None:
-        if self.history is not None and self.history.deliver():
-            self.window.context.set_history_problem(self.history.problem or "")
-
-    def _history_says(self, words: str, failed: bool) -> None:
-        self.window.say(words, error=failed)
-
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
         if self.heartbeat is None:
             self.heartbeat = Heartbeat(source, self.state, self.window)
-            self.heartbeat.beaten.connect(self.replaying.follow)
-            self.heartbeat.beaten.connect(self._deliver_history)
-            self.heartbeat.beaten.connect(self.background.deliver)
-            self.heartbeat.beaten.connect(self._beat)
-            self.window.hidden_changed.connect(self.heartbeat.set_hidden)
-            self.window.hidden_changed.connect(self._set_hidden)
-            self.window.restart_requested.connect(self._restart_engine)
-            self.window.tour_requested.connect(self.take_tour)
+            self.heartbeat.beaten.connect(self._beaten)
             self.heartbeat.start()
         return self.heartbeat
 
-    def _beat(self) -> None:
+    def _beaten(self) -> None:
+        self.replaying.follow()
+        if self.history is not None and self.history.deliver():
+            self.window.context.set_history_problem(self.history.problem or "")
+        self.background.deliver()
         if self.session is not None:  # also behind a recording that is on show
             self.session.beat()
 
     def _set_hidden(self, hidden: bool) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat.set_hidden(hidden)
         if self.session is not None:  # also behind a recording that is on show
             self.session.set_hidden(hidden)
 
     def _restart_engine(self) -> None:
         if (session := self.replaying.session) is not None:
             session.restart_engine()
-
-    def _set_visible_devices(self, value: str | None) -> None:
-        if self.session is not None:
-            self.session.set_visible_devices(value)
 
     def _export(self, kind: str) -> None:
         if self._plot_export is None:
@@ -205,19 +193,6 @@ class App:
     def _recognise(self, paths: tuple[Path, ...]) -> None:
         """See what these files are and open them, without waiting for their disk."""
         self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
-
-    def replay(self, path: Path) -> None:
-        """Show a recording; "Back to live" in its bar shows this machine again."""
-        self.replaying.open(path)
-
-    def record(self, path: Path, *, overwrite: bool = False) -> None:
-        """Record this machine from now on."""
-        self.replaying.record(path, overwrite=overwrite)
-
-    def stop_recording(self) -> None:
-        """End the recording."""
-        if self.session is not None:
-            self.session.stop_recording()
 
     def take_tour(self) -> None:
         """Show the tour in this window."""
@@ -296,11 +271,11 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
         app.connect(Session(virtual_spec=virtual_spec))
 
     def begin() -> None:
-        app.go_live = live
+        app.replaying.go_live = live
         if replay is None:
             live()
         else:
-            app.replay(replay)  # the session waits until the user asks for this machine
+            app.replaying.open(replay)  # the session waits until the user asks for this machine
         restore.append(install_hooks(app.put))
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:

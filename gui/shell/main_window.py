@@ -7,7 +7,7 @@ Main thread only. Panels know the state, never each other and never the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ from devexplorer.gui.files.opening import Opening, dropped_files
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.action_table import action_table, choose_recording
+from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.shell.record_button import RecordButton
@@ -84,9 +84,6 @@ class MainWindow(QMainWindow):
     """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
 
     hidden_changed = Signal(bool)
-    restart_requested = Signal()
-    tour_requested = Signal()
-    stop_recording = Signal()
 
     def __init__(
         self,
@@ -102,28 +99,26 @@ class MainWindow(QMainWindow):
         self.state, self.controller = state, controller
         state.alerts.set_rules(complete(settings.alert_rules))
         self.context = WindowContext(self, state, controller, settings, theme, self.hint)
-        self.recorder: Callable[[], Recorder | None] = lambda: None
-        """What records now; the application says where to ask."""
         self.axis = TimeAxis(self)
         self.axis.set_span(settings.span_s)
         self.models = ModelOpener(self.context)
         self.opening = Opening(self.context, self.models)
         self.bottom_dock = BottomDock(self.context, tabs)
+        self.objects = ObjectsPanel(state, theme)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
-        self.toolbar = Toolbar(state, self.specs, self.actions_by_id, theme)
+        self.toolbar = Toolbar(controller, self.specs, self.actions_by_id, theme)
         self.banner = Banner(theme)
         self.devices = DevicesPanel(state, theme)
-        self.objects = ObjectsPanel(state, theme)
         self.inspector = InspectorPanel(state, theme)
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon(), self)
-        self.status = StatusBar(state)
-        self.record = RecordButton(theme)
+        self.status = StatusBar(controller)
+        self.record = RecordButton(theme, self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
@@ -136,7 +131,12 @@ class MainWindow(QMainWindow):
         self._on_screen = OnScreen(self)
         self._connect()
         self._bind_move_keys()
-        for plot in (self.memory, self.throughput):
+        for part in (
+            self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory, self.throughput,
+            self.record,
+        ):  # fmt: skip
+            self.context.theme_changed.connect(part.set_theme)
+        for plot in self.slots:
             plot.set_theme(theme)
         self._restore(settings)
 
@@ -175,16 +175,14 @@ class MainWindow(QMainWindow):
 
         bar = ReplayBar(self.context.theme)
         bar.hide()
+        self.context.theme_changed.connect(bar.set_theme)
         self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
         return bar
 
     def _connect(self) -> None:
         c = self.controller
-        self.toolbar.build_chosen.connect(c.build)
-        self.toolbar.move_chosen.connect(lambda device, copy: c.move(device, copy=copy))
-        self.toolbar.cast_chosen.connect(c.cast)
-        self.toolbar.palette_requested.connect(self.show_palette)
+        self.toolbar.palette_button.clicked.connect(self.show_palette)
         QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
         self.devices.add_virtual_requested.connect(partial(add_virtual_gpus, self.context))
@@ -192,7 +190,6 @@ class MainWindow(QMainWindow):
         self.devices.selected.connect(self.context.select_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.target_requested.connect(self.objects.select_near)
-        self.context.restart_requested.connect(self.restart_requested)
         self.banner.action_chosen.connect(lambda _about: ALERTS.show(self.context))
         self.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
@@ -204,11 +201,7 @@ class MainWindow(QMainWindow):
         self.inspector.command_requested.connect(c.send)
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
-        self.status.cancel_requested.connect(c.cancel)
-        self.record.record_requested.connect(partial(choose_recording, self.context))
-        self.record.stop_requested.connect(self.stop_recording)
-        self.status.stop_requested.connect(c.stop_benchmark)
-        self.status.start_engine_requested.connect(self.restart_requested)
+        self.status.start.clicked.connect(self.context.restart_requested)
 
     # --- what the heartbeat calls
     # --------------------------------------------------------------------------------------
@@ -246,13 +239,12 @@ class MainWindow(QMainWindow):
         self._alarms.refresh()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
-        self.record.refresh(self.recorder())
+        self.record.refresh(self.recorder)
 
     def refresh_actions(self) -> None:
         """Enable what can be done now, everywhere."""
         refresh(self.specs, self.actions_by_id)
-        self.toolbar.refresh_moves(self.controller.why_no_move(), self.controller.why_no_selection())
-        self.toolbar.show_running(bool(self.state.active_runs))
+        self.toolbar.refresh()
 
     def say(self, text: str, *, error: bool = False) -> None:
         """One line across the window."""
@@ -319,25 +311,28 @@ class MainWindow(QMainWindow):
         """The line of one of the doctor's findings."""
         DOCTOR.show(self.context).show_finding(name, number)
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """What records now."""
+        return None if self.context.session is None else self.context.session.recording
+
+    def stop_recording(self) -> None:
+        """End the recording."""
+        if self.context.session is not None:
+            self.context.session.stop_recording()
+
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""
         if self.state.recording is not None:
             return "A recording is on show: go back to live first."
-        return None if self.recorder() is None else "A recording is being made already."
+        return None if self.recorder is None else "A recording is being made already."
 
     def why_no_stop_recording(self) -> str | None:
         """Reason why no recording can be stopped."""
-        return None if self.recorder() is not None else "Nothing is being recorded."
-
-    def quit(self) -> None:
-        """Close the window, which ends everything."""
-        self.close()
+        return None if self.recorder is not None else "Nothing is being recorded."
 
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)
-
-    def focus_filter(self) -> None:
-        self.objects.focus_filter()
 
     def toggle_theme(self) -> None:
         self.set_theme(themes.LIGHT if self.context.theme.is_dark else themes.DARK)
@@ -347,13 +342,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         themes.apply(app, theme)
-        for part in (
-            self.context, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
-            self.throughput, self.record,
-        ):  # fmt: skip
-            part.set_theme(theme)
-        if "replay_bar" in self.__dict__:
-            self.replay_bar.set_theme(theme)
+        self.context.set_theme(theme)
 
     # --- what is remembered
     # --------------------------------------------------------------------------------------------

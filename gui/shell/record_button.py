@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QPushButton
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.times import elapsed_text
@@ -18,23 +18,18 @@ if TYPE_CHECKING:
 
 
 class RecordButton(QPushButton):
-    """`refresh` twice a second with what records now."""
-
-    record_requested = Signal()
-    stop_requested = Signal()
+    """A click triggers `record`, or `stop` while it records; `refresh` twice a second with what records now."""
 
     def __init__(
-        self, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.monotonic
+        self, theme: Theme, record: QAction, stop: QAction, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._clock = clock
         self._recorder: Recorder | None = None
         self._since = 0.0
         self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))
-        self.clicked.connect(
-            lambda: (self.stop_requested if self._recorder is not None else self.record_requested).emit()
-        )
+        self.clicked.connect(lambda: (record if self._recorder is None else stop).trigger())
         self.set_theme(theme)
         self.refresh(None)
 

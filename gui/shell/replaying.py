@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 class Replaying:
     """`open` a recording, `back` to live. `session` is the one that commands go to."""
 
-    def __init__(
-        self, window: MainWindow, state: State, heart: Callable[[Source], Heartbeat], go_live: Callable[[], None]
-    ) -> None:
-        """`heart` gives the heartbeat, made with that source where there is none yet.
-
-        `go_live` starts the session of this machine where there is none yet: the window was opened on a recording.
-        """
-        self._window, self._state, self._heart, self._go_live = window, state, heart, go_live
+    def __init__(self, window: MainWindow, state: State, heart: Callable[[Source], Heartbeat]) -> None:
+        """`heart` gives the heartbeat, made with that source where there is none yet."""
+        self._window, self._state, self._heart = window, state, heart
+        self.go_live: Callable[[], None] = lambda: None
+        """Starts the session of this machine, for a window that was opened on a recording."""
         self.live: Session | None = None
         self.replay: ReplaySession | None = None
         self._aside = State()
@@ -100,7 +97,7 @@ class Replaying:
         self._state.exchange(self._aside)
         self._bar.hide()
         if self.live is None:
-            self._go_live()
+            self.go_live()
         else:
             self._heart(self.live).show(self.live, time.time)
         self._show_anew()

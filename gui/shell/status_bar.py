@@ -6,12 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.session.jobs import Job, Run
-from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import ShrinkingLabel
 from devexplorer.gui.widgets.theme import Role
@@ -26,19 +25,15 @@ SHOW_AFTER_S = 0.3
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
-    cancel_requested = Signal(object)
-    """Request number of a job (int)."""
-    stop_requested = Signal()
-    """Stop the benchmarks."""
-    start_engine_requested = Signal()
-
-    def __init__(self, state: State, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, controller: Controller, parent: QWidget | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
-        self._state, self._clock = state, clock
+        self._state, self._controller, self._clock = controller.state, controller, clock
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
-        self.start = push_button("Start engine", self.start_engine_requested, look="quiet")
+        self.start = push_button("Start engine", look="quiet")
         self.start.setFont(self.engine.font())
         self.start.hide()
         self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
@@ -92,9 +87,9 @@ class StatusBar(QFrame):
 
     def _cancel(self) -> None:
         if self._shown_job is not None:
-            self.cancel_requested.emit(self._shown_job)
+            self._controller.cancel(self._shown_job)
         else:
-            self.stop_requested.emit()
+            self._controller.stop_benchmark()
 
     def _show_job(self, job: Job) -> None:
         elapsed = self._clock() - job.started_unix_s

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QFrame, QLayoutItem, QPushButton, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
 from devexplorer.gui.widgets.button_menu import ButtonMenu
@@ -26,19 +26,11 @@ HEIGHT_PX = 44
 
 
 class Toolbar(QFrame):
-    """Asks with signals for what needs a choice; everything else is the actions' own business."""
-
-    build_chosen = Signal(object)
-    """Name of a sample model (str)."""
-    move_chosen = Signal(object, object)
-    """Device id (str) and whether to copy (bool)."""
-    cast_chosen = Signal(object)
-    """A dtype (str)."""
-    palette_requested = Signal()
+    """Buttons of actions follow these; menus list what there is to choose from."""
 
     def __init__(
         self,
-        state: State,
+        controller: Controller,
         specs: Sequence[ActionSpec],
         actions: dict[str, QAction],
         theme: Theme,
@@ -47,7 +39,7 @@ class Toolbar(QFrame):
         super().__init__(parent)
         self.setObjectName("toolbar")
         self.setFixedHeight(HEIGHT_PX)
-        self._state = state
+        self._controller, self._state = controller, controller.state
         self._actions = actions
         self._icons: dict[QPushButton, str] = {}
         self._words: dict[QPushButton, str] = {}
@@ -80,11 +72,10 @@ class Toolbar(QFrame):
         self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
         self.palette_button.setProperty("look", "quiet")
         self.palette_button.setAccessibleName("Commands")
-        self.palette_button.clicked.connect(self.palette_requested)
         theme_button = self._action_button("theme", "")
         theme_button.setAccessibleName("Light or dark theme")
         for dtype in CASTS:
-            self.cast_button.menu().addAction(dtype, partial(self.cast_chosen.emit, dtype))
+            self.cast_button.menu().addAction(dtype, partial(controller.cast, dtype))
         self.more_button = self._menu_button("»", "", "More actions")
         self.more_button.setText("»")
         self.more_button.setProperty("look", "quiet")
@@ -216,29 +207,31 @@ class Toolbar(QFrame):
         menu = self.build.menu()
         menu.clear()
         for name, description in recipes.items():
-            action = menu.addAction(f"{name}\t{description}", partial(self.build_chosen.emit, name))
+            action = menu.addAction(f"{name}\t{description}", partial(self._controller.build, name))
             action.setToolTip(description)
         live = self._state.recording is None
         self.build.setEnabled(bool(recipes) and live)
         self.build.setToolTip("Build a sample model on the CPU" if live else NOT_IN_A_RECORDING)
         for button, copy in ((self.move_button, False), (self.copy_button, True)):
-            fill_move_menu(button.menu(), self._state, partial(self._choose_move, copy), keys=not copy)
+            fill_move_menu(button.menu(), self._state, partial(self._controller.move, copy=copy), keys=not copy)
 
-    def _choose_move(self, copy: bool, device: str) -> None:
-        self.move_chosen.emit(device, copy)
-
-    def refresh_moves(self, why_not: str | None, why_not_copy: str | None) -> None:
-        """Enable moving, copying and casting, or say in the tooltip why not."""
-        for button, reason, tip in (
-            (self.move_button, why_not, "Move the selection to a device: the name then means the result"),
-            (self.copy_button, why_not_copy, "Make a second object on a device; the original stays"),
-            (self.cast_button, why_not_copy, "Change the dtype of the selection"),
+    def refresh(self) -> None:
+        """Enable moving, copying and casting, or say in the tooltip why not; have the benchmark button stop what
+        runs."""
+        controller = self._controller
+        for button, why_not, tip in (
+            (
+                self.move_button,
+                controller.why_no_move,
+                "Move the selection to a device: the name then means the result",
+            ),
+            (self.copy_button, controller.why_no_selection, "Make a second object on a device; the original stays"),
+            (self.cast_button, controller.why_no_selection, "Change the dtype of the selection"),
         ):
+            reason = why_not()
             button.setEnabled(reason is None)
             button.setToolTip(reason or tip)
-
-    def show_running(self, running: bool) -> None:
-        """The benchmark button stops what runs."""
+        running = bool(self._state.active_runs)
         wanted = "stop" if running else "benchmark"
         if self.benchmark.property("action") == wanted:
             return

@@ -256,7 +256,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     hands.press(Qt.Key.Key_V)
     page = hands.window.bottom_dock.page("values")
     hands.until(lambda: page.title.full_text == HIDDEN, "described")
-    hands.app.replay(recordings.write(tmp_path / "a.devx"))
+    hands.app.replaying.open(recordings.write(tmp_path / "a.devx"))
     hands.until(lambda: hands.state.recording is not None, "the recording is on show")
     enabled = {
         "experiments", "learn", "session", "open", "replay", "pause", "filter", "theme", "restart", "quit", "words",
@@ -266,7 +266,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
         assert action.isEnabled() == (name in enabled), name
         if name not in enabled | other_reasons:
             assert action.toolTip() == "This is a recording: nothing in it can be changed.", name
-    hands.app.go_live = lambda: None
+    hands.app.replaying.go_live = lambda: None
     hands.app.replaying.close(5.0)
 
 

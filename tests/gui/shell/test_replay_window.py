@@ -71,7 +71,7 @@ class Driver:
         self.bar = self.window.replay_bar
         self.app.show()
         self.engine: SilentEngine | None = None
-        self.app.go_live = self.go_live
+        self.app.replaying.go_live = self.go_live
 
     def go_live(self) -> None:
         def engine(put: Callable[[Event], None], *_: object) -> SilentEngine:
@@ -83,7 +83,7 @@ class Driver:
         self.until(lambda: self.state.engine is not None and self.state.devices, "this machine is known")
 
     def open(self, path: Path) -> None:
-        self.app.replay(path)
+        self.app.replaying.open(path)
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
 
@@ -266,7 +266,7 @@ def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge:
         assert (button.isEnabled(), button.toolTip()) == (False, why), button.text()
     assert not window.devices.offer.isVisible()
     driver.app.controller.build("mlp")
-    driver.window.restart_requested.emit()
+    driver.window.context.restart_requested.emit()
     driver.beat()
     assert driver.window.inspector.answer is not None
     assert driver.window.inspector.answer.title == "A recording cannot be changed"
@@ -279,7 +279,7 @@ def test_a_window_opened_on_a_recording_needs_nothing_of_this_machine(driver: Dr
     driver.open(forge)
     driver.ready()
     assert driver.engine is None
-    driver.app.record(forge.with_name("other"))
+    driver.app.replaying.record(forge.with_name("other"))
     assert "go back to live first" in driver.window.banner.words.text()
     QTest.mouseClick(driver.bar.back, Qt.MouseButton.LeftButton)
     assert driver.engine is not None
@@ -318,18 +318,18 @@ def test_another_recording_takes_its_place(driver: Driver, forge: Path) -> None:
 def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path) -> None:
     driver.go_live()
     path = tmp_path / "here.devx"
-    driver.app.record(path)
+    driver.app.replaying.record(path)
     session = driver.app.session
     assert session is not None
     assert session.recording is not None
     driver.until(lambda: session.recording is None or session.recording.bytes_written > 3000, "something was recorded")
     session.put(Log(level="error", text="for the record", time_unix_s=time.time()))
     driver.beat()
-    driver.app.record(path)
+    driver.app.replaying.record(path)
     assert "exists already" in driver.window.banner.words.text()
     assert session.recording is not None, "the one that runs goes on"
     here = {name: device.info.name for name, device in driver.state.devices.items()}
-    driver.app.stop_recording()
+    driver.window.stop_recording()
     assert session.recording is None
     driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
     driver.open(path)

@@ -70,7 +70,8 @@ def busy(quiet: QuietWindow) -> None:
         JobStarted(request=1, title="moving a-model-with-a-long-name to vgpu:1", time_unix_s=1.0),
         JobProgress(request=1, done=0.5),
     )
-    quiet.window.recorder = lambda: SimpleNamespace(problem=None, bytes_written=123 << 20, path="/somewhere/run.devrec")  # type: ignore[assignment,return-value]
+    recorder = SimpleNamespace(problem=None, bytes_written=123 << 20, path="/somewhere/run.devrec")
+    quiet.window.context.session = SimpleNamespace(recording=recorder)  # type: ignore[assignment]
     quiet.tell()
 
 

@@ -31,7 +31,7 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
     try:
         driver.build("mlp")
         opened.take()  # the menu that a model was chosen from
-        driver.app.replay(recording)
+        driver.app.replaying.open(recording)
         driver.heartbeat.stop()
         driver.until(
             lambda: driver.state.recording is not None and "cuda:1" in driver.state.devices, "a recording on show"
@@ -55,7 +55,7 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
         assert opened.take() == ["Allocator snapshot"]
         dialog = driver.window.findChild(SnapshotDialog)
         dialog.close()
-        driver.app.replay(recording)
+        driver.app.replaying.open(recording)
         driver.heartbeat.stop()
         driver.until(lambda: "cuda:1" in driver.state.devices, "a recording on show")
         QTest.mouseClick(driver.window.replay_bar.back, Qt.MouseButton.LeftButton)
