@@ -37,8 +37,8 @@ class Tray(QObject):
 
     clicked = Signal()
 
-    def __init__(self, icon: QIcon, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, icon: QIcon) -> None:
+        super().__init__()
         self._icon = QSystemTrayIcon(icon, self)
         self._icon.setToolTip(TITLE)
         self._icon.messageClicked.connect(self.clicked)
@@ -64,12 +64,11 @@ class Notifications(QObject):
     def __init__(
         self,
         icon: QIcon,
-        parent: QObject | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         make_desktop: Callable[[], Desktop | None] | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self.on_desktop = True
         """Whether the user wants messages outside of the window."""
         self._icon = icon
@@ -113,6 +112,6 @@ class Notifications(QObject):
             return None
         if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
             return None
-        tray = Tray(self._icon, self)
+        tray = Tray(self._icon)
         tray.clicked.connect(self.clicked)
         return tray

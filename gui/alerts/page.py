@@ -46,8 +46,8 @@ class AlertsPanel(QWidget):
     notifications_changed = Signal(bool)
     dismissed = Signal(str, str)
 
-    def __init__(self, state: State, theme: Theme, notifications: bool = True, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme, notifications: bool = True) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._over: list[TableRow] = []
         self._latest_over: tuple[Alert, ...] = ()

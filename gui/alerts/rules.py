@@ -245,8 +245,8 @@ class AlertRulesForm(QWidget):
     rules_changed = Signal(object)
     notifications_changed = Signal(bool)
 
-    def __init__(self, rules: Iterable[Rule], notifications: bool, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, rules: Iterable[Rule], notifications: bool) -> None:
+        super().__init__()
         self.rows: list[_Row] = []
         self._grid = QGridLayout()
         self._grid.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)

@@ -36,10 +36,8 @@ class LearnPanel(QWidget):
     virtual_offered = Signal()
     """Virtual GPUs are wanted, for an exercise that needs a second device."""
 
-    def __init__(
-        self, state: State, theme: Theme, learned: tuple[str, ...] = (), parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme, learned: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self.learned = tuple(item for item in _BY_ID if item in learned)
         self._courses: dict[str, Course] = {}

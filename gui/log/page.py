@@ -21,8 +21,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08
 class LogPanel(QWidget):
     """Shows `state.log`; `refresh` adds what is new."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state = state
         self._theme = theme
         self._last: Log | None = None

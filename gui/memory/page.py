@@ -69,8 +69,8 @@ class MemoryPanel(QWidget):
     open_requested = Signal()
     """A file that has yet to be chosen is to be opened."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._opened: set[str] = {"workspace"}
         self._picked = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.allocator import AllocatorSnapshot, SegmentRow
@@ -52,8 +52,8 @@ def paint_segment(
 class MapDelegate(QStyledItemDelegate):
     """The map in a cell of the table of segments, as long as the segment is large."""
 
-    def __init__(self, model: RowsModel, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, model: RowsModel, theme: Theme) -> None:
+        super().__init__()
         self._model = model
         self.theme, self.colour = theme, QColor(theme.cpu)
         self.snapshot: AllocatorSnapshot | None = None
@@ -80,8 +80,8 @@ class SegmentMap(Picture):
     block_clicked = Signal(int)
     """Number of the block in its segment."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "Blocks of the segment", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Blocks of the segment")
         self.colour = QColor(theme.cpu)
         self._snapshot: AllocatorSnapshot | None = None
         self._segment: SegmentRow | None = None

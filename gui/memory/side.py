@@ -68,8 +68,8 @@ class _Numbers(QWidget):
 class MemoryComparison(QWidget):
     """Feed it with `show_device`."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._comparison: Comparison | None = None
         self._device = ""
         self.changed_title = label("", Role.STRONG, wrap=True)

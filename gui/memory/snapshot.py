@@ -36,7 +36,7 @@ NO_STACKS = (
 class SnapshotDialog(QDialog):
     """Shows `state.snapshot`; feed it with `refresh`. It stays while the main window is used."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Allocator snapshot")
         self._state, self._theme = state, theme
@@ -49,7 +49,7 @@ class SnapshotDialog(QDialog):
         )
         self.segments = RowsModel(SEGMENT_COLUMNS, self)
         self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
-        self.maps = MapDelegate(self.segments, theme, self)
+        self.maps = MapDelegate(self.segments, theme)
         self.segment_table.setItemDelegateForColumn(len(SEGMENT_COLUMNS) - 1, self.maps)
         self.map = SegmentMap(theme)
         self.blocks = RowsModel(BLOCK_COLUMNS, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
 from devexplorer.gui.widgets.memory_bar import paint_part
@@ -19,8 +19,8 @@ SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
 class PartDelegate(QStyledItemDelegate):
     """Paints the first column: an arrow where there is more, the part's look as in the bar, its name."""
 
-    def __init__(self, model: RowsModel, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, model: RowsModel, theme: Theme) -> None:
+        super().__init__()
         self._model = model
         self.openable: frozenset[str] = frozenset()
         self.opened: frozenset[str] = frozenset()
@@ -60,11 +60,11 @@ class PartsTable(RowsTable):
 
     toggled = Signal(str)
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme) -> None:
         self.rows_model = RowsModel(COLUMNS)
-        super().__init__(self.rows_model, "Parts of the memory", [250, 92, 128, 76], parent)
+        super().__init__(self.rows_model, "Parts of the memory", [250, 92, 128, 76])
         self.rows_model.setParent(self)
-        self.delegate = PartDelegate(self.rows_model, theme, self)
+        self.delegate = PartDelegate(self.rows_model, theme)
         self.setItemDelegateForColumn(0, self.delegate)
         self.clicked.connect(self._clicked)
 

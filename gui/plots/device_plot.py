@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtGui import QBrush, QColor, QPen
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import History
@@ -51,8 +50,8 @@ class DeviceCurve:
 class DevicePlot(TimelinePlot):
     """Base of the plots of a metric and of throughput."""
 
-    def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(metric, state, axis, parent)
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis) -> None:
+        super().__init__(metric, state, axis)
         self.curves: dict[str, DeviceCurve] = {}
         self.set_theme(DARK)
 

@@ -118,8 +118,8 @@ class Legend(QWidget):
     toggled = Signal(str, bool)
     """Device and whether its curve is to be shown."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(HEIGHT_PX)
         self.setAccessibleName("Legend")

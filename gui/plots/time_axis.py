@@ -32,8 +32,8 @@ class TimeAxis(QObject):
     cursor_moved = Signal()
     selection_changed = Signal()
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.now_unix_s = 0.0
         """x = 0. Does not move while paused."""
         self.paused = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
 from devexplorer.gui.widgets.theme import Role, font
@@ -23,8 +23,8 @@ class TimeControl(QToolButton):
     export_requested = Signal(str)
     """A key of `FORMATS`."""
 
-    def __init__(self, axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, axis: TimeAxis) -> None:
+        super().__init__()
         self._axis = axis
         self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))

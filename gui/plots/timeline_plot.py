@@ -63,8 +63,8 @@ class Series(NamedTuple):
 class TimelinePlot(Panel):
     """Base of all plots. Subclasses draw, and say which series, scale, guides and texts."""
 
-    def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(metric.label, "", parent)
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis) -> None:
+        super().__init__(metric.label, "")
         self._state, self._axis, self._metric = state, axis, metric
         self._theme = DARK
         self._scale = YScale(axis_units(metric.unit))

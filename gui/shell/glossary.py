@@ -56,7 +56,7 @@ WORDS = (
 class WordsDialog(QDialog):
     """A list to scroll through."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Words")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -57,11 +57,10 @@ class Heartbeat(QObject):
         session: Source,
         state: State,
         view: View,
-        parent: QObject | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._session, self._state, self._view = session, state, view
         self._behind: tuple[Source, State] | None = None
         self._clock, self._monotonic = clock, monotonic

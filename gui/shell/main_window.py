@@ -99,7 +99,7 @@ class MainWindow(QMainWindow):
         self.state, self.controller = state, controller
         state.alerts.set_rules(complete(settings.alert_rules))
         self.context = WindowContext(self, state, controller, settings, theme, self.hint)
-        self.axis = TimeAxis(self)
+        self.axis = TimeAxis()
         self.axis.set_span(settings.span_s)
         self.models = ModelOpener(self.context)
         self.opening = Opening(self.context, self.models)
@@ -116,7 +116,7 @@ class MainWindow(QMainWindow):
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
         self._alarms = AlarmLine(state, self.banner)
-        self.notifications = Notifications(self.windowIcon(), self)
+        self.notifications = Notifications(self.windowIcon())
         self.status = StatusBar(controller)
         self.record = RecordButton(theme, self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)

@@ -6,24 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QSize, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QPainter
-from PySide6.QtWidgets import (
-    QDialog,
-    QListWidget,
-    QListWidgetItem,
-    QStyle,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QWidget,
-)
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QDialog, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
-from devexplorer.gui.widgets.layouts import CENTRE, line_edit, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, RIGHT, line_edit, vbox
 from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.theme import Role, font, theme_of
+from devexplorer.gui.widgets.theme import Role, font
 
 SIZE_PX = (600, 460)
-ROW_PX = 26
 
 
 class Choice(NamedTuple):
@@ -36,40 +27,10 @@ class Choice(NamedTuple):
     run: Callable[[], object]
 
 
-class _TwoColumns(QStyledItemDelegate):
-    """The words of a choice at the left; its key, or why it cannot be done now, dimmed at the right."""
-
-    def sizeHint(self, _option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
-        return QSize(100, ROW_PX)
-
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
-        choice: Choice = index.data(Qt.ItemDataRole.UserRole)
-        theme = theme_of(option.palette)
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(theme.selection))
-            painter.drawRoundedRect(option.rect, 4, 4)
-        room = option.rect.adjusted(8, 0, -8, 0)
-        painter.setFont(font(Role.TEXT))
-        painter.setPen(QColor(theme.text if choice.enabled else theme.dim))
-        middle = Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, middle | Qt.AlignmentFlag.AlignLeft, choice.text)
-        room.setLeft(room.left() + painter.fontMetrics().horizontalAdvance(choice.text) + 24)
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(theme.dim))
-        detail = painter.fontMetrics().elidedText(choice.detail, Qt.TextElideMode.ElideRight, room.width())
-        painter.drawText(room, middle | Qt.AlignmentFlag.AlignRight, detail)
-        painter.restore()
-
-
 class CommandPalette(QDialog):
     """Type, choose with the arrow keys, Enter. Words may come in any order."""
 
-    def __init__(self, choices: list[Choice], parent: QWidget | None = None) -> None:
+    def __init__(self, choices: list[Choice], parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("palette")
         self.setWindowTitle("Commands")
@@ -81,11 +42,14 @@ class CommandPalette(QDialog):
         self.field.textChanged.connect(self._filter)
         self.field.returnPressed.connect(self._run)
         self.field.installEventFilter(self)
-        self.list = QListWidget()
+        self.list = QTreeWidget()
         self.list.setObjectName("boxed")
         self.list.setFont(font(Role.TEXT))
         self.list.setAccessibleName("Commands")
-        self.list.setItemDelegate(_TwoColumns(self.list))
+        self.list.setColumnCount(2)
+        self.list.setHeaderHidden(True)
+        self.list.setRootIsDecorated(False)
+        self.list.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.nothing = label("No matching actions. Try fewer letters.", words="dim", align=CENTRE)
         self.list.itemActivated.connect(lambda _item: self._run())
@@ -97,8 +61,9 @@ class CommandPalette(QDialog):
         """Up and down move in the list while the cursor stays in the field."""
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
             step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(Qt.Key(event.key()))
-            if step is not None and self.list.count():
-                self.list.setCurrentRow((self.list.currentRow() + step) % self.list.count())
+            count = self.list.topLevelItemCount()
+            if step is not None and count:
+                self._select((self.list.currentIndex().row() + step) % count)
                 return True
         return super().eventFilter(watched, event)
 
@@ -107,23 +72,23 @@ class CommandPalette(QDialog):
         self.list.clear()
         for choice in self._choices:
             if all(word in choice.text.lower() for word in words):
-                item = QListWidgetItem(choice.text)
-                item.setData(Qt.ItemDataRole.UserRole, choice)
-                item.setData(
-                    Qt.ItemDataRole.AccessibleTextRole,
-                    f"{choice.text}, {choice.detail}" if choice.detail else choice.text,
-                )
-                if not choice.enabled:
-                    item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
-                self.list.addItem(item)
-        self.list.setCurrentRow(0)
-        self.nothing.setVisible(self.list.count() == 0)
-        self.list.setVisible(self.list.count() > 0)
+                item = QTreeWidgetItem(self.list, [choice.text, choice.detail])
+                item.setTextAlignment(1, RIGHT)
+                item.setForeground(1, self.palette().placeholderText())
+                item.setData(0, Qt.ItemDataRole.UserRole, choice)
+                item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, choice[:2])))
+                item.setDisabled(not choice.enabled)
+        self._select(0)
+        self.nothing.setVisible(self.list.topLevelItemCount() == 0)
+        self.list.setVisible(self.list.topLevelItemCount() > 0)
+
+    def _select(self, row: int) -> None:
+        self.list.setCurrentItem(self.list.topLevelItem(row))
 
     def _run(self) -> None:
         item = self.list.currentItem()
-        if item is None or not item.flags() & Qt.ItemFlag.ItemIsEnabled:
+        if item is None or item.isDisabled():
             return
-        choice: Choice = item.data(Qt.ItemDataRole.UserRole)
+        choice: Choice = item.data(0, Qt.ItemDataRole.UserRole)
         self.accept()
         choice.run()

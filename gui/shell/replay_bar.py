@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QSlider,
     QStyle,
     QStyleOptionSlider,
-    QWidget,
 )
 
 from devexplorer.core.base.times import elapsed_text, moment_text
@@ -49,8 +48,8 @@ class ReplayBar(QFrame):
     back_requested = Signal()
     """Show this machine again."""
 
-    def __init__(self, theme: Theme, speeds: tuple[int, ...] = (1, 10, 60), parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme, speeds: tuple[int, ...] = (1, 10, 60)) -> None:
+        super().__init__()
         self.setObjectName("banner")
         self.setAccessibleName("Recording")
         self.setFixedHeight(HEIGHT_PX)
@@ -194,8 +193,8 @@ class ReplayBar(QFrame):
 class SeekSlider(QSlider):
     """A slider that goes to where it is clicked and can be dragged on from there."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(Qt.Orientation.Horizontal, parent)
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
         self.setMinimumWidth(160)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

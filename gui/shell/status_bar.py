@@ -25,10 +25,8 @@ SHOW_AFTER_S = 0.3
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
-    def __init__(
-        self, controller: Controller, parent: QWidget | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, controller: Controller, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._controller, self._clock = controller.state, controller, clock

@@ -34,9 +34,8 @@ class Toolbar(QFrame):
         specs: Sequence[ActionSpec],
         actions: dict[str, QAction],
         theme: Theme,
-        parent: QWidget | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self.setObjectName("toolbar")
         self.setFixedHeight(HEIGHT_PX)
         self._controller, self._state = controller, controller.state

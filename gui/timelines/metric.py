@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtWidgets import QToolButton
 
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID
@@ -50,8 +50,8 @@ class MetricPlot(DevicePlot):
     first_requested = Signal()
     """Show `FIRST` instead of what no device reports."""
 
-    def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST, parent: QWidget | None = None) -> None:
-        super().__init__(BY_ID[metric], state, time_axis, parent)
+    def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST) -> None:
+        super().__init__(BY_ID[metric], state, time_axis)
         self.scale_button = ScaleButton(self)
         self.scale_button.setVisible(metric in MEMORY)
         self.empty = EmptyState("", "Show memory used")

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QBrush, QColor
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID, PART_METRICS
@@ -48,8 +47,8 @@ class PartsPlot(TimelinePlot):
     first_requested = Signal()
     """Show memory used instead: the device is gone."""
 
-    def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(BY_ID[FIRST], state, time_axis, parent)
+    def __init__(self, state: State, time_axis: TimeAxis) -> None:
+        super().__init__(BY_ID[FIRST], state, time_axis)
         self._device: Device | None = None
         self._taken = _Drawn()
         self._tops: Floats = np.empty(0)

@@ -42,10 +42,9 @@ class PlotSlot(QWidget):
         choice: str = FIRST,
         *,
         time_control: bool = False,
-        parent: QWidget | None = None,
     ) -> None:
         """`time_control`: whether the time control is in the header. One slot of a window has it."""
-        super().__init__(parent)
+        super().__init__()
         self._state, self._axis, self._theme = state, axis, DARK
         self._time_controls: dict[TimelinePlot, TimeControl] = {}
         self._with_time = time_control
@@ -126,7 +125,7 @@ class PlotSlot(QWidget):
         """The plot of that kind, made when it is first chosen."""
         if kind not in self._plots:
             # all kinds are made alike, but for the base
-            plot = kind(self._state, self._axis)  # type: ignore[call-arg, arg-type]
+            plot = kind(self._state, self._axis)  # type: ignore[call-arg]
             plot.set_menu(self.menu)
             if isinstance(plot, ThroughputPlot):
                 plot.start_requested.connect(self.start_requested)

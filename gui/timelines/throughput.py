@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import number_text
 from devexplorer.core.records.benchmark import MatmulSpec
@@ -36,8 +35,8 @@ class ThroughputPlot(DevicePlot):
 
     start_requested = Signal(object)
 
-    def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(THROUGHPUT, state, time_axis, parent)
+    def __init__(self, state: State, time_axis: TimeAxis) -> None:
+        super().__init__(THROUGHPUT, state, time_axis)
         self._runs: dict[str, Run] = {}
         self.empty = EmptyState("No benchmark has run yet.", "Benchmark")
         self.empty.chosen.connect(self._offer_taken)

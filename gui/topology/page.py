@@ -40,8 +40,8 @@ class TopologyPanel(QWidget):
     virtual_offered = Signal()
     """The empty state's button: add two virtual GPUs."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._pairs = Pairs(())
         self._names: list[str] = []

@@ -15,7 +15,6 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
@@ -32,8 +31,8 @@ ROOM_FOR_NAME_PX, LABEL_PX = 84, 14
 class TopologyPicture(Picture):
     """Shows what `set_topology` was given. As small as its devices allow; a scroll area round it shows the rest."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "How the devices are connected", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "How the devices are connected")
         self._devices: dict[str, Device] = {}
         self._pairs = Pairs(())
         self.marked: frozenset[str] = frozenset()

@@ -96,12 +96,12 @@ QScrollArea, QScrollArea > QWidget > QWidget#scrolled { background: transparent;
 QTreeView::branch:has-children:closed { image: url("$icons/style-right.svg"); }
 QTreeView::branch:has-children:open { image: url("$icons/style-down.svg"); }
 QTreeView, QTableView, QListView { color: $text; background: $panel; border: 0; outline: 0; }
-QListView#boxed {
+QListView#boxed, QTreeView#boxed {
   background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px;
 }
-QListView#boxed:focus { border-color: $accent; }
-QListView#boxed::item { padding: 4px 6px; border-radius: 4px; }
-QListView#boxed::item:selected { color: $text; background: $selection; }
+QListView#boxed:focus, QTreeView#boxed:focus { border-color: $accent; }
+QListView#boxed::item, QTreeView#boxed::item { padding: 4px 6px; border-radius: 4px; }
+QListView#boxed::item:selected, QTreeView#boxed::item:selected { color: $text; background: $selection; }
 QHeaderView { background: $panel; border: 0; }
 QHeaderView::section {
   color: $dim; background: $panel; border: 0; border-bottom: 1px solid $border; padding: 0 12px 0 0;

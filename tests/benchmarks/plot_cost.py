@@ -39,7 +39,8 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
                 DeviceSample(device=name, time_unix_s=float(moment), memory_used_bytes=int(value), simulated=simulated)
             )
     host = QWidget()  # without a layout: the plot has exactly this size
-    plot = MetricPlot(state, axis, parent=host)
+    plot = MetricPlot(state, axis)
+    plot.setParent(host)
     plot.resize(720, 232)
     host.resize(720, 232)
     host.show()

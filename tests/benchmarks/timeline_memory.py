@@ -94,7 +94,8 @@ def drawing_times(state: State, now_s: float) -> dict[str, tuple[float, float]]:
     axis = TimeAxis()
     host = QWidget()  # without a layout: the plot has exactly this size
     host.resize(700, 206)
-    slot = PlotSlot(state, axis, parent=host)
+    slot = PlotSlot(state, axis)
+    slot.setParent(host)
     slot.resize(700, 206)
     host.show()
     slot.refresh(now_s)

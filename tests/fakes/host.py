@@ -12,12 +12,14 @@ W = TypeVar("W", bound=QWidget)
 
 
 def hosted(qtbot: QtBot, make: Callable[[QWidget], W], width: int = 600, height: int = 500) -> W:
-    """Show what `make(parent)` returns; it is deleted when the test ends."""
+    """Show what `make(parent)` returns, in `parent` if it is not there yet; it is deleted when the test ends."""
     host = QWidget()
     qtbot.addWidget(host)
     qtbot.__dict__.setdefault("kept", []).append(host)  # qtbot itself keeps weak references only
     host.resize(1600, 1400)
     widget = make(host)
+    if widget.parent() is None:
+        widget.setParent(host)
     widget.resize(width, height)
     host.show()
     return widget

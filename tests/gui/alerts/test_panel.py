@@ -53,7 +53,7 @@ def alerts() -> Alerts:
 def panel(qtbot: QtBot, alerts: Alerts) -> AlertsPanel:
     state = state_with(CPU, CUDA, VGPU)
     state.alerts = alerts
-    return hosted(qtbot, lambda host: AlertsPanel(state, DARK, parent=host), 1400, 320)
+    return hosted(qtbot, lambda _: AlertsPanel(state, DARK), 1400, 320)
 
 
 def shown(panel: AlertsPanel) -> list[list[str]]:
@@ -140,7 +140,7 @@ def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: Ale
 
 @pytest.fixture
 def form(qtbot: QtBot) -> AlertRulesForm:
-    return hosted(qtbot, lambda host: AlertRulesForm(DEFAULT_RULES, True, host), 600, 400)
+    return hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES, True), 600, 400)
 
 
 def rule(rules: tuple[Rule, ...], metric: str) -> Rule:
@@ -205,7 +205,7 @@ def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRules
     assert (row.raise_at.text(), row.clear_at.text()) == ("90 %", "95 %")
     type_into(row.clear_at, "85")
     assert row.problem.text().startswith("“Clear at” must be above “Raise at” (90 %).")
-    again = hosted(qtbot, lambda host: AlertRulesForm(form.rules, True, host), 600, 400)
+    again = hosted(qtbot, lambda _: AlertRulesForm(form.rules, True), 600, 400)
     assert row_of(again, "memory_used_percent").side.currentText() == "too low"
 
 

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.benchmark import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.timelines.throughput import ThroughputPlot
@@ -19,7 +20,7 @@ SHAPES = ((64, 64, 64), (128, 128, 128))
 
 def plot_for(qtbot: QtBot, state: State) -> ThroughputPlot:
     def make(host: object) -> ThroughputPlot:
-        plot = ThroughputPlot(state, TimeAxis(host), host)  # type: ignore[arg-type]
+        plot = ThroughputPlot(state, TimeAxis())
         plot.set_theme(DARK)
         return plot
 
@@ -32,7 +33,8 @@ def legend(plot: ThroughputPlot, state: State, device: str) -> str:
 
 
 def job(qtbot: QtBot, state: State) -> str:
-    return hosted(qtbot, lambda host: StatusBar(state, host, clock=lambda: NOW + 4), 1200, 26).job.text()
+    controller = Controller(state, lambda _: 0, selection=tuple, say=str)
+    return hosted(qtbot, lambda _: StatusBar(controller, clock=lambda: NOW + 4), 1200, 26).job.text()
 
 
 def test_a_sweep_is_drawn_and_stands_for_its_best_shape(qtbot: QtBot) -> None:

@@ -21,7 +21,7 @@ def state() -> State:
 
 @pytest.fixture
 def log(qtbot: QtBot, state: State) -> LogPanel:
-    return hosted(qtbot, lambda host: LogPanel(state, DARK, host), 600, 120)
+    return hosted(qtbot, lambda _: LogPanel(state, DARK), 600, 120)
 
 
 def say(state: State, text: str, level: str = "info") -> None:

@@ -70,7 +70,7 @@ def state() -> State:
 
 
 def panel_of(qtbot: QtBot, state: State, width: int = 1400, height: int = 300) -> MemoryPanel:
-    return hosted(qtbot, lambda host: MemoryPanel(state, DARK, host), width, height)
+    return hosted(qtbot, lambda _: MemoryPanel(state, DARK), width, height)
 
 
 def texts(panel: MemoryPanel, column: int = 1) -> dict[object, str]:

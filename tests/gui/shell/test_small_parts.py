@@ -76,10 +76,14 @@ def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
         Choice("Undo move", "Nothing has been moved yet.", False, lambda: ran.append("undo")),
         Choice("Build mlp", "a perceptron", True, lambda: ran.append("mlp")),
     ]
-    palette = CommandPalette(choices)
-    qtbot.addWidget(palette)
+    host = QWidget()
+    qtbot.addWidget(host)
+    palette = CommandPalette(choices, host)
     palette.show()
-    assert palette.list.item(0).data(Qt.ItemDataRole.AccessibleTextRole) == "Undo move, Nothing has been moved yet."
+    assert (
+        palette.list.topLevelItem(0).data(0, Qt.ItemDataRole.AccessibleTextRole)
+        == "Undo move, Nothing has been moved yet."
+    )
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)  # it cannot be done: nothing happens, the palette stays
     assert (ran, palette.isVisible()) == ([], True)
     qtbot.keyClicks(palette.field, "zzz")

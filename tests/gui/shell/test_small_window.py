@@ -71,7 +71,7 @@ def busy(quiet: QuietWindow) -> None:
         JobProgress(request=1, done=0.5),
     )
     recorder = SimpleNamespace(problem=None, bytes_written=123 << 20, path="/somewhere/run.devrec")
-    quiet.window.context.session = SimpleNamespace(recording=recorder)  # type: ignore[assignment]
+    quiet.window.context.session = SimpleNamespace(recording=recorder, actions=())  # type: ignore[assignment]
     quiet.tell()
 
 

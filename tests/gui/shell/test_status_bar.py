@@ -34,7 +34,7 @@ def controller_of(state: State, sent: list[Command]) -> Controller:
 
 def bar_for(qtbot: QtBot, state: State, now: float, sent: list[Command] | None = None) -> StatusBar:
     controller = controller_of(state, [] if sent is None else sent)
-    return hosted(qtbot, lambda host: StatusBar(controller, host, clock=lambda: now), 1200, 26)
+    return hosted(qtbot, lambda _: StatusBar(controller, clock=lambda: now), 1200, 26)
 
 
 def run(state: State, number: int, device: str, seconds: float | None = 30.0, *, started: bool = True) -> None:

@@ -79,7 +79,7 @@ def axis() -> TimeAxis:
 @pytest.fixture
 def show(qtbot: QtBot, axis: TimeAxis) -> Show:
     def make(state: State, choice: str = "memory_used_bytes", width: int = 720) -> PlotSlot:
-        slot = hosted(qtbot, lambda host: PlotSlot(state, axis, choice, time_control=True, parent=host), width, 232)
+        slot = hosted(qtbot, lambda _: PlotSlot(state, axis, choice, time_control=True), width, 232)
         slot.refresh(NOW)
         QApplication.processEvents()
         slot.refresh(NOW)

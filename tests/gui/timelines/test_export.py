@@ -72,7 +72,8 @@ def axis() -> TimeAxis:
 def slots(state: State, axis: TimeAxis, window: QWidget) -> list[PlotSlot]:
     made = []
     for place, choice in enumerate(("memory_used_bytes", "parts:vgpu:0")):
-        slot = PlotSlot(state, axis, choice, time_control=place == 1, parent=window)
+        slot = PlotSlot(state, axis, choice, time_control=place == 1)
+        slot.setParent(window)
         slot.setGeometry(600 * place, 0, 590, 232)
         slot.set_theme(LIGHT)
         slot.show()

@@ -90,12 +90,12 @@ def axis() -> TimeAxis:
 
 @pytest.fixture
 def show(qtbot: QtBot, axis: TimeAxis) -> Show:
-    return lambda state, width=720: drawn(hosted(qtbot, lambda host: MetricPlot(state, axis, parent=host), width, 232))
+    return lambda state, width=720: drawn(hosted(qtbot, lambda _: MetricPlot(state, axis), width, 232))
 
 
 @pytest.fixture
 def show_throughput(qtbot: QtBot, axis: TimeAxis) -> ShowThroughput:
-    return lambda state, width=900: drawn(hosted(qtbot, lambda host: ThroughputPlot(state, axis, host), width, 232))
+    return lambda state, width=900: drawn(hosted(qtbot, lambda _: ThroughputPlot(state, axis), width, 232))
 
 
 def drawn(plot: P) -> P:

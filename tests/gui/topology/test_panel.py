@@ -24,7 +24,7 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 280) -> TopologyPanel:
-    panel = hosted(qtbot, lambda host: TopologyPanel(state, DARK, host), width, height)
+    panel = hosted(qtbot, lambda _: TopologyPanel(state, DARK), width, height)
     QApplication.processEvents()
     return panel
 
