@@ -36,7 +36,7 @@ NO_STACKS = (
 class SnapshotDialog(QDialog):
     """Shows `state.snapshot`; feed it with `refresh`. It stays while the main window is used."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Allocator snapshot")
         self._state, self._theme = state, theme

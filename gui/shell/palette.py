@@ -70,14 +70,17 @@ class CommandPalette(QDialog):
     def _filter(self, text: str) -> None:
         words = text.lower().split()
         self.list.clear()
+        dim = self.palette().placeholderText()
         for choice in self._choices:
             if all(word in choice.text.lower() for word in words):
                 item = QTreeWidgetItem(self.list, [choice.text, choice.detail])
                 item.setTextAlignment(1, RIGHT)
-                item.setForeground(1, self.palette().placeholderText())
+                item.setForeground(1, dim)
                 item.setData(0, Qt.ItemDataRole.UserRole, choice)
                 item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, choice[:2])))
-                item.setDisabled(not choice.enabled)
+                if not choice.enabled:
+                    item.setDisabled(True)
+                    item.setForeground(0, dim)
         self._select(0)
         self.nothing.setVisible(self.list.topLevelItemCount() == 0)
         self.list.setVisible(self.list.topLevelItemCount() > 0)

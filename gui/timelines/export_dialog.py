@@ -40,7 +40,7 @@ class ExportDialog(QDialog):
     """A `Choice`."""
 
     def __init__(
-        self, kind: str, state: State, axis: TimeAxis, shown: Iterable[Sequence[str]], parent: QWidget
+        self, kind: str, state: State, axis: TimeAxis, shown: Iterable[Sequence[str]], parent: QWidget | None
     ) -> None:
         """`shown`: ids of the quantities of each plot."""
         super().__init__(parent)

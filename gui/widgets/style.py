@@ -100,7 +100,8 @@ QListView#boxed, QTreeView#boxed {
   background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px;
 }
 QListView#boxed:focus, QTreeView#boxed:focus { border-color: $accent; }
-QListView#boxed::item, QTreeView#boxed::item { padding: 4px 6px; border-radius: 4px; }
+QListView#boxed::item { padding: 4px 6px; border-radius: 4px; }
+QTreeView#boxed::item { padding: 4px 6px; }
 QListView#boxed::item:selected, QTreeView#boxed::item:selected { color: $text; background: $selection; }
 QHeaderView { background: $panel; border: 0; }
 QHeaderView::section {

@@ -52,7 +52,7 @@ def state() -> State:
 
 
 def panel_of(qtbot: QtBot, state: State) -> SnapshotDialog:
-    dialog = SnapshotDialog(state, DARK)
+    dialog = SnapshotDialog(state, DARK, None)
     qtbot.addWidget(dialog)
     dialog.resize(1000, 640)
     dialog.show()
@@ -173,7 +173,7 @@ def test_a_segment_that_contradicts_itself_is_drawn_within_its_frame() -> None:
 
 
 def test_the_dialog_follows_a_new_snapshot_and_the_theme(qtbot: QtBot, state: State) -> None:
-    dialog = SnapshotDialog(state, DARK)
+    dialog = SnapshotDialog(state, DARK, None)
     qtbot.addWidget(dialog)
     dialog.show()
     before = dialog.grab().toImage()

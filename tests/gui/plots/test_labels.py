@@ -66,7 +66,7 @@ def drawn(
     qtbot: QtBot, kind: type[MetricPlot] | type[ThroughputPlot], state: State, width: int, height: int
 ) -> TimelinePlot:
     axis = TimeAxis()
-    plot = hosted(qtbot, lambda host: kind(state, axis, parent=host), width, height)
+    plot = hosted(qtbot, lambda _: kind(state, axis), width, height)
     qtbot.__dict__["kept"].append(axis)
     plot.set_theme(DARK)
     if isinstance(plot, MetricPlot):

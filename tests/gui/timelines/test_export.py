@@ -124,7 +124,7 @@ def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
     qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot]
 ) -> None:
     axis.select(NOW - 50, NOW - 40)
-    dialog = ExportDialog("csv", state, axis, [slot.plot.metrics_shown for slot in slots])
+    dialog = ExportDialog("csv", state, axis, [slot.plot.metrics_shown for slot in slots], None)
     qtbot.addWidget(dialog)
     assert dialog.choice.range_unix_s == (NOW - 50, NOW - 40)
     assert dialog.choice.devices == ("cpu", "vgpu:0")
