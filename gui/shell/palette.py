@@ -86,7 +86,7 @@ class CommandPalette(QDialog):
         self.list.setVisible(self.list.topLevelItemCount() > 0)
 
     def _select(self, row: int) -> None:
-        self.list.setCurrentItem(self.list.topLevelItem(row))
+        self.list.setCurrentIndex(self.list.model().index(row, 0))
 
     def _run(self) -> None:
         item = self.list.currentItem()
