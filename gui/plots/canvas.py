@@ -8,13 +8,16 @@ from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainterPath, QPen, QResizeEvent
+from PySide6.QtWidgets import QGraphicsPathItem
 
-from devexplorer.gui.plots.markers import ROW_PX, GridItem, Line, LinesItem, lane_rows
+from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
+GRID_ALPHA, GRID_Z = 0.15, -50
+"""The grid is faint, and below the curves."""
 ABOVE_PX, RIGHT_PX, BOTTOM_PX = 4, 26, 4
 """Margins, the upper one above the lane of labels; half of the word "now" is in the right one."""
 
@@ -56,7 +59,9 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.setMouseEnabled(x=False, y=False)
         self.setFrameShape(self.Shape.NoFrame)
         self.view: pg.ViewBox = self.plotItem.vb
-        self.grid = GridItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
+        self.grid = QGraphicsPathItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
+        self.grid.setZValue(GRID_Z)
+        self.grid.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
         self.lines = LinesItem(self.plotItem)
         self._right_px = right_px
         self.lane_rows = -1
@@ -80,13 +85,20 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
             axis.setTickFont(font(Role.LABEL))
             axis.setTextPen(QColor(theme.dim))
             axis.setPen(pg.mkPen(None))
-        self.grid.set_theme(theme)
+        colour = QColor(theme.text)
+        colour.setAlphaF(GRID_ALPHA)
+        self.grid.setPen(QPen(colour, 0))
         self.lines.set_theme(theme)
 
     def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""
         rect = self.view.rect()
-        self.grid.show_lines(rect, [round(self.px(0.0, value).y()) for value, _ in self.left.ticks])
+        grid = QPainterPath()
+        for value, _ in self.left.ticks:
+            y = round(self.px(0.0, value).y()) + 0.5  # the middle of a row of pixels
+            grid.moveTo(0.0, y)
+            grid.lineTo(rect.width(), y)
+        self.grid.setPath(grid)
         self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
         across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)

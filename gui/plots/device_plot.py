@@ -19,6 +19,7 @@ from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
+from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
@@ -50,8 +51,8 @@ class DeviceCurve:
 class DevicePlot(TimelinePlot):
     """Base of the plots of a metric and of throughput."""
 
-    def __init__(self, metric: Metric, state: State, axis: TimeAxis) -> None:
-        super().__init__(metric, state, axis)
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis, empty: EmptyState) -> None:
+        super().__init__(metric, state, axis, empty)
         self.curves: dict[str, DeviceCurve] = {}
         self.set_theme(DARK)
 

@@ -19,7 +19,7 @@ from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
 GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
-GRID_ALPHA, MARKER_ALPHA = 0.15, 0.5
+MARKER_ALPHA = 0.5
 ROWS_FROM_PX = (0, 140, 260)
 """A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its
 label."""
@@ -112,39 +112,6 @@ def _cut_short(
 def lane_rows(height_px: float) -> int:
     """How many rows of labels a canvas of this height has above its curves."""
     return sum(height_px >= least for least in ROWS_FROM_PX)
-
-
-class GridItem(QGraphicsItem):
-    """Paints the horizontal grid below the curves, at 15 % of the text's colour. Coordinates are the box's pixels."""
-
-    def __init__(self, parent: QGraphicsItem) -> None:
-        super().__init__(parent)
-        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
-        self.setZValue(-50)
-        self._rect = QRectF()
-        self._rows: list[int] = []
-        self._colour = QColor()
-        self.set_theme(DARK)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._colour = QColor(theme.text)
-        self._colour.setAlphaF(GRID_ALPHA)
-        self.update()
-
-    def show_lines(self, rect: QRectF, rows: list[int]) -> None:
-        """Show lines at these heights."""
-        if (rect, rows) != (self._rect, self._rows):
-            self.prepareGeometryChange()
-            self._rect, self._rows = rect, rows
-            self.update()
-
-    def boundingRect(self) -> QRectF:
-        return self._rect.adjusted(0, 0, 0, 1)
-
-    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        for row in self._rows:
-            painter.fillRect(QRectF(0, row, self._rect.width(), 1), self._colour)
 
 
 class LinesItem(QGraphicsItem):

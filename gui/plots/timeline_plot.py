@@ -30,7 +30,7 @@ from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
-from devexplorer.gui.widgets.panel import EDGE_PX, Panel
+from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel
 from devexplorer.gui.widgets.reading_order import put_in_order
 from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, font
 
@@ -63,7 +63,8 @@ class Series(NamedTuple):
 class TimelinePlot(Panel):
     """Base of all plots. Subclasses draw, and say which series, scale, guides and texts."""
 
-    def __init__(self, metric: Metric, state: State, axis: TimeAxis) -> None:
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis, empty: EmptyState) -> None:
+        """`empty`: shown in place of the curves while there are none."""
         super().__init__(metric.label, "")
         self._state, self._axis, self._metric = state, axis, metric
         self._theme = DARK
@@ -89,6 +90,8 @@ class TimelinePlot(Panel):
         self.legend.toggled.connect(self._legend_toggled)
         self.add_to_header(self.legend)
         self.set_content(self.canvas)
+        self.empty = empty
+        self.set_empty_state(empty)
         self.set_title(metric.label)
         self._view.sigResized.connect(self._axis_changed)
         axis.changed.connect(self._axis_changed)

@@ -172,9 +172,8 @@ class App:
         if self._plot_export is None:
             from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
 
-            self._plot_export = PlotExport(
-                self.state, self.window.axis, self.window.slots, self.background.start, self.window
-            )
+            window = self.window
+            self._plot_export = PlotExport(window.context, window.axis, window.slots, self.background.start)
         self._plot_export.ask(kind)
 
     def _write_script(self, path: Path) -> None:

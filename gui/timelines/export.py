@@ -11,18 +11,15 @@ from pathlib import Path
 from time import strftime
 from typing import NamedTuple
 
-from PySide6.QtCore import QObject, Qt, QTimer
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QObject, QTimer
 
-from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
 from devexplorer.core.telemetry.history import THROUGHPUT
+from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets.save_dialog import SaveDialog
-from devexplorer.gui.widgets.theme import theme_of
 
 FORMATS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG picture", "svg": "SVG picture"}
 THREAD = "export"
@@ -44,27 +41,23 @@ class _Collecting(NamedTuple):
 class PlotExport(QObject):
     """Connect `PlotSlot.export_requested` to `ask`."""
 
-    def __init__(self, state: State, axis: TimeAxis, slots: Sequence[PlotSlot], start: Start, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._state, self._axis, self._slots, self._start, self._window = state, axis, tuple(slots), start, parent
-        self._folder = ""
-        """Where the last file was saved."""
+    def __init__(self, context: WindowContext, axis: TimeAxis, slots: Sequence[PlotSlot], start: Start) -> None:
+        super().__init__(context)
+        self._context, self._axis, self._slots, self._start = context, axis, tuple(slots), start
 
     def ask(self, kind: str) -> None:
         """Open the dialogs for a file of this kind, a key of `time_control.FORMATS`."""
         if kind in ("png", "svg"):
             self._ask_where(kind, lambda path: self.save_picture(kind, path))
             return
-        dialog = ExportDialog(
-            kind, self._state, self._axis, [slot.plot.metrics_shown for slot in self._slots], self._window
-        )
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        shown = [slot.plot.metrics_shown for slot in self._slots]
+        dialog = ExportDialog(kind, self._context.state, self._axis, shown, self._context.window)
         dialog.chosen.connect(lambda choice: self._ask_where(kind, lambda path: self.save_readings(kind, path, choice)))
-        dialog.open()
+        self._context.open_dialog(dialog)
 
     def save_picture(self, kind: str, path: Path) -> None:
         """Write all shown plots, one below the other."""
-        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()], theme_of(self._window.palette()))
+        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()], self._context.theme)
         data = figure.png() if kind == "png" else figure.svg()
         self._start(THREAD, "Picture of the plots", lambda: write_bytes(path, data))
 
@@ -78,7 +71,7 @@ class PlotExport(QObject):
             write = write_csv if job.kind == "csv" else write_parquet
             self._start(THREAD, "Export of readings", lambda: write(job.path, job.done))
             return
-        device = self._state.devices.get(job.left.pop(0))
+        device = self._context.state.devices.get(job.left.pop(0))
         if device is not None:
             info, (early, late) = device.info, job.choice.range_unix_s
             metrics = tuple(metric for metric in job.choice.metrics if device.history.has(metric))
@@ -91,7 +84,4 @@ class PlotExport(QObject):
 
     def _ask_where(self, kind: str, then: Callable[[Path], None]) -> None:
         name = f"devexplorer-{strftime('%Y%m%d-%H%M%S')}.{kind}"
-        dialog = SaveDialog(self._window, "Export", name, {kind: FORMATS[kind]}, self._folder)
-        dialog.saved.connect(lambda path: setattr(self, "_folder", str(path.parent)))
-        dialog.saved.connect(then)
-        dialog.open()
+        self._context.save_file("Export", name, {kind: FORMATS[kind]}, then)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QToolButton
 
 from devexplorer.core.session.state import Device, State
@@ -17,6 +16,8 @@ from devexplorer.gui.widgets.theme import Role, font
 
 FIRST = "memory_used_bytes"
 """What is shown until something else is chosen: the one thing that every device has."""
+SHOW_FIRST = "Show memory used"
+"""The button of an empty plot."""
 
 
 class ScaleButton(QToolButton):
@@ -47,16 +48,10 @@ class MetricPlot(DevicePlot):
     that a move makes is what this plot is for. Limits are dotted lines wherever they are in range.
     """
 
-    first_requested = Signal()
-    """Show `FIRST` instead of what no device reports."""
-
     def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST) -> None:
-        super().__init__(BY_ID[metric], state, time_axis)
+        super().__init__(BY_ID[metric], state, time_axis, EmptyState("", SHOW_FIRST))
         self.scale_button = ScaleButton(self)
         self.scale_button.setVisible(metric in MEMORY)
-        self.empty = EmptyState("", "Show memory used")
-        self.empty.chosen.connect(self.first_requested)
-        self.set_empty_state(self.empty)
 
     @property
     def metric_id(self) -> str:

@@ -10,7 +10,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from PySide6.QtCore import Signal
 from PySide6.QtGui import QBrush, QColor
 
 from devexplorer.core.session.state import Device, State
@@ -21,7 +20,7 @@ from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
-from devexplorer.gui.timelines.metric import FIRST, ScaleButton
+from devexplorer.gui.timelines.metric import FIRST, SHOW_FIRST, ScaleButton
 from devexplorer.gui.widgets.memory_bar import part_brushes
 from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
@@ -44,11 +43,8 @@ class _Drawn(NamedTuple):
 class PartsPlot(TimelinePlot):
     """Areas on top of each other; a click on the legend takes one out of the stack."""
 
-    first_requested = Signal()
-    """Show memory used instead: the device is gone."""
-
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
-        super().__init__(BY_ID[FIRST], state, time_axis)
+        super().__init__(BY_ID[FIRST], state, time_axis, EmptyState("This device is no longer available.", SHOW_FIRST))
         self._device: Device | None = None
         self._taken = _Drawn()
         self._tops: Floats = np.empty(0)
@@ -58,9 +54,6 @@ class PartsPlot(TimelinePlot):
         """Bytes of each part that is drawn, from the bottom; NaN is a gap."""
         self._areas = {part: AreaItem(self._group) for part in STACK}
         self.scale_button = ScaleButton(self)
-        self.empty = EmptyState("This device is no longer available.", "Show memory used")
-        self.empty.chosen.connect(self.first_requested)
-        self.set_empty_state(self.empty)
         self.set_theme(DARK)
 
     @property

@@ -3,6 +3,7 @@ device. Main thread."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 from PySide6.QtCore import QSize, Signal
@@ -48,7 +49,8 @@ class PlotSlot(QWidget):
         self._state, self._axis, self._theme = state, axis, DARK
         self._time_controls: dict[TimelinePlot, TimeControl] = {}
         self._with_time = time_control
-        self._plots: dict[type[TimelinePlot], TimelinePlot] = {}
+        self._plots: dict[object, TimelinePlot] = {}
+        """By class."""
         self.choice = FIRST
         """What is shown, for the settings."""
         self.menu = QMenu(self)
@@ -121,16 +123,15 @@ class PlotSlot(QWidget):
         if self._axis.clock_unix_s:
             self.refresh(self._axis.clock_unix_s)
 
-    def _plot(self, kind: type[P]) -> P:
+    def _plot(self, kind: Callable[[State, TimeAxis], P]) -> P:
         """The plot of that kind, made when it is first chosen."""
         if kind not in self._plots:
-            # all kinds are made alike, but for the base
-            plot = kind(self._state, self._axis)  # type: ignore[call-arg]
+            plot = kind(self._state, self._axis)
             plot.set_menu(self.menu)
             if isinstance(plot, ThroughputPlot):
                 plot.start_requested.connect(self.start_requested)
-            elif isinstance(plot, MetricPlot | PartsPlot):
-                plot.first_requested.connect(lambda: self.set_choice(FIRST))
+            else:
+                plot.empty.chosen.connect(lambda: self.set_choice(FIRST))
             if self._with_time:
                 self._time_controls[plot] = TimeControl(self._axis)
                 self._time_controls[plot].export_requested.connect(self.export_requested)

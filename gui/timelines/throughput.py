@@ -36,11 +36,9 @@ class ThroughputPlot(DevicePlot):
     start_requested = Signal(object)
 
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
-        super().__init__(THROUGHPUT, state, time_axis)
+        super().__init__(THROUGHPUT, state, time_axis, EmptyState("No benchmark has run yet.", "Benchmark"))
         self._runs: dict[str, Run] = {}
-        self.empty = EmptyState("No benchmark has run yet.", "Benchmark")
         self.empty.chosen.connect(self._offer_taken)
-        self.set_empty_state(self.empty)
         self.show_empty(True)
 
     def refresh(self, now_unix_s: float) -> None:

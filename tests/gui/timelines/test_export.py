@@ -19,7 +19,10 @@ from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import Answer, BenchPreparing, Event
 from devexplorer.core.session.background import Background
+from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export import PlotExport
@@ -147,12 +150,17 @@ def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
     assert told.args[0].devices == ("vgpu:0",)
 
 
+def context_of(window: QWidget, state: State) -> WindowContext:
+    controller = Controller(state, lambda _: 0, selection=tuple, say=str)
+    return WindowContext(window, state, controller, Settings(), LIGHT, str)
+
+
 def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(
     qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path
 ) -> None:
     events: list[Event] = []
     background = Background(events.append, clock=lambda: NOW)
-    export = PlotExport(state, axis, slots, background.start, window)
+    export = PlotExport(context_of(window, state), axis, slots, background.start)
     export.save_readings(
         "csv",
         tmp_path / "a.csv",
@@ -175,7 +183,7 @@ def test_the_menu_asks_where_and_writes_there(
     qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path, kind: str
 ) -> None:
     work: list[Work] = []
-    export = PlotExport(state, axis, slots, lambda *what: work.append(what), window)
+    export = PlotExport(context_of(window, state), axis, slots, lambda *what: work.append(what))
     slots[1].export_requested.connect(export.ask)
     slots[1].time_control.exports[kind].trigger()
     if kind in ("csv", "parquet"):
