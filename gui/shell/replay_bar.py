@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -26,7 +26,7 @@ from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
 
 if TYPE_CHECKING:
-    from devexplorer.core.replay.session import ReplayView
+    from devexplorer.core.replay.session import ReplaySession, ReplayView
 
 HEIGHT_PX = 40
 TITLE_PX = 220
@@ -34,22 +34,16 @@ TITLE_PX = 220
 STEP_MS = 100
 """One step of the slider, but for recordings of years."""
 MOST_STEPS = 1_000_000_000
+SPEEDS = (1, 10, 60)
+"""Times as fast as it happened."""
 
 
 class ReplayBar(QFrame):
-    """`show_view` shows where the replay is; the signals say what the user wants of it."""
+    """Controls `replay`; `show_view` shows where it is. The owner connects `back`."""
 
-    seek_requested = Signal(object)
-    """Milliseconds since the recording began (int): a 32-bit number would end after 24 days."""
-    play_requested = Signal(bool)
-    """Play (True) or stay."""
-    speed_requested = Signal(int)
-    """Times as fast as it happened."""
-    back_requested = Signal()
-    """Show this machine again."""
-
-    def __init__(self, theme: Theme, speeds: tuple[int, ...] = (1, 10, 60)) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__()
+        self.replay: ReplaySession | None = None
         self.setObjectName("banner")
         self.setAccessibleName("Recording")
         self.setFixedHeight(HEIGHT_PX)
@@ -79,18 +73,17 @@ class ReplayBar(QFrame):
         self.end = label("", Role.LABEL, "dim")
         self.speeds: dict[int, QPushButton] = {}
         group = QButtonGroup(self)
-        for speed in speeds:
+        for speed in SPEEDS:
             button = _Button(f"{speed}×")
             button.setProperty("look", "quiet")
             button.setCheckable(True)
             button.setAccessibleName(f"{speed} times as fast")
             button.setToolTip("As fast as it happened" if speed == 1 else f"{speed} times as fast as it happened")
-            button.clicked.connect(lambda _checked=False, speed=speed: self.speed_requested.emit(speed))
+            button.clicked.connect(lambda _checked=False, speed=speed: self._set_speed(speed))
             group.addButton(button)
             self.speeds[speed] = button
         self.back = _Button("Back to live")
         self.back.setToolTip("Close the recording and show this machine again")
-        self.back.clicked.connect(self.back_requested)
         self._lay_out()
         self.set_theme(theme)
         self.hide()
@@ -180,14 +173,17 @@ class ReplayBar(QFrame):
         self.play.setToolTip("Stay at this moment" if playing else "Continue from this moment")
 
     def _play_clicked(self) -> None:
-        self.play_requested.emit(self._view is None or not self._view.playing)
+        if self.replay is not None:
+            (self.replay.pause if self.replay.view.playing else self.replay.play)()
+
+    def _set_speed(self, speed: int) -> None:
+        if self.replay is not None:
+            self.replay.set_speed(speed)
 
     def _moved(self, value: int) -> None:
         """By the user, or by `show_view`."""
-        if self._showing or self._view is None:
-            return
-        at_ms = min(value * self._step_ms, self._view.length_ms)
-        self.seek_requested.emit(at_ms)
+        if self.replay is not None and not self._showing:
+            self.replay.seek(value * self._step_ms)
 
 
 class SeekSlider(QSlider):

@@ -44,10 +44,7 @@ class Replaying:
     def _bar(self) -> ReplayBar:
         """Made when the first recording is opened."""
         bar = self._window.replay_bar
-        bar.seek_requested.connect(self._seek)
-        bar.speed_requested.connect(self._set_speed)
-        bar.play_requested.connect(self._play)
-        bar.back_requested.connect(self.back)
+        bar.back.clicked.connect(self.back)
         return bar
 
     @property
@@ -73,7 +70,8 @@ class Replaying:
             self.replay, self.replay.now, None if self.live is None else (self.live, self._aside)
         )
         self.replay.start()
-        self._show_anew()
+        self._show_everything()
+        self._bar.replay = self.replay
         self._bar.show_view(self.replay.view)
         self._bar.show()
         self._bar.slider.setFocus()
@@ -100,7 +98,7 @@ class Replaying:
             self.go_live()
         else:
             self._heart(self.live).show(self.live, time.time)
-        self._show_anew()
+        self._show_everything()
 
     def record(self, path: Path, *, overwrite: bool = False) -> None:
         """Record this machine from now on; a line across the window says why that cannot be."""
@@ -121,19 +119,12 @@ class Replaying:
             replay.close(max(until - time.monotonic(), 0.0))
 
     def _end(self) -> None:
-        """Nobody waits for its thread here; those whose thread has ended are let go, with the hundreds of megabytes
+        """Does not wait for its thread; recordings whose thread has ended are released, with the hundreds of megabytes
         that they may hold."""
         assert self.replay is not None
+        self._bar.replay = None
         self._ended = [replay for replay in (*self._ended, self.replay) if not replay.close(0.0)]
         self.replay = None
-
-    def _seek(self, at_ms: int) -> None:
-        if self.replay is not None:
-            self.replay.seek(at_ms)
-
-    def _set_speed(self, speed: int) -> None:
-        if self.replay is not None:
-            self.replay.set_speed(speed)
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
         """Thresholds are this person's, not the recording's: they hold everywhere."""
@@ -141,11 +132,7 @@ class Replaying:
             self.replay.rules = rules
             self._aside.alerts.set_rules(rules)
 
-    def _play(self, play: bool) -> None:
-        if self.replay is not None:
-            (self.replay.play if play else self.replay.pause)()
-
-    def _show_anew(self) -> None:
+    def _show_everything(self) -> None:
         self._window.axis.set_paused(False)
         now = self.replay.now() if self.replay is not None else time.time()
         self._window.refresh(~Change.NOTHING, now)
