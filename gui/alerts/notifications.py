@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication, QIcon
@@ -25,35 +24,6 @@ TITLE = "DevExplorer"
 _NO_DESKTOP = ("offscreen", "minimal", "minimalegl", "vnc", "linuxfb", "eglfs")
 
 
-class Desktop(Protocol):
-    """Where a message goes."""
-
-    def show(self, title: str, text: str) -> None: ...
-    def hide(self) -> None: ...
-
-
-class Tray(QObject):
-    """The icon in the desktop's tray that messages come from; there from the first message on."""
-
-    clicked = Signal()
-
-    def __init__(self, icon: QIcon) -> None:
-        super().__init__()
-        self._icon = QSystemTrayIcon(icon, self)
-        self._icon.setToolTip(TITLE)
-        self._icon.messageClicked.connect(self.clicked)
-        self._icon.activated.connect(lambda _reason: self.clicked.emit())
-
-    def show(self, title: str, text: str) -> None:
-        """Hand a message to the desktop; returns at once."""
-        self._icon.show()
-        self._icon.showMessage(title, text, QSystemTrayIcon.MessageIcon.Warning, SHOWN_MS)
-
-    def hide(self) -> None:
-        """Take the icon away."""
-        self._icon.hide()
-
-
 class Notifications(QObject):
     """Tell it what changed; it says each alarm that was raised once a minute at most. Notices and ends are not
     announced."""
@@ -66,15 +36,15 @@ class Notifications(QObject):
         icon: QIcon,
         *,
         clock: Callable[[], float] = time.monotonic,
-        make_desktop: Callable[[], Desktop | None] | None = None,
+        make_tray: Callable[[], QSystemTrayIcon | None] | None = None,
     ) -> None:
         super().__init__()
         self.on_desktop = True
         """Whether the user wants messages outside of the window."""
         self._icon = icon
         self._clock = clock
-        self._make_desktop = make_desktop or self._tray
-        self._desktop: Desktop | None = None
+        self._make_tray = make_tray or self._desktop_tray
+        self._tray: QSystemTrayIcon | None = None
         self._asked = False
         self._last: dict[tuple[str, str], float] = {}
 
@@ -93,25 +63,25 @@ class Notifications(QObject):
             return
         more = len(lines) - MOST_LINES
         shown = lines if more <= 0 else [*lines[:MOST_LINES], f"And {more} more."]
-        if self.on_desktop and (desktop := self._where()) is not None:
-            desktop.show(TITLE, "\n".join(shown))
+        if not self._asked and self.on_desktop:
+            self._asked = True
+            self._tray = self._make_tray()
+        if self.on_desktop and self._tray is not None:
+            self._tray.show()
+            self._tray.showMessage(TITLE, "\n".join(shown), QSystemTrayIcon.MessageIcon.Warning, SHOWN_MS)
 
     def close(self) -> None:
         """Take the tray's icon away, before the application ends."""
-        if self._desktop is not None:
-            self._desktop.hide()
+        if self._tray is not None:
+            self._tray.hide()
 
-    def _where(self) -> Desktop | None:
-        if not self._asked:
-            self._asked = True
-            self._desktop = self._make_desktop()
-        return self._desktop
-
-    def _tray(self) -> Desktop | None:
+    def _desktop_tray(self) -> QSystemTrayIcon | None:
         if QGuiApplication.platformName() in _NO_DESKTOP:
             return None
         if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
             return None
-        tray = Tray(self._icon)
-        tray.clicked.connect(self.clicked)
+        tray = QSystemTrayIcon(self._icon, self)
+        tray.setToolTip(TITLE)
+        tray.messageClicked.connect(self.clicked)
+        tray.activated.connect(lambda _reason: self.clicked.emit())
         return tray

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QStackedLayout, QWidget
 from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.base.times import elapsed_text
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
+from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets.layouts import CENTRE, push_button, vbox
@@ -51,8 +51,6 @@ class AlertsPanel(QWidget):
         self._state, self._theme = state, theme
         self._over: list[TableRow] = []
         self._latest_over: tuple[Alert, ...] = ()
-        self.count = 0
-        """Alarms that are active, for the tab's title."""
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS, self)
@@ -88,11 +86,6 @@ class AlertsPanel(QWidget):
 
     # What the window calls
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules as the form shows them, to be saved."""
-        return self.form.rules
-
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
@@ -105,9 +98,9 @@ class AlertsPanel(QWidget):
         if over[:1] != self._latest_over or len(over) != len(self._over):  # they change seldom, and can be many
             self._latest_over, self._over = over[:1], [self._row(alert) for alert in over]
         self.model.set_rows([*map(self._row, active), *self._over])
-        self.count = sum(alert.level == ALARM for alert in active)
-        notices = len(active) - self.count
-        words = [count_text(self.count, "alarm")] if self.count else []
+        alarms = sum(alert.level == ALARM for alert in active)
+        notices = len(active) - alarms
+        words = [count_text(alarms, "alarm")] if alarms else []
         words += [count_text(notices, "notice")] if notices else []
         self.summary.setText(f"{' and '.join(words)} now" if words else "Nothing is wrong now" if over else "")
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)

@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QSpinBox,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -252,16 +251,8 @@ class AlertRulesForm(QWidget):
         self._grid.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
         self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(4)
-        inside = QWidget()
-        inside.setObjectName("scrolled")
-        inside.installEventFilter(self)
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(self._grid)
-        column.addStretch(1)
-        self.scroll_area = _RulesArea(inside)
-        self.scroll_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.scroll_area.setAccessibleName("Rules of alerts")
+        self.scroll_area = _RulesArea(vbox(self._grid, None, spacing=0), "Rules of alerts")
+        self.scroll_area.content.installEventFilter(self)
         self.desktop_check = check_box(
             "Show alarms on the desktop",
             tip="At most one message a minute for each rule and device; notices are never shown there.",

@@ -36,17 +36,11 @@ class ReadoutBox(QLabel):
 
     def __init__(self, picture: QWidget, name: str) -> None:
         super().__init__(picture)
+        self.setObjectName("readout")
         self.setFont(font(Role.LABEL))
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.setAccessibleName(name)
         self.hide()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong}; border-radius:"
-            " 4px; padding: 4px 7px;"
-        )
 
 
 class Cursor:
@@ -66,7 +60,6 @@ class Cursor:
         """Colours from now on."""
         self._theme = theme
         self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
-        self.box.set_theme(theme)
         self._shown = ()
 
     def show_line(self, x_s: float | None) -> None:

@@ -45,7 +45,7 @@ LONGEST_WAIT_S = 1.0
 """New readings are drawn when they are half a pixel's time old, and never later than this."""
 
 BUTTON_EDGE_PX = 5
-"""Border and padding of the title's button."""
+"""Border and padding of the title's button, as the style sheet has them."""
 
 
 class Series(NamedTuple):
@@ -110,6 +110,7 @@ class TimelinePlot(Panel):
     def set_menu(self, menu: QMenu) -> None:
         """Make the title a quiet button with this menu, which the caller owns."""
         self._title_button = QToolButton()
+        self._title_button.setProperty("look", "title")
         self._title_button.setMenu(menu)
         self._title_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._title_button.setFont(font(Role.STRONG))
@@ -248,12 +249,6 @@ class TimelinePlot(Panel):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
-        if self._title_button is not None:  # in line with the labels of other panels, and as dark
-            self._title_button.setStyleSheet(
-                f"QToolButton {{ color: {theme.text}; background: transparent; border: 1px solid transparent;"
-                f" padding: 1px {BUTTON_EDGE_PX - 1}px; }} QToolButton:hover {{ background: {theme.button_hover}; }}"
-                f" QToolButton:focus {{ border-color: {theme.accent}; }}"
-            )
         for item in (self.legend, self.canvas, self._selected, self.cursor_box):
             item.set_theme(theme)
         self._axis_is_stale = True

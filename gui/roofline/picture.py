@@ -115,7 +115,6 @@ class RooflinePicture(PlotCanvas):
         """Use other colours; the device's comes with `set_roofline`."""
         super().set_theme(theme)
         self._theme = theme
-        self.box.set_theme(theme)
 
     def set_roofline(self, drawn: Roofline, colour: str) -> None:
         """Draw this; `colour`: `#RRGGBB` of its device."""

@@ -59,7 +59,8 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
                    context.restart_requested.emit),
         ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
                    section=4),
-        ActionSpec("words", "Words", "What the words in this window mean", partial(_show_glossary, context), key="F1"),
+        ActionSpec("words", "Glossary", "What the terms in this window mean", partial(_show_glossary, context),
+                   key="F1"),
     ]  # fmt: skip
 
 
@@ -75,6 +76,6 @@ def _choose_replay(context: WindowContext) -> None:
 
 
 def _show_glossary(context: WindowContext) -> None:
-    from devexplorer.gui.shell.glossary import WordsDialog  # when it is asked for
+    from devexplorer.gui.shell.glossary import GlossaryDialog  # when it is asked for
 
-    context.open_dialog(WordsDialog(context.window))
+    context.open_dialog(GlossaryDialog(context.window))

@@ -1,11 +1,11 @@
-"""What the words in this window mean (F1). Main thread only."""
+"""What the terms in this window mean (F1). Main thread only."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QFormLayout, QScrollArea, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QWidget
 
-from devexplorer.gui.widgets.layouts import vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role
 
@@ -53,17 +53,14 @@ WORDS = (
 )
 
 
-class WordsDialog(QDialog):
+class GlossaryDialog(QDialog):
     """A list to scroll through."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Words")
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Glossary")
         self.resize(640, 560)
-        inner = QWidget()
-        inner.setObjectName("scrolled")
-        form = QFormLayout(inner)
+        form = QFormLayout()
         form.setContentsMargins(16, 16, 16, 16)
         form.setHorizontalSpacing(16)
         form.setVerticalSpacing(8)
@@ -71,8 +68,4 @@ class WordsDialog(QDialog):
         for word, meaning in WORDS:
             name = label(word, Role.STRONG, align=Qt.AlignmentFlag.AlignTop)
             form.addRow(name, label(meaning, words="soft", wrap=True))
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(inner)
-        scroll.setAccessibleName("Words and their meanings")
-        vbox(scroll, parent=self)
+        vbox(ScrollArea(form, "Terms and their meanings"), parent=self)

@@ -118,7 +118,7 @@ class MainWindow(QMainWindow):
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())
         self.status = StatusBar(controller)
-        self.record = RecordButton(theme, self.actions_by_id["record"], self.actions_by_id["stop_recording"])
+        self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
@@ -133,7 +133,6 @@ class MainWindow(QMainWindow):
         self._bind_move_keys()
         for part in (
             self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory, self.throughput,
-            self.record,
         ):  # fmt: skip
             self.context.theme_changed.connect(part.set_theme)
         for plot in self.slots:
@@ -302,7 +301,7 @@ class MainWindow(QMainWindow):
         """Open the command palette."""
         from devexplorer.gui.shell.palette import CommandPalette
 
-        CommandPalette(palette_choices(self.specs, self.controller), self).open()
+        self.context.open_dialog(CommandPalette(palette_choices(self.specs, self.controller), self))
 
     # --- actions of the table that need the window
     # ---------------------------------------------------------------------

@@ -34,7 +34,6 @@ class CommandPalette(QDialog):
         super().__init__(parent)
         self.setObjectName("palette")
         self.setWindowTitle("Commands")
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)
         self._choices = choices
         self.field = line_edit(placeholder="What do you want to do?", name="Search commands")

@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QPushButton
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.times import elapsed_text
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.panel import set_look
+from devexplorer.gui.widgets.theme import Role, font
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 class RecordButton(QPushButton):
     """A click triggers `record`, or `stop` while it records; `refresh` twice a second with what records now."""
 
-    def __init__(
-        self, theme: Theme, record: QAction, stop: QAction, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, record: QAction, stop: QAction, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._recorder: Recorder | None = None
@@ -30,13 +29,7 @@ class RecordButton(QPushButton):
         self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))
         self.clicked.connect(lambda: (record if self._recorder is None else stop).trigger())
-        self.set_theme(theme)
         self.refresh(None)
-
-    def set_theme(self, theme: Theme) -> None:
-        """The dot is red while it records, with words beside it: never colour alone."""
-        self._theme = theme
-        self.setStyleSheet(f"color: {theme.error};" if self._recorder is not None else "")
 
     def refresh(self, recorder: Recorder | None) -> None:
         """Show what records now; None: nothing does."""
@@ -44,7 +37,7 @@ class RecordButton(QPushButton):
             recorder = None  # it has ended by itself, and the banner says why
         if recorder is not self._recorder:
             self._recorder, self._since = recorder, self._clock()
-            self.set_theme(self._theme)
+            set_look(self, "" if recorder is None else "error")  # with text beside it: never colour alone
         if recorder is None:
             words, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
         else:

@@ -21,6 +21,9 @@ QLabel[words="dim"] { color: $dim; }
 QLabel[words="soft"] { color: $soft; }
 QLabel[words="warning"] { color: $warning; }
 QLabel[words="error"] { color: $error; }
+QLabel#readout {
+  color: $text; background: $card; border: 1px solid $border_strong; border-radius: 4px; padding: 4px 7px;
+}
 
 QPushButton, QToolButton {
   color: $text; background: $button; border: 1px solid $border_strong; border-radius: 5px; padding: 4px 11px;
@@ -44,7 +47,13 @@ QPushButton[look="quiet"], QToolButton[look="quiet"] {
 QPushButton[look="quiet"]:hover, QToolButton[look="quiet"]:hover { color: $text; background: $button_hover; }
 QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color: $accent; }
 QPushButton[look="quiet"]:disabled, QToolButton[look="quiet"]:disabled { color: $disabled; }
+QPushButton[words="error"] { color: $error; }
 QPushButton[look="quiet"]:checked { color: $text; background: $border; }
+QToolButton[look="title"] {
+  color: $text; background: transparent; border: 1px solid transparent; padding: 1px 4px;
+}
+QToolButton[look="title"]:hover { background: $button_hover; }
+QToolButton[look="title"]:focus { border-color: $accent; }
 QPushButton[look="copy"] { color: $dim; background: $code; border-radius: 4px; padding: 1px 6px; }
 QPushButton[look="copy"]:hover { color: $text; }
 QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none; }

@@ -10,13 +10,12 @@ from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.shell.record_button import RecordButton
-from devexplorer.gui.widgets.theme import DARK
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (65, "1:05"), (3600 + 125, "1:02:05")])
 def test_the_button_says_how_long_it_records(qtbot: QtBot, seconds: int, words: str) -> None:
     now = 100.0
-    button = RecordButton(DARK, QAction(), QAction(), clock=lambda: now)
+    button = RecordButton(QAction(), QAction(), clock=lambda: now)
     qtbot.addWidget(button)
     recorder = SimpleNamespace(problem=None, bytes_written=3 << 20, path=Path("run.devrec"))
     button.refresh(recorder)  # type: ignore[arg-type]
