@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
-from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, clock, nonempty_text, simple, watts, whole
+from devexplorer.core.devices.nvml.fields import (
+    COMPUTE_MODES,
+    celsius,
+    megahertz,
+    named,
+    nonempty_text,
+    simple,
+    watts,
+    whole,
+)
 from devexplorer.core.devices.nvml.links import LINKS, with_traffic
 from devexplorer.core.devices.nvml.query import CardState, Getter, Query, QueryRunner
 from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
@@ -59,18 +68,8 @@ _RETIRED = ("retired_pages_single_bit", "retired_pages_double_bit")
 """By nvmlPageRetirementCause_t."""
 
 
-def _named(names: dict[int, str], number: int) -> str:
-    if number not in names:
-        raise ValueError(f"the driver answers {number}, which this version of DevExplorer does not know")
-    return names[number]
-
-
 def _yes_no(number: int) -> bool:
     return bool(in_range(number, 0, 1, "as yes or no"))
-
-
-def _sm_count(nvml: Any, handle: Any) -> int:
-    return int(in_range(nvml.nvmlDeviceGetAttributes_v2(handle).multiprocessorCount, 1, 4096, "SMs"))
 
 
 def _sm_count_from_cores(nvml: Any, handle: Any) -> int:
@@ -88,18 +87,9 @@ def _pair(answer: Any) -> tuple[bool, bool | None]:
     return now, pending if pending != now else None
 
 
-def _limits(nvml: Any, handle: Any) -> tuple[float, float]:
-    least, most = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-    return watts(least), watts(most)
-
-
-def _remapped(nvml: Any, handle: Any) -> tuple[int, int, bool, bool]:
-    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
+def _remapped(answer: Any) -> tuple[int, int, bool, bool]:
+    corrected, uncorrected, pending, failed = answer
     return count(corrected), count(uncorrected), _yes_no(pending), _yes_no(failed)
-
-
-def _threshold(kind: int) -> Getter:
-    return lambda n, h: celsius(n.nvmlDeviceGetTemperatureThreshold(h, kind))
 
 
 def _retired(cause: int) -> Getter:
@@ -107,34 +97,43 @@ def _retired(cause: int) -> Getter:
 
 
 QUERIES: tuple[Query, ...] = (
-    Query("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
-    Query("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
+    simple("architecture", "nvmlDeviceGetArchitecture", named(_ARCHITECTURES)),
+    simple("brand", "nvmlDeviceGetBrand", named(_BRANDS)),
     simple("serial", "nvmlDeviceGetSerial", nonempty_text, text=True),  # serial
     simple("board_part_number", "nvmlDeviceGetBoardPartNumber", nonempty_text, text=True),
     simple("vbios_version", "nvmlDeviceGetVbiosVersion", nonempty_text, text=True),  # vbios_version
-    Query("sm_count", _sm_count, _sm_count_from_cores),
+    Query(
+        "sm_count",
+        lambda n, h: int(in_range(n.nvmlDeviceGetAttributes_v2(h).multiprocessorCount, 1, 4096, "SMs")),
+        _sm_count_from_cores,
+    ),
     simple("cuda_cores", "nvmlDeviceGetNumGpuCores", whole(1, 2**20, "CUDA cores")),
     simple("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", whole(1, 2**16, "bits")),
     simple("persistence", "nvmlDeviceGetPersistenceMode", _yes_no),  # persistence_mode
-    Query("compute_mode", lambda n, h: _named(COMPUTE_MODES, n.nvmlDeviceGetComputeMode(h))),  # compute_mode
+    simple("compute_mode", "nvmlDeviceGetComputeMode", named(COMPUTE_MODES)),  # compute_mode
     simple("accounting", "nvmlDeviceGetAccountingMode", _yes_no),  # accounting.mode
     simple("mig", "nvmlDeviceGetMigMode", _pair, also=("mig_pending",)),  # mig.mode.current, pending
     simple("display_active", "nvmlDeviceGetDisplayActive", _yes_no),  # display_active
     Query("fans_percent", fans, one_fan),
     # nvmlTemperatureThresholds_t
-    Query("temperature_shutdown_c", _threshold(0)),
-    Query("temperature_slowdown_c", _threshold(1)),
-    Query("temperature_memory_limit_c", _threshold(2)),
-    Query("temperature_limit_c", _threshold(3)),
+    simple("temperature_shutdown_c", "nvmlDeviceGetTemperatureThreshold", celsius, 0),
+    simple("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", celsius, 1),
+    simple("temperature_memory_limit_c", "nvmlDeviceGetTemperatureThreshold", celsius, 2),
+    simple("temperature_limit_c", "nvmlDeviceGetTemperatureThreshold", celsius, 3),
     simple("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", watts),  # power.default_limit
-    Query("power_limit_min_w", _limits, also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
+    simple(  # power.min_limit, power.max_limit
+        "power_limit_min_w",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        lambda limits: tuple(map(watts, limits)),
+        also=("power_limit_max_w",),
+    ),
     # nvmlClockType_t: graphics, SM, memory, video
-    Query("graphics_clock_max_mhz", clock(0, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.gr
-    Query("sm_clock_max_mhz", clock(1, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.sm
-    Query("memory_clock_max_mhz", clock(2, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.mem
-    Query("video_clock_max_mhz", clock(3, "nvmlDeviceGetMaxClockInfo")),
-    Query("graphics_clock_application_mhz", clock(0, "nvmlDeviceGetApplicationsClock")),  # clocks.applications.gr
-    Query("memory_clock_application_mhz", clock(2, "nvmlDeviceGetApplicationsClock")),  # clocks.applications.mem
+    simple("graphics_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 0),  # clocks.max.gr
+    simple("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 1),  # clocks.max.sm
+    simple("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 2),  # clocks.max.mem
+    simple("video_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 3),
+    simple("graphics_clock_application_mhz", "nvmlDeviceGetApplicationsClock", megahertz, 0),  # clocks.applications.gr
+    simple("memory_clock_application_mhz", "nvmlDeviceGetApplicationsClock", megahertz, 2),  # clocks.applications.mem
     simple(
         "pcie_generation_max",
         "nvmlDeviceGetMaxPcieLinkGeneration",
@@ -143,8 +142,9 @@ QUERIES: tuple[Query, ...] = (
     simple("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", whole(1, 64, "PCIe lanes")),  # pcie.link.width.max
     simple("ecc", "nvmlDeviceGetEccMode", _pair, also=("ecc_pending",)),  # ecc.mode.current, pending
     *ECC_LIFE,
-    Query(
+    simple(
         "remapped_rows_corrected",
+        "nvmlDeviceGetRemappedRows",
         _remapped,
         also=("remapped_rows_uncorrected", "remapping_pending", "remapping_failed"),
     ),  # nvidia-smi --query-remapped-rows

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from devexplorer.core.devices.nvml.query import Getter, Query
+from devexplorer.core.devices.nvml.query import Query
 from devexplorer.core.devices.plausible import MEMORY_PARTS, implausible, in_range, plausible
 
 COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
@@ -47,24 +47,25 @@ class Utilization(NamedTuple):
     refused: Mapping[str, str] = _NOTHING
 
 
-def simple(field: str, function: str, convert: Callable[[Any], Any], **options: Any) -> Query:
-    """The query of a field that one NVML function of a card returns."""
-    return Query(field, lambda n, h: convert(getattr(n, function)(h)), **options)
+def simple(field: str, function: str, convert: Callable[[Any], Any], *arguments: int, **options: Any) -> Query:
+    """The query of a field that one NVML function of a card returns, with these arguments after the card's handle."""
+    return Query(field, lambda n, h: convert(getattr(n, function)(h, *arguments)), **options)
 
 
-def clock(kind: int, function: str = "nvmlDeviceGetClockInfo") -> Getter:
-    """A clock in MHz; `kind` is nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video."""
-    return lambda n, h: megahertz(getattr(n, function)(h, kind))
+def named(names: Mapping[int, str]) -> Callable[[int], str]:
+    """Converts the numbers of an enumeration."""
+
+    def convert(number: int) -> str:
+        if number not in names:
+            raise ValueError(f"the driver answers {number}, which this version of DevExplorer does not know")
+        return names[number]
+
+    return convert
 
 
 def whole(least: float, most: float, what: str) -> Callable[[float], int]:
     """Converts whole numbers within a range."""
     return lambda value: int(in_range(value, least, most, what))
-
-
-def percent(value: float) -> float:
-    """0 to 100."""
-    return float(in_range(value, 0, 100, "%"))
 
 
 def watts(milliwatts: float) -> float:
@@ -146,8 +147,8 @@ def _utilization(nvml: Any, handle: Any) -> Utilization:
     return Utilization(kept[0], kept[1], refused)
 
 
-def _capability(nvml: Any, handle: Any) -> str:
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+def _capability(answer: Any) -> str:
+    major, minor = answer
     in_range(major, 1, 99, "as compute capability")
     in_range(minor, 0, 99, "as minor compute capability")
     return f"{major}.{minor}"
@@ -175,21 +176,22 @@ QUICK = (
         expected=True,
     ),
     simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True),
-    Query("sm_clock_mhz", clock(1), expected=True),
-    Query("memory_clock_mhz", clock(2)),
+    simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True),
+    simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
 )
 """Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
-one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`."""
+one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory,
+3 video)."""
 
 # What a card is: asked when it is first listed.
 NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)
 UUID = simple("uuid", "nvmlDeviceGetUUID", nonempty_text, expected=True)
 BUS_ID = simple("bus_id", "nvmlDeviceGetPciInfo", lambda pci: nonempty_text(pci.busId), expected=True)
-CAPABILITY = Query("compute_capability", _capability, expected=True)
+CAPABILITY = simple("compute_capability", "nvmlDeviceGetCudaComputeCapability", _capability, expected=True)
 POWER_CAP = simple("power_cap_w", "nvmlDeviceGetEnforcedPowerLimit", watts)
-ECC = Query("ecc", lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]))
-MIG = Query("mig", lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]))
-COMPUTE_MODE = Query("compute_mode", lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)))
+ECC = simple("ecc", "nvmlDeviceGetEccMode", lambda modes: bool(modes[0]))
+MIG = simple("mig", "nvmlDeviceGetMigMode", lambda modes: bool(modes[0]))
+COMPUTE_MODE = simple("compute_mode", "nvmlDeviceGetComputeMode", COMPUTE_MODES.get)
 
 # Of the machine.
 DRIVER_VERSION = Query(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetFieldValues
-from devexplorer.core.devices.nvml.fields import POWER_CAP, celsius, clock, percent, simple, watts, whole
-from devexplorer.core.devices.nvml.query import CardState, Getter, Query, QueryRunner
+from devexplorer.core.devices.nvml.fields import POWER_CAP, celsius, megahertz, simple, watts, whole
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.plausible import RANGES, in_range, plausible
 
 _CLOCK_REASONS = {
@@ -88,19 +88,18 @@ def one_fan(nvml: Any, handle: Any) -> tuple[float, ...]:
     return (float(plausible("fan_percent", nvml.nvmlDeviceGetFanSpeed(handle))),)
 
 
-def _ecc(kind: int, counter: int) -> Getter:
-    """`kind` is nvmlMemoryErrorType_t (0 corrected, 1 not), `counter` nvmlEccCounterType_t (0 since start, 1 ever)."""
-    return lambda n, h: count(n.nvmlDeviceGetTotalEccErrors(h, kind, counter))
-
-
 def count(number: float) -> int:
     """A plausible number of errors."""
     return int(plausible("ecc_corrected", number))
 
 
-def _throughput(direction: int) -> Getter:
-    """Bytes per second; `direction` is nvmlPcieUtilCounter_t."""
-    return lambda n, h: float(plausible("pcie_tx_bytes_s", n.nvmlDeviceGetPcieThroughput(h, direction) * _KIB))
+def _throughput(kib_s: int) -> float:
+    return float(plausible("pcie_tx_bytes_s", kib_s * _KIB))
+
+
+def _share(answer: Any) -> float:
+    """In per cent; the second part of the answer is the sampling period."""
+    return float(in_range(answer[0], 0, 100, "%"))
 
 
 def _joules(millijoules: float) -> float:
@@ -109,8 +108,8 @@ def _joules(millijoules: float) -> float:
 
 SINGLE = (  # with the field of `nvidia-smi --query-gpu`
     POWER_CAP,  # enforced.power.limit
-    Query("encoder_percent", lambda n, h: percent(n.nvmlDeviceGetEncoderUtilization(h)[0])),  # utilization.encoder
-    Query("decoder_percent", lambda n, h: percent(n.nvmlDeviceGetDecoderUtilization(h)[0])),  # utilization.decoder
+    simple("encoder_percent", "nvmlDeviceGetEncoderUtilization", _share),  # utilization.encoder
+    simple("decoder_percent", "nvmlDeviceGetDecoderUtilization", _share),  # utilization.decoder
     Query("fan_percent", lambda n, h: max(fans(n, h)), lambda n, h: max(one_fan(n, h))),  # fan.speed
     simple("performance_state", "nvmlDeviceGetPerformanceState", _state),  # pstate
     Query(  # clocks_event_reasons.active
@@ -118,15 +117,18 @@ SINGLE = (  # with the field of `nvidia-smi --query-gpu`
         lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksEventReasons(h)),
         lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksThrottleReasons(h)),
     ),
-    Query("graphics_clock_mhz", clock(0)),  # clocks.gr
-    Query("video_clock_mhz", clock(3)),  # clocks.video
+    simple("graphics_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 0),  # clocks.gr
+    simple("video_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 3),  # clocks.video
     simple("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", whole(*RANGES["pcie_generation"])),
     simple("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", whole(*RANGES["pcie_width"])),  # pcie.link.width.current
 )
 """One call each."""
 
-PCIE_THROUGHPUT = (Query("pcie_tx_bytes_s", _throughput(0)), Query("pcie_rx_bytes_s", _throughput(1)))
-"""Each blocks for the 20 ms over which the driver measures (KiB/s there)."""
+PCIE_THROUGHPUT = (
+    simple("pcie_tx_bytes_s", "nvmlDeviceGetPcieThroughput", _throughput, 0),
+    simple("pcie_rx_bytes_s", "nvmlDeviceGetPcieThroughput", _throughput, 1),
+)
+"""By nvmlPcieUtilCounter_t. Each blocks for the 20 ms over which the driver measures (KiB/s there)."""
 
 
 class Grouped(NamedTuple):
@@ -143,19 +145,20 @@ GROUPED = (
     Grouped(Query("memory_temperature_c"), 82, lambda value: celsius(int(value))),
     Grouped(simple("energy_j", "nvmlDeviceGetTotalEnergyConsumption", _joules), 83, _joules),
     Grouped(simple("pcie_replays", "nvmlDeviceGetPcieReplayCounter", _replays), 94, _replays),
-    Grouped(Query("ecc_corrected", _ecc(0, 0)), 3, count),
-    Grouped(Query("ecc_uncorrected", _ecc(1, 0)), 4, count),
+    Grouped(simple("ecc_corrected", "nvmlDeviceGetTotalEccErrors", count, 0, 0), 3, count),
+    Grouped(simple("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", count, 1, 0), 4, count),
 )
 """`power.draw.instant`, `temperature.memory`, the energy since the driver was loaded, replays,
 `ecc.errors.…volatile.total`.
 
 The numbers are nvml.h's NVML_FI_DEV_POWER_INSTANT, MEMORY_TEMP, TOTAL_ENERGY_CONSUMPTION, PCIE_REPLAY_COUNTER,
-ECC_SBE_VOL_TOTAL, ECC_DBE_VOL_TOTAL, and below NVLINK_THROUGHPUT_DATA_TX and _RX.
+ECC_SBE_VOL_TOTAL, ECC_DBE_VOL_TOTAL, and below NVLINK_THROUGHPUT_DATA_TX and _RX. nvmlDeviceGetTotalEccErrors takes
+nvmlMemoryErrorType_t (0 corrected, 1 not) and nvmlEccCounterType_t (0 since start, 1 ever).
 """
 
 ECC_LIFE = (
-    Query("ecc_corrected_total", _ecc(0, 1)),
-    Query("ecc_uncorrected_total", _ecc(1, 1)),
+    simple("ecc_corrected_total", "nvmlDeviceGetTotalEccErrors", count, 0, 1),
+    simple("ecc_uncorrected_total", "nvmlDeviceGetTotalEccErrors", count, 1, 1),
 )
 """`ecc.errors.corrected/uncorrected.aggregate.total`: belong to the details."""
 
