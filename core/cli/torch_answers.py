@@ -34,7 +34,7 @@ class TorchAnswers(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     """One of the field `cuda` says why there is no CUDA."""
     facts: dict[str, Any] | None = None
-    """`torch_devices.TorchFacts`; None where torch does not answer."""
+    """`torch_devices.torch_facts`; None where torch does not answer."""
     samples: tuple[DeviceSample, ...] = ()
     """Of devices that only torch can read."""
     virtual_gpus: str | None = None

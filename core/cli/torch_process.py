@@ -28,7 +28,7 @@ def answers() -> TorchAnswers:
         now = time.time()
         readable = [info.id for info in devices if info.usable and info.kind not in ("cpu", "cuda", "virtual")]
         samples = tuple(sample for device in readable if (sample := backend.device_sample(device, now)) is not None)
-        return TorchAnswers(devices, backend.problems(), dict(torch_facts()._asdict()), samples, unavailable())
+        return TorchAnswers(devices, backend.problems(), torch_facts(), samples, unavailable())
     except Exception as error:  # third-party backends are asked here as well
         return TorchAnswers.nothing(f"torch cannot list its devices: {typed_line(error)}")
 

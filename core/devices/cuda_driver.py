@@ -12,10 +12,10 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from devexplorer.core.devices.time_limit import TimeLimitError, call_within
-from devexplorer.core.records.devices import Problem
+from devexplorer.core.records.devices import DeviceInfo, Problem
 
 LIMIT_S = 10.0
 """For everything that is asked; waking cards that sleep takes seconds."""
@@ -35,23 +35,6 @@ _MESSAGES = {
 """CUresult values that people meet, and what to do."""
 
 
-class CudaDevice(NamedTuple):
-    """One device as the CUDA driver lists it."""
-
-    ordinal: int
-    """The N of torch's `cuda:N`."""
-    name: str
-    uuid: str | None
-    """`GPU-…`; also for a MIG instance, whose bytes are those of its `MIG-…`."""
-    bus_id: str | None
-    """`domain:bus:device.0`, as nvidia-smi writes it."""
-    memory_total_bytes: int | None
-    compute_capability: str | None
-    sm_count: int | None
-    integrated: bool
-    """Shares the system's memory."""
-
-
 class _StartError(Exception):
     """There is no list, for that reason."""
 
@@ -63,7 +46,7 @@ class CudaDriver:
         self._limit_s = limit_s
         self._calling = "cuInit"
         self._asked = False
-        self._listed: tuple[CudaDevice, ...] = ()
+        self._listed: tuple[DeviceInfo, ...] = ()
         self._version: str | None = None
         self._library = library
         self._environ = os.environ if environ is None else environ
@@ -76,8 +59,8 @@ class CudaDriver:
         self._ask()
         return self._version
 
-    def devices(self) -> tuple[CudaDevice, ...]:
-        """Every device that this process may use, by ordinal."""
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Every device that this process may use, by ordinal: the N of torch's `cuda:N`."""
         self._ask()
         return self._listed
 
@@ -92,7 +75,7 @@ class CudaDriver:
             self._handles = []
             self._fail(f"{self._calling} did not answer within {self._limit_s:g} s")
 
-    def _everything(self) -> tuple[tuple[CudaDevice, ...], str | None]:
+    def _everything(self) -> tuple[tuple[DeviceInfo, ...], str | None]:
         try:
             self._handles = self._open()
         except _StartError as error:
@@ -138,25 +121,28 @@ class CudaDriver:
         if (result := self._call(name, *arguments)) != 0:
             raise _StartError(self._message(result))
 
-    def _device(self, ordinal: int, handle: ctypes.c_int) -> CudaDevice:
+    def _device(self, ordinal: int, handle: ctypes.c_int) -> DeviceInfo:
         name = ctypes.create_string_buffer(256)
         named = self._call("cuDeviceGetName", name, ctypes.c_int(len(name)), handle) == 0
         total = ctypes.c_size_t()
         sized = self._call("cuDeviceTotalMem_v2", ctypes.byref(total), handle) == 0
         major, minor = self._attribute(handle, "major"), self._attribute(handle, "minor")
         domain, bus, slot = (self._attribute(handle, part) for part in ("domain", "bus", "slot"))
-        return CudaDevice(
-            ordinal=ordinal,
+        return DeviceInfo(
+            id=f"cuda:{ordinal}",
+            kind="cuda",
+            cuda_ordinal=ordinal,
             name=name.value.decode("utf-8", "replace") if named else f"CUDA device {ordinal}",
             uuid=self._uuid(handle),
             bus_id=None if domain is None or bus is None or slot is None else f"{domain:08X}:{bus:02X}:{slot:02X}.0",
             memory_total_bytes=total.value if sized else None,
             compute_capability=None if major is None or minor is None else f"{major}.{minor}",
             sm_count=self._attribute(handle, "sm_count"),
-            integrated=bool(self._attribute(handle, "integrated")),
+            memory_shared=bool(self._attribute(handle, "integrated")),
         )
 
     def _uuid(self, handle: ctypes.c_int) -> str | None:
+        """`GPU-…`; also for a MIG instance, whose bytes are those of its `MIG-…`."""
         raw = (ctypes.c_ubyte * 16)()
         # The second version (CUDA 11.4) gives a MIG instance its own UUID, the first that of its card.
         for function in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 
+import msgspec
+
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
 
@@ -75,20 +77,15 @@ def resource_rows(name: str) -> list[dict[str, str]]:
 
 
 def _profile(row: dict[str, str]) -> Profile:
-    return Profile(
-        name=row["name"],
-        memory_bytes=int(row["memory_mib"]) << 20,
-        compute_capability=row["compute_capability"],
-        sm_count=int(row["sm_count"]),
-        memory_gb_s=float(row["memory_gb_s"]),
-        link=row["link"],
-        link_gb_s=float(row["link_gb_s"]),
-        host_gb_s=float(row["host_gb_s"]),
-        tflops={dtype: float(row[column]) for column, dtypes in _RATES.items() if row[column] for dtype in dtypes},
-        tdp_w=float(row["tdp_w"]) if row["tdp_w"] else None,
-        unverified=frozenset(filter(None, row["unverified"].split(";"))),
-        computed=frozenset(filter(None, row["computed"].split(";"))),
-    )
+    """The columns as they are, converted to the types of the fields, and those that the fields have in another form."""
+    other = {
+        "memory_bytes": int(row["memory_mib"]) << 20,
+        "tflops": {dtype: row[column] for column, dtypes in _RATES.items() if row[column] for dtype in dtypes},
+        "tdp_w": row["tdp_w"] or None,
+        "unverified": list(filter(None, row["unverified"].split(";"))),
+        "computed": list(filter(None, row["computed"].split(";"))),
+    }
+    return msgspec.convert(row | other, Profile, strict=False)
 
 
 def parse_virtual(spec: str) -> list[Profile]:

@@ -23,7 +23,7 @@ from devexplorer.core.base.errors import BadInput, Unavailable, first_line
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
+from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.devices.time_limit import TimeLimitError, call_within
@@ -39,20 +39,6 @@ CUDA_BLOCK_BYTES = 512
 """CUDA's caching allocator rounds every tensor up to this (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
 
 
-class TorchFacts(NamedTuple):
-    """What torch says about itself: the figures of `EngineReady`."""
-
-    python_version: str
-    torch_version: str
-    cuda_version: str | None
-    """That this torch was built with; None: a build without CUDA."""
-    cuda_available: bool
-    cuda_device_count: int
-    cuda_visible_devices: str | None
-    threads: int
-    default_dtype: str
-
-
 class _Counters(NamedTuple):
     """Bytes in live tensors, bytes taken from the device, the most that was ever allocated, pieces taken from the
     device."""
@@ -63,19 +49,19 @@ class _Counters(NamedTuple):
     segments: int | None
 
 
-def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -> TorchFacts:
-    """Ask torch; creates no context."""
+def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What torch says about itself: the figures of `EngineReady`. Creates no context."""
     available, _ = _cuda_available(module)
-    return TorchFacts(
-        python_version=platform.python_version(),
-        torch_version=str(module.__version__),
-        cuda_version=module.version.cuda,
-        cuda_available=available,
-        cuda_device_count=int(module.cuda.device_count()) if available else 0,
-        cuda_visible_devices=(os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES"),
-        threads=int(module.get_num_threads()),
-        default_dtype=str(module.get_default_dtype()).removeprefix("torch."),
-    )
+    return {
+        "python_version": platform.python_version(),
+        "torch_version": str(module.__version__),
+        "cuda_version": module.version.cuda,
+        "cuda_available": available,
+        "cuda_device_count": int(module.cuda.device_count()) if available else 0,
+        "cuda_visible_devices": (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES"),
+        "threads": int(module.get_num_threads()),
+        "default_dtype": str(module.get_default_dtype()).removeprefix("torch."),
+    }
 
 
 class TorchBackend:
@@ -144,13 +130,14 @@ class TorchBackend:
         count, reason = _cuda_count(self._torch)
         architectures = list(self._torch.cuda.get_arch_list())
         newest = self._driver.cuda_version()
-        return [self._cuda_info(device, count, reason, architectures, newest) for device in listed]
+        return [self._cuda_info(info, count, reason, architectures, newest) for info in listed]
 
     def _cuda_info(
-        self, device: CudaDevice, count: int, start_reason: str | None, architectures: Sequence[str], newest: str | None
+        self, info: DeviceInfo, count: int, start_reason: str | None, architectures: Sequence[str], newest: str | None
     ) -> DeviceInfo:
-        if device.ordinal < count:
-            capability = device.compute_capability
+        """What the driver lists, and whether torch can use it."""
+        if (info.cuda_ordinal or 0) < count:
+            capability = info.compute_capability
             reason = arch_reason(capability, architectures) if capability is not None else None
         elif start_reason is not None:
             reason = f"torch cannot start CUDA: {start_reason}"
@@ -159,21 +146,7 @@ class TorchBackend:
             reason = f"the driver supports CUDA {newest}, this torch was built with {built}: update the driver"
         else:
             reason = f"torch counts {count} CUDA devices, the driver lists this one beyond them"
-        return DeviceInfo(
-            id=f"cuda:{device.ordinal}",
-            kind="cuda",
-            name=device.name,
-            uuid=device.uuid,
-            bus_id=device.bus_id,
-            cuda_ordinal=device.ordinal,
-            usable=reason is None,
-            reason=reason,
-            memory_total_bytes=device.memory_total_bytes,
-            memory_shared=device.integrated,
-            compute_capability=device.compute_capability,
-            sm_count=device.sm_count,
-            cuda_version=newest,
-        )
+        return replace(info, usable=reason is None, reason=reason, cuda_version=newest)
 
     def _list_rocm(self) -> list[DeviceInfo]:
         """AMD cards call themselves cuda. Names and memory would take a context, so they stay unknown here."""

@@ -111,10 +111,10 @@ class Engine:
         """Announce what is here and start the threads."""
         facts = torch_facts()
         if self.registry.visible_devices is not None:
-            facts = facts._replace(cuda_visible_devices=self.registry.visible_devices)
+            facts["cuda_visible_devices"] = self.registry.visible_devices
         self.send(
             EngineReady(
-                **facts._asdict(),
+                **facts,
                 pid=os.getpid(),
                 virtual_unavailable=self._virtual_unavailable,
                 recipes={name: recipe.summary for name, recipe in recipes().items()},

@@ -2,7 +2,7 @@
 
 A live history keeps the readings of ten minutes and bins of seconds for a day. To show a recording at any moment within
 it the same is put together from two things: the readings of the minutes before (`RowCollector` takes them out of a
-`State` that reads along), and `BinTable` of the whole recording, made once.
+`State` that reads along), and `bins` of the whole recording, made once.
 """
 
 from __future__ import annotations
@@ -86,63 +86,21 @@ def monotone(times: Floats) -> tuple[int, Floats]:
         start += int(set_back[0])
 
 
-class BinTable:
-    """Lowest, mean and highest reading of every `seconds` of one device. `add` in the order of time."""
+def bins(width: int, seconds: float, capacity: int = MOST_BINS) -> BinRing:
+    """Empty bins for so many quantities of one device, by default for a whole recording."""
+    result = BinRing(seconds, capacity)
+    result.add_columns(width)
+    return result
 
-    def __init__(self, width: int, seconds: float) -> None:
-        self.seconds = seconds
-        self.first = self.stop = 0
-        """Numbers of the first bin and of the one after the last, counted since 1970."""
-        self.low, self.high, self.sums, self.count = (np.empty((0, width)) for _ in range(4))
 
-    def fits(self, times: Floats) -> bool:
-        """Whether readings of these times, which never decrease, can be added."""
-        if self.stop == self.first or not len(times):
-            return True
-        begins, ends = times[0], times[-1]
-        return bool(
-            begins >= (self.stop - 1) * self.seconds - MAX_STEP_BACK_S and ends // self.seconds - self.first < MOST_BINS
-        )
-
-    def add(self, times: Floats, rows: Floats) -> None:
-        """Take in readings that fit; what is a little earlier than the newest bin goes there."""
-        if not len(times):
-            return
-        if self.stop > self.first:
-            times = np.maximum(times, (self.stop - 1) * self.seconds)
-        numbers = (times // self.seconds).astype(np.int64)
-        if self.stop == self.first:
-            self.first = self.stop = int(numbers[0])
-        self._grow(int(numbers[-1]) + 1)
-        starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
-        at = numbers[starts] - self.first
-        known = ~np.isnan(rows)
-        self.low[at] = np.fmin(self.low[at], np.fmin.reduceat(rows, starts))
-        self.high[at] = np.fmax(self.high[at], np.fmax.reduceat(rows, starts))
-        self.sums[at] += np.add.reduceat(np.where(known, rows, 0.0), starts)
-        self.count[at] += np.add.reduceat(known.astype(np.float64), starts)
-
-    def _grow(self, stop: int) -> None:
-        missing = stop - self.first - len(self.low)
-        if missing > 0:
-            more = max(missing, len(self.low))
-            unknown, nothing = (np.full((more, self.low.shape[1]), value) for value in (np.nan, 0.0))
-            self.low, self.high = (np.concatenate((table, unknown)) for table in (self.low, self.high))
-            self.sums, self.count = (np.concatenate((table, nothing)) for table in (self.sums, self.count))
-        self.stop = max(self.stop, stop)
-
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Which quantities ever had a value."""
-        return np.asarray(self.count.any(axis=0))
-
-    def copy_to(self, tier: BinRing, first: int, stop: int, columns: npt.NDArray[np.intp]) -> None:
-        """Write the bins of these numbers into a ring that has the given quantities."""
-        numbers = np.arange(max(first, self.first), min(stop, self.stop))
-        cells, source = tier.cells(numbers), np.ix_(numbers - self.first, columns)
-        tier.low[cells], tier.high[cells], count = self.low[source], self.high[source], self.count[source]
-        with np.errstate(invalid="ignore"):
-            tier.mean[cells] = np.clip(self.sums[source] / count, tier.low[cells], tier.high[cells])
-        tier.count[cells] = count
+def fits(ring: BinRing, times: Floats) -> bool:
+    """Whether readings of these times, which never decrease, can be added."""
+    if ring.stop == ring.begin or not len(times):
+        return True
+    begins, ends = times[0], times[-1]
+    return bool(
+        begins >= (ring.stop - 1) * ring.seconds - MAX_STEP_BACK_S and ends // ring.seconds - ring.begin < MOST_BINS
+    )
 
 
 class RecordedHistory(History):
@@ -152,7 +110,7 @@ class RecordedHistory(History):
         self,
         metrics: Sequence[Metric],
         readings: Readings,
-        before: Sequence[BinTable | None],
+        before: Sequence[BinRing | None],
         until_unix_s: float,
         gap_s: float,
         serial: int,
@@ -166,18 +124,18 @@ class RecordedHistory(History):
         super().__init__(metrics, gap_s=gap_s)
         start, times = monotone(readings.times)
         times, rows = _with_gaps(times, readings.rows[start:], gap_s)
-        older = [None if start else bins for bins in before]  # a clock that was set back starts everything again
+        older = [None if start else ring for ring in before]  # a clock that was set back starts everything again
         if not len(times):  # it fell silent earlier: a row of nothing where its bins end
             ends = [
-                min(bins.stop, until_unix_s // bins.seconds) * bins.seconds
-                for bins in older
-                if bins is not None and bins.stop > bins.first
+                min(ring.stop, until_unix_s // ring.seconds) * ring.seconds
+                for ring in older
+                if ring is not None and ring.stop > ring.begin
             ]
             times, rows = np.array(ends[:1]), np.full((len(ends[:1]), len(metrics)), np.nan)
         known = ~np.isnan(rows).all(axis=0)
-        for bins in older:
-            if bins is not None:
-                known |= bins.known()
+        for ring in older:
+            if ring is not None:
+                known |= ring.count.any(axis=0)
         self._add_columns(np.flatnonzero(known))
         self._rows.begin = self._rows.stop = serial
         for time_s, row in zip(times[-self.capacity :].tolist(), rows[-self.capacity :, self._taken], strict=True):
@@ -185,27 +143,29 @@ class RecordedHistory(History):
         if len(times) > 1:
             self._step_s = float(times[-1] - times[-2])
         self._first = [
-            self._fill(tier, bins, times, rows, until_unix_s) for tier, bins in zip(self._tiers, older, strict=True)
+            self._fill(tier, ring, times, rows, until_unix_s) for tier, ring in zip(self._tiers, older, strict=True)
         ]
-        self._has_more = len(times) > self.capacity or any(bins is not None for bins in older)
+        self._has_more = len(times) > self.capacity or any(ring is not None for ring in older)
 
-    def _fill(self, tier: BinRing, before: BinTable | None, times: Floats, rows: Floats, until_unix_s: float) -> int:
+    def _fill(self, tier: BinRing, before: BinRing | None, times: Floats, rows: Floats, until_unix_s: float) -> int:
         """Fill a ring; returns the number of the first bin that there ever was."""
         seconds = tier.seconds
         seam = int(
             (times[0] if len(times) else until_unix_s) // seconds
         )  # the readings may begin in the middle of this bin
-        newest = BinTable(rows.shape[1], seconds)
-        if before is not None and before.first < seam + 1 and before.stop > before.first:
+        newest = bins(rows.shape[1], seconds, tier.capacity)
+        if before is not None and before.begin < seam + 1 and before.stop > before.begin:
             if not len(times) or times[-1] // seconds > seam:
                 seam += bool(len(times))
             later = np.searchsorted(times, seam * seconds, side="left")
-            newest.add(times[later:], rows[later:])
-            stop = newest.stop if newest.stop > newest.first else min(seam, before.stop)
-            first = before.first
+            if later < len(times):
+                newest.add(times[later:], rows[later:])
+            stop = newest.stop if newest.stop > newest.begin else min(seam, before.stop)
+            first = before.begin
         else:
-            newest.add(times, rows)
-            first, stop, before = newest.first, newest.stop, None
+            if len(times):
+                newest.add(times, rows)
+            first, stop, before = newest.begin, newest.stop, None
         if stop > first:
             oldest = max(first, stop - tier.capacity)
             tier.reserve(stop - oldest)

@@ -19,12 +19,13 @@ from heapq import merge
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded
 from devexplorer.core.recording.reader import Recording
-from devexplorer.core.recording.recorded_history import BinTable, Readings, RecordedHistory, RowCollector, monotone
+from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
+from devexplorer.core.telemetry.rings import BinRing
 
 CHUNK_FRAMES = 64
 """Half a minute of a recording at 10 Hz."""
@@ -314,7 +315,7 @@ class _Overview:
     def __init__(self, *, fine: bool) -> None:
         self.chunks = 0
         self._grids = [seconds for seconds, _ in TIERS] if fine else [TIERS[-1][0]]
-        self._bins: dict[Key, list[tuple[int, list[BinTable]]]] = {}
+        self._bins: dict[Key, list[tuple[int, list[BinRing]]]] = {}
         """With the chunk from which on they are: a clock that was set back begins others."""
 
     def add(self, rows: dict[Key, Readings]) -> None:
@@ -322,17 +323,17 @@ class _Overview:
         for key, readings in rows.items():
             start, times = monotone(readings.times)
             begun = self._bins.setdefault(key, [])
-            if start or not begun or not all(bins.fits(times) for bins in begun[-1][1]):
-                begun.append((self.chunks, [BinTable(readings.rows.shape[1], seconds) for seconds in self._grids]))
-            for bins in begun[-1][1]:
-                bins.add(times, readings.rows[start:])
+            if start or not begun or not all(fits(ring, times) for ring in begun[-1][1]):
+                begun.append((self.chunks, [bins(readings.rows.shape[1], seconds) for seconds in self._grids]))
+            for ring in begun[-1][1]:
+                ring.add(times, readings.rows[start:])
         self.chunks += 1
 
-    def before(self, key: Key, chunk: int) -> list[BinTable | None]:
+    def before(self, key: Key, chunk: int) -> list[BinRing | None]:
         """The bins for each of `TIERS` of what is before a chunk; None where there is nothing before, or it was not
         read yet."""
-        nothing: list[BinTable | None] = [None] * len(TIERS)
-        begun = [bins for first, bins in self._bins.get(key, []) if first < chunk]
+        nothing: list[BinRing | None] = [None] * len(TIERS)
+        begun = [rings for first, rings in self._bins.get(key, []) if first < chunk]
         if self.chunks < chunk or not begun:
             return nothing
         return [*nothing[: len(TIERS) - len(self._grids)], *begun[-1]]

@@ -30,6 +30,7 @@ def unrolled(ring: Floats, first: int, stop: int) -> Floats:
 
 FIRST_ROWS, FIRST_BINS = 256, 32
 """Size of a table at first."""
+_FIRST = np.zeros(1, dtype=np.intp)
 
 
 def _resized(table: npt.NDArray[T], size: int, numbers: npt.NDArray[np.intp]) -> npt.NDArray[T]:
@@ -166,16 +167,39 @@ class BinRing:
     def fold(self, rows: Floats) -> None:
         """Take readings of shape `(n, columns)` into the newest bin."""
         index = (self.stop - 1) % len(self.count)
+        self._take(slice(index, index + 1), _FIRST, rows)
+
+    def add(self, times: Floats, rows: Floats) -> None:
+        """Take in readings of many bins, at least one, in the order of time; what is earlier than the newest bin goes
+        there."""
+        if self.stop > self.begin:
+            times = np.maximum(times, (self.stop - 1) * self.seconds)
+        else:
+            self.move_to(float(times[0]))
+        self.move_to(float(times[-1]))
+        first = np.searchsorted(times, self.start * self.seconds)  # of a clock that jumped ahead the ring has the end
+        numbers, rows = (times[first:] // self.seconds).astype(np.intp), rows[first:]
+        starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+        self._take(self.cells(numbers[starts]), starts, rows)
+
+    def _take(self, cells: slice | npt.NDArray[np.intp], starts: npt.NDArray[np.intp], rows: Floats) -> None:
+        """Take rows into the bins at these cells: those of each begin at its start."""
         known = ~np.isnan(rows)
-        new = known.sum(axis=0, dtype=np.uint32)
-        total = self.count[index] + new
-        before = np.where(self.count[index] > 0, self.mean[index], 0.0) * self.count[index]
-        totals = before + np.where(known, rows, 0.0).sum(axis=0)
-        low = self.low[index] = np.fmin(self.low[index], np.fmin.reduce(rows, axis=0))
-        high = self.high[index] = np.fmax(self.high[index], np.fmax.reduce(rows, axis=0))
+        total = self.count[cells] + np.add.reduceat(known, starts, dtype=np.uint32)
+        before = np.where(self.count[cells] > 0, self.mean[cells], 0.0) * self.count[cells]
+        totals = before + np.add.reduceat(np.where(known, rows, 0.0), starts)
+        low = self.low[cells] = np.fmin(self.low[cells], np.fmin.reduceat(rows, starts))
+        high = self.high[cells] = np.fmax(self.high[cells], np.fmax.reduceat(rows, starts))
         with np.errstate(invalid="ignore"):
-            self.mean[index] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
-        self.count[index] = total
+            self.mean[cells] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
+        self.count[cells] = total
+
+    def copy_to(self, other: BinRing, first: int, stop: int, columns: npt.NDArray[np.intp]) -> None:
+        """Write the bins of these numbers into another ring, which has the given quantities of this one."""
+        numbers = np.arange(max(first, self.start), min(stop, self.stop))
+        target, source = other.cells(numbers), np.ix_(self.cells(numbers), columns)
+        for name in ("low", "mean", "high", "count"):
+            getattr(other, name)[target] = getattr(self, name)[source]
 
     def clear(self) -> None:
         """Forget every bin."""

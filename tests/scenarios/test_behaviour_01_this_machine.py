@@ -22,7 +22,7 @@ def test_the_first_page_says_what_is_here_and_what_is_missing(place: Place) -> N
         )
     finally:
         nvml.close()
-    ready = EngineReady(**torch_facts()._asdict(), pid=1, virtual_unavailable=None, recipes={})
+    ready = EngineReady(**torch_facts(), pid=1, virtual_unavailable=None, recipes={})
     answer = this_machine(ready, catalog.devices, catalog.problems)
     facts = {fact.label: fact.value for fact in answer.facts}
     assert facts["torch"] == torch.__version__

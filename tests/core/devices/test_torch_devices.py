@@ -16,9 +16,10 @@ from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
-from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
+from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.time_limit import any_abandoned
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
+from devexplorer.core.records.devices import DeviceInfo
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))
@@ -35,12 +36,29 @@ def backend(
 # the driver
 
 
+def _listed(
+    ordinal: int, name: str, uuid: object, bus_id: str | None, memory: int, capability: str | None, sm_count: int | None
+) -> DeviceInfo:
+    return DeviceInfo(
+        id=f"cuda:{ordinal}",
+        kind="cuda",
+        name=name,
+        uuid=f"GPU-{uuid}",
+        bus_id=bus_id,
+        cuda_ordinal=ordinal,
+        memory_total_bytes=memory,
+        memory_shared=False,
+        compute_capability=capability,
+        sm_count=sm_count,
+    )
+
+
 def test_the_driver_lists_its_devices_without_a_context() -> None:
     library = FakeLibcuda(T4, A10)
     driver = CudaDriver(library)
     assert driver.devices() == (
-        CudaDevice(0, "Tesla T4", f"GPU-{T4.uuid}", "00000000:3B:00.0", 15 * GIB, "7.5", 40, False),
-        CudaDevice(1, "NVIDIA A10", f"GPU-{A10.uuid}", "00000000:5E:00.0", 22 * GIB, "8.6", 72, False),
+        _listed(0, "Tesla T4", T4.uuid, "00000000:3B:00.0", 15 * GIB, "7.5", 40),
+        _listed(1, "NVIDIA A10", A10.uuid, "00000000:5E:00.0", 22 * GIB, "8.6", 72),
     )
     assert (driver.cuda_version(), driver.problem) == ("12.4", None)
     assert not [call for call in library.calls if "Ctx" in call]
@@ -65,7 +83,7 @@ def test_an_old_driver_without_the_second_uuid_function() -> None:
 def test_a_field_that_fails_hides_no_other() -> None:
     results = {"cuDeviceGetAttribute": 1, "cuDeviceGetName": 1}
     (device,) = CudaDriver(FakeLibcuda(T4, results=results)).devices()
-    assert device == CudaDevice(0, "CUDA device 0", f"GPU-{T4.uuid}", None, 15 * GIB, None, None, False)
+    assert device == _listed(0, "CUDA device 0", T4.uuid, None, 15 * GIB, None, None)
 
 
 def test_a_name_that_is_no_utf8() -> None:
@@ -418,17 +436,17 @@ def test_threads_are_set_within_what_the_machine_has() -> None:
 
 def test_the_facts_of_the_real_torch() -> None:
     facts = torch_facts(environ={"CUDA_VISIBLE_DEVICES": "1"})
-    assert facts.torch_version == torch.__version__
-    assert facts.cuda_version == torch.version.cuda
-    assert facts.cuda_available == torch.cuda.is_available()
-    assert facts.cuda_device_count == torch.cuda.device_count()
-    assert (facts.cuda_visible_devices, facts.default_dtype) == ("1", "float32")
+    assert facts["torch_version"] == torch.__version__
+    assert facts["cuda_version"] == torch.version.cuda
+    assert facts["cuda_available"] == torch.cuda.is_available()
+    assert facts["cuda_device_count"] == torch.cuda.device_count()
+    assert (facts["cuda_visible_devices"], facts["default_dtype"]) == ("1", "float32")
 
 
 def test_the_facts_of_a_cuda_build() -> None:
     facts = torch_facts(FakeCudaTorch(2), {})
-    assert (facts.cuda_version, facts.cuda_available, facts.cuda_device_count) == ("12.6", True, 2)
-    assert facts.cuda_visible_devices is None
+    assert (facts["cuda_version"], facts["cuda_available"], facts["cuda_device_count"]) == ("12.6", True, 2)
+    assert facts["cuda_visible_devices"] is None
 
 
 # --- a driver that hangs
@@ -467,7 +485,7 @@ def test_an_enumeration_of_torch_s_that_hangs_is_a_reason_in_time(monkeypatch: p
     monkeypatch.setattr(torch_devices, "ENUMERATION_LIMIT_S", 0.05)
     gate = threading.Event()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gate.wait())
-    assert torch_facts().cuda_available is False
+    assert torch_facts()["cuda_available"] is False
     assert torch_devices._cuda_available(torch) == (False, "torch.cuda.is_available did not answer within 0.05 s")
     gate.set()
     until_nobody_hangs()

@@ -23,6 +23,7 @@ from devexplorer.core.telemetry.history import (
 )
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 from devexplorer.core.telemetry.metrics import METRICS, Metric
+from devexplorer.core.telemetry.rings import BinRing
 
 START = 1_800_000_000.0
 POWER, HEAT = BY_ID["power_w"], BY_ID["temperature_c"]
@@ -301,3 +302,27 @@ def test_a_history_that_grew_has_what_one_of_full_size_has(readings: int) -> Non
     assert np.nanmax(window.high) == readings - 1
     assert (np.diff(window.times) > 0).all()
     assert not np.isnan(window.mean[inside][1:]).any()
+
+
+def test_readings_added_at_once_make_the_bins_that_they_make_one_by_one() -> None:
+    random = np.random.default_rng(0)
+    for jump_s in (0.0, 5000.0):  # as of a clock that was wrong when the machine started
+        at_once, singly = BinRing(5.0, 40), BinRing(5.0, 40)
+        at_once.add_columns(3)
+        singly.add_columns(3)
+        begin_s = 1000.0
+        for _ in range(4):
+            times = begin_s + np.cumsum(random.random(30) * 5)
+            times[20:] += jump_s
+            begin_s = float(times[-1])
+            rows = np.where(random.random((30, 3)) < 0.2, np.nan, random.random((30, 3)))
+            at_once.add(times, rows)
+            for time_s, row in zip(times.tolist(), rows, strict=True):
+                if time_s >= singly.end_s:
+                    singly.move_to(time_s)
+                singly.fold(row[np.newaxis])
+        assert (at_once.begin, at_once.stop) == (singly.begin, singly.stop)
+        cells = at_once.cells(np.arange(at_once.start, at_once.stop))
+        other = singly.cells(np.arange(singly.start, singly.stop))
+        for name in ("low", "mean", "high", "count"):
+            np.testing.assert_allclose(getattr(at_once, name)[cells], getattr(singly, name)[other], rtol=1e-12)
