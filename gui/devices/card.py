@@ -6,8 +6,9 @@ from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
-from devexplorer.gui.widgets.layouts import CENTRE
+from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX
+from devexplorer.gui.widgets.picture import draw_text, text_width
 from devexplorer.gui.widgets.theme import Role, font
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
@@ -41,8 +42,8 @@ class DeviceCard(DeviceItem):
             self._paint_alarm(painter, QRect(left, self.height() - self._LINE - 6, right - left, self._LINE))
             return
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
-        taken = self._words(painter, line, texts.used, Role.NUMBER, theme.text)
-        taken += 6 + self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
+        taken = draw_text(painter, line, texts.used, theme.text, Role.NUMBER)
+        taken += 6 + draw_text(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, theme.dim, Role.TEXT)
         self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
         bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
         if self.verdict is not None:
@@ -60,16 +61,16 @@ class DeviceCard(DeviceItem):
         line = QRect(left, self._TOP - 1, right - left, self._LINE)
         if texts.simulated:
             right -= self._paint_badge(painter, line) + 8
-        x = left + self._words(painter, line, texts.id, Role.STRONG, self._colour()) + 8
+        x = left + draw_text(painter, line, texts.id, self._colour(), Role.STRONG) + 8
         room = right - x
-        note = QFontMetrics(font(Role.LABEL)).horizontalAdvance(texts.note) + 8 if texts.note else 0
+        note = text_width(texts.note) + 8 if texts.note else 0
         name = texts.name
-        if QFontMetrics(font(Role.TEXT)).horizontalAdvance(name) > room - note:
+        if text_width(name, Role.TEXT) > room - note:
             name = name.removeprefix("NVIDIA ")  # which card it is says more
-        taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), name, Role.TEXT, theme.text)
+        taken = draw_text(painter, QRect(x, line.top(), room - note, line.height()), name, theme.text, Role.TEXT)
         if note:
             x += taken + 8
-            self._words(painter, QRect(x, line.top(), right - x, line.height()), texts.note, Role.LABEL, theme.dim)
+            draw_text(painter, QRect(x, line.top(), right - x, line.height()), texts.note, theme.dim)
 
     def _paint_held(self, painter: QPainter, where: QRect) -> None:
         """What holds the clocks down, at the right end of the line of the big number, where there is always room for
@@ -77,25 +78,19 @@ class DeviceCard(DeviceItem):
         held = self.texts.held
         if not held:
             return
-        words = QFontMetrics(font(Role.LABEL)).horizontalAdvance(held)
-        x = max(where.right() - words - SIGN_PX - 6, where.left())
+        x = max(where.right() - text_width(held) - SIGN_PX - 6, where.left())
         x = self._sign(painter, x, where.center().y(), "warning", self._theme.warning)
-        self._words(
-            painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, Role.LABEL, self._theme.warning
-        )
+        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, self._theme.warning)
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
-        which = font(Role.LABEL)
-        width = QFontMetrics(which).horizontalAdvance("simulated") + 10
+        width = text_width("simulated") + 10
         box = QRectF(line.right() - width + 0.5, line.center().y() - 7.5, width, 16)
         pen = QPen(QColor(self._theme.simulated), 1)
         pen.setDashPattern([3, 2])
         painter.setPen(pen)
         painter.drawRoundedRect(box, 3, 3)
-        painter.setFont(which)
-        painter.setPen(QColor(self._theme.dim))
-        painter.drawText(box, CENTRE, "simulated")
+        draw_text(painter, box, "simulated", self._theme.dim, align=CENTRE)
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
@@ -124,21 +119,16 @@ class DeviceCard(DeviceItem):
             x += width + gap
 
     def _reading_width(self, reading: tuple[str, str, str]) -> int:
-        metrics = QFontMetrics(font(Role.TEXT))
         words = [text for text in reading if text]
-        return sum(metrics.horizontalAdvance(text) for text in words) + 4 * (len(words) - 1) + 1
+        return sum(text_width(text, Role.TEXT) for text in words) + 4 * (len(words) - 1) + 1
 
     def _paint_reason(self, painter: QPainter, where: QRect) -> None:
         """Why the device cannot be used, in up to three lines; the tooltip has all of it."""
         x = self._sign(painter, where.left(), where.top() + 9, "error", self._theme.error)
-        which = font(Role.TEXT)
-        metrics = QFontMetrics(which)
-        painter.setFont(which)
-        painter.setPen(QColor(self._theme.soft))
         room, words, lines = where.right() - x, self.texts.reason.split(), [""]
         for word in words:
             longer = f"{lines[-1]} {word}".strip()
-            if lines[-1] and metrics.horizontalAdvance(longer) > room:
+            if lines[-1] and text_width(longer, Role.TEXT) > room:
                 lines.append(word)
             else:
                 lines[-1] = longer
@@ -147,9 +137,7 @@ class DeviceCard(DeviceItem):
             lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
         for number, text in enumerate(lines):
             line = QRect(x, where.top() + number * self._LINE, room, self._LINE)
-            painter.drawText(
-                line, Qt.AlignmentFlag.AlignVCenter, metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
-            )
+            draw_text(painter, line, text, self._theme.soft, Role.TEXT)
 
 
 class DeviceRow(DeviceItem):
@@ -165,14 +153,13 @@ class DeviceRow(DeviceItem):
 
     def _id_width(self) -> int:
         """Room for two digits in every row, so that the bars are aligned; a longer id is never cut off."""
-        metrics = QFontMetrics(font(Role.STRONG))
-        return max(metrics.horizontalAdvance("vgpu:88"), metrics.horizontalAdvance(self.texts.id)) + 2
+        return max(text_width("vgpu:88", Role.STRONG), text_width(self.texts.id, Role.STRONG)) + 2
 
     def _numbers_width(self) -> int:
-        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8") + 3
+        return text_width("88.8/88.8") + 3
 
     def _util_width(self) -> int:
-        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("100 %") + 8
+        return text_width("100 %") + 8
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._id_width() + 6
@@ -188,8 +175,8 @@ class DeviceRow(DeviceItem):
         theme, texts = self._theme, self.texts
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
-        self._words(
-            painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, Role.STRONG, self._colour()
+        draw_text(
+            painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, self._colour(), Role.STRONG
         )
         self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
@@ -203,6 +190,6 @@ class DeviceRow(DeviceItem):
         if texts.warning or texts.held:
             self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
         util = texts.readings[0]
-        self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)
+        draw_text(painter, numbers, f"{util.value} {util.after}", theme.dim, align=RIGHT)
         used = numbers.adjusted(0, 0, -self._util_width(), 0)
-        self._words(painter, used, texts.short, Role.LABEL, theme.text, right=True)
+        draw_text(painter, used, texts.short, theme.text, align=RIGHT)

@@ -15,7 +15,6 @@ from PySide6.QtGui import (
     QDragLeaveEvent,
     QDropEvent,
     QEnterEvent,
-    QFontMetrics,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -32,8 +31,9 @@ from devexplorer.gui.actions.dragging import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.memory_bar import MemoryBar
+from devexplorer.gui.widgets.picture import draw_text
 from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash, font
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
 
 EDGE_PX = 3
 """Width of the left edge in the device's colour."""
@@ -219,19 +219,6 @@ class DeviceItem(QWidget):
             painter.setPen(QPen(QColor(theme.accent), 1))
             painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
-    def _words(
-        self, painter: QPainter, where: QRect, text: str, role: Role, colour: str | QColor, *, right: bool = False
-    ) -> int:
-        """Draw one elided line, centred vertically in `where`; returns the width it took."""
-        which = font(role)
-        painter.setFont(which)
-        painter.setPen(QColor(colour))
-        metrics = QFontMetrics(which)
-        text = metrics.elidedText(text, Qt.TextElideMode.ElideRight, max(where.width(), 0))
-        side = Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
-        painter.drawText(where, side | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, text)
-        return metrics.horizontalAdvance(text)
-
     def _sign(self, painter: QPainter, x: int, middle: int, name: str, colour: str) -> int:
         """Draw an icon of state; returns the x behind it."""
         painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour, SIGN_PX, self.devicePixelRatioF()))
@@ -242,7 +229,7 @@ class DeviceItem(QWidget):
     ) -> None:
         """An icon of state and one line behind it; `words`: another colour for the line."""
         x = self._sign(painter, where.left(), where.center().y() + 1, name, colour)
-        self._words(painter, where.adjusted(x - where.left(), 0, 0, 0), text, role, words or colour)
+        draw_text(painter, where.adjusted(x - where.left(), 0, 0, 0), text, words or colour, role)
 
     def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
         if self.texts.alarm:
@@ -251,7 +238,7 @@ class DeviceItem(QWidget):
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self.verdict is not None
         if self.verdict.allowed:
-            self._words(painter, where, self.verdict.words, Role.TEXT, self._theme.text)
+            draw_text(painter, where, self.verdict.words, self._theme.text, Role.TEXT)
         else:
             nothing = self.verdict.nothing_to_do
             sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)

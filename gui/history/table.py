@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, QRectF, Qt
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
+from devexplorer.gui.widgets.chips import paint_chip, paint_chips
 from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Theme
 
 Place = QModelIndex | QPersistentModelIndex
-CHIP_PX, CHIP_PAD_PX, CHIP_GAP_PX = 18, 6, 4
 STRETCHED = {3: 2, 13: 2}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
 TAGS_PX = 72
@@ -48,29 +48,11 @@ class _Tags(Padded):
         painter.setClipRect(full)
         if option.state & QStyle.StateFlag.State_Selected:
             painter.fillRect(full, option.palette.highlight())
-        painter.setFont(font(Role.LABEL))
-        metrics = painter.fontMetrics()
-        left, end = full.left(), full.right() - PAD_PX
-        tags = model.runs[index.row()].tags
-        for number, tag in enumerate(tags):
-            more = f"+{len(tags) - number}"
-            width = metrics.horizontalAdvance(tag) + 2 * CHIP_PAD_PX
-            room = end - (0 if number == len(tags) - 1 else metrics.horizontalAdvance(more) + CHIP_GAP_PX)
-            if left + width > room:
-                if number:
-                    painter.setPen(QColor(self.theme.dim))
-                    painter.drawText(left, full.top(), end - left, full.height(), Qt.AlignmentFlag.AlignVCenter, more)
-                    break
-                width = max(room - left, 2 * CHIP_PAD_PX + 8)
-                tag = metrics.elidedText(tag, Qt.TextElideMode.ElideRight, width - 2 * CHIP_PAD_PX)
-            top = full.top() + (full.height() - CHIP_PX) // 2
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(QPen(QColor(self.theme.border_strong), 1))
-            painter.setBrush(QColor(self.theme.card))
-            painter.drawRoundedRect(QRectF(left + 0.5, top + 0.5, width - 1, CHIP_PX - 1), 4, 4)
-            painter.setPen(QColor(self.theme.text))
-            painter.drawText(left, top, width, CHIP_PX, Qt.AlignmentFlag.AlignCenter, tag)
-            left += width + CHIP_GAP_PX
+        pen, theme = QPen(QColor(self.theme.border_strong), 1), self.theme
+        paint_chips(
+            painter, full.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags, theme,
+            lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, theme.text),
+        )  # fmt: skip
         painter.restore()
 
 

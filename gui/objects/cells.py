@@ -38,9 +38,7 @@ DEVICES_ROLE = TARGET_ROLE + 1
 """Ids of the devices that hold it (tuple of str)."""
 BADGES_ROLE = TARGET_ROLE + 2
 """What the user should know about it (tuple of `Badge`)."""
-ROW_ROLE = TARGET_ROLE + 3
-"""The record itself; None for a device."""
-FINDING_ROLE = TARGET_ROLE + 4
+FINDING_ROLE = TARGET_ROLE + 3
 """The finding that the row is; None for everything else."""
 
 
@@ -126,7 +124,6 @@ ANSWERS: dict[int, Callable[[Entry, int, int], Any]] = {
     TARGET_ROLE: lambda entry, at, _column: entry.target(at),
     DEVICES_ROLE: lambda entry, at, _column: entry.known.outline.rows[at].devices,
     BADGES_ROLE: _badges,
-    ROW_ROLE: lambda entry, at, _column: entry.known.outline.rows[at],
     FINDING_ROLE: lambda entry, at, _column: entry.finding(at),
 }
 """Role: how it is answered for a row of an entry, and a column."""

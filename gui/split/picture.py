@@ -24,7 +24,7 @@ from devexplorer.core.base.formats import bytes_text, seconds_text
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
-from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
+from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_device
 from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.theme import Theme, device_colour, device_pen
@@ -140,7 +140,7 @@ class SplitPicture(Picture):
             painter.drawRoundedRect(QRectF(left, 2, width, self.height() - 4), 5, 5)
         index, simulated = self._look(device)
         chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
-        paint_chip(painter, chip, device, self._look, self._theme)
+        paint_device(painter, chip, device, self._look, self._theme)
         if simulated:
             beside = QRectF(chip.right() + 6, chip.top(), 80, chip.height())
             draw_text(painter, beside, "simulated", self._theme.dim)

@@ -22,7 +22,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
-from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
+from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_device
 from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, vbox
 from devexplorer.gui.widgets.panel import label, set_look
 from devexplorer.gui.widgets.picture import Picture
@@ -83,7 +83,7 @@ class _Chip(Picture):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        paint_chip(
+        paint_device(
             painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look, self._theme
         )
         painter.end()

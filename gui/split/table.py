@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QPainter
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, QTimer
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -16,30 +16,13 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
+from devexplorer.gui.widgets.chips import Look, paint_chips, paint_device
+from devexplorer.gui.widgets.picture import draw_text
 from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.widgets.theme import Theme
 
 Index = QModelIndex | QPersistentModelIndex
-Look = Callable[[str], tuple[int, bool]]
-"""Palette index of a device, and whether it is simulated."""
-CHIP_PX = 18
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
-
-
-def paint_chip(painter: QPainter, at: QRectF, device: str, look: Look, theme: Theme) -> None:
-    """The device's name in its colour, with its outline; a simulated one's is dashed."""
-    index, simulated = look(device)
-    painter.setFont(font(Role.LABEL))
-    painter.setPen(device_pen(index, theme, simulated=simulated))
-    painter.setBrush(QColor(theme.panel))  # so that the name keeps its contrast in a selected row
-    painter.drawRoundedRect(at, 4, 4)
-    painter.setPen(QColor(device_colour(index, theme)))
-    painter.drawText(at, Qt.AlignmentFlag.AlignCenter, device)
-
-
-def chip_width(device: str) -> int:
-    """In pixels."""
-    return QFontMetrics(font(Role.LABEL)).horizontalAdvance(device) + 12
 
 
 class _Chips(CutAtTheStart):
@@ -60,25 +43,12 @@ class _Chips(CutAtTheStart):
         model = index.model()
         assert isinstance(model, SplitBlocksModel)
         painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        x = where.left() + 0.5
-        for device in model.devices_at(index):
-            width = chip_width(device)
-            if x + width > where.right() and x > where.left() + 1:
-                painter.setPen(QColor(self.theme.dim))
-                painter.drawText(QRectF(x, where.top(), 16, where.height()), Qt.AlignmentFlag.AlignVCenter, "…")
-                break
-            paint_chip(
-                painter,
-                QRectF(x, where.center().y() - CHIP_PX / 2 + 1, width, CHIP_PX - 1),
-                device,
-                self.look,
-                self.theme,
-            )
-            x += width + 4
+        x = paint_chips(
+            painter, where, model.devices_at(index), self.theme,
+            lambda box, device: paint_device(painter, box, device, self.look, self.theme),
+        )  # fmt: skip
         if index.column() == Column.DEVICE:
-            painter.setPen(QColor(self.theme.dim))
-            painter.drawText(QRectF(x + 2, where.top(), 14, where.height()), Qt.AlignmentFlag.AlignVCenter, "▾")
+            draw_text(painter, QRectF(x + 2, where.top(), 14, where.height()), "▾", self.theme.dim)
         painter.restore()
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, index: Index) -> QWidget:

@@ -41,18 +41,20 @@ class Picture(QWidget):
 
 def draw_text(
     painter: QPainter,
-    where: QRectF,
+    where: QRect | QRectF,
     text: str,
     colour: str | QColor,
     role: Role = Role.LABEL,
     align: Qt.AlignmentFlag = LEFT,
     cut: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
-) -> None:
-    """One line of text, cut short where there is no room."""
+) -> int:
+    """One line of text, cut short where there is no room; returns the width that it took."""
     painter.setFont(font(role))
     painter.setPen(QColor(colour))
-    shown = painter.fontMetrics().elidedText(text, cut, max(math.ceil(where.width()), 0))
+    metrics = painter.fontMetrics()
+    shown = metrics.elidedText(text, cut, max(math.ceil(where.width()), 0))
     painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)
+    return metrics.horizontalAdvance(shown)
 
 
 def text_width(text: str, role: Role = Role.LABEL) -> int:

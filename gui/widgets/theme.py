@@ -164,6 +164,11 @@ def device_pen(index: int, theme: Theme, *, simulated: bool = False, width: floa
 
 def font(role: Role) -> QFont:
     """The font for `role`: the system's interface font with tabular digits, or its fixed font for code."""
+    return QFont(_font(role))  # who gets it may change it
+
+
+@cache
+def _font(role: Role) -> QFont:
     if role is Role.CODE:
         chosen = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         chosen.setStyleHint(QFont.StyleHint.Monospace)
