@@ -147,6 +147,11 @@ class State(QueryResults):
         self.__dict__, other.__dict__ = other.__dict__, self.__dict__
         return ~Change.NOTHING
 
+    def look_of(self, device: str) -> tuple[int, bool]:
+        """Palette index of a device, and whether it is simulated; those of the CPU for one that is gone."""
+        known = self.devices.get(device)
+        return (-1, False) if known is None else (known.colour, known.info.simulated)
+
     @property
     def usable_devices(self) -> list[str]:
         """Ids of the devices that tensors can be put on, in the order of the cards."""

@@ -12,8 +12,8 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
 from devexplorer.gui.widgets.device_choice import AllDevices
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit, free_bytes, mixed_clocks_of, took
-from devexplorer.gui.widgets.layouts import check_box
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, free_bytes, mixed_clocks_of, took
+from devexplorer.gui.widgets.layouts import check_box, line_edit
 from devexplorer.gui.widgets.theme import Theme
 
 MEMORY = (
@@ -46,7 +46,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
         )
         self.memory = Choice("Host memory", MEMORY)
         self.both_ways = check_box("bidirectional", tip="Also copy there and back at the same time")
-        self.seconds_edit = edit("0.2", "0.2", "Seconds per copy", 48)
+        self.seconds_edit = line_edit("0.2", "0.2", "Seconds per copy", 48)
         for words, field in (
             ("between", self.devices),
             ("sizes", self.sizes_edit),

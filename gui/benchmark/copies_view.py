@@ -25,7 +25,7 @@ from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, splitter, 
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
-from devexplorer.gui.widgets.theme import CPU, Role, Theme, device_colour, font
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 NAME_PX, CELL_PX = 92, 70
 LEAST_PX = 132
@@ -195,8 +195,7 @@ class CopiesView(QWidget):
         return Cell(text, colour, words)
 
     def _colour(self, name: str) -> str:
-        device = self._state.devices.get(name)
-        return device_colour(device.colour if device is not None else CPU, self._theme)
+        return device_colour(self._state.look_of(name)[0], self._theme)
 
     def _draw_curve(self) -> None:
         if self.pair is None:

@@ -23,7 +23,8 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, edit, free_bytes
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.rows import TableRow
 
 MODES = (
@@ -55,11 +56,10 @@ class MatmulPage(TablePage[MatmulSpec]):
 
     def build(self) -> None:
         self.dtype_edit = DtypeEdit()
-        self.size_edit = edit("1024", "N or M×N×K", "Size", 120)
-        self.batch_edit = edit("1", "1", "Products at once", 44)
-        self.batch_edit.setToolTip("How many products at once (a batch)")
+        self.size_edit = line_edit("1024", "N or M×N×K", "Size", 120)
+        self.batch_edit = line_edit("1", "1", "Products at once", 44, tip="How many products at once (a batch)")
         self.mode = Choice("mode", MODES)
-        self.seconds_edit = edit(SECONDS["live"], "until stopped", "Seconds", 52)
+        self.seconds_edit = line_edit(SECONDS["live"], "until stopped", "Seconds", 52)
         self.options = QToolButton()
         self.options.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

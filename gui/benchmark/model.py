@@ -15,7 +15,7 @@ from devexplorer.core.records.benchmark import ModelSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
-from devexplorer.gui.widgets.form_fields import Choice, edit
+from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import check_box, line_edit
 from devexplorer.gui.widgets.rows import TableRow
 
@@ -49,13 +49,13 @@ class ModelPage(TablePage[ModelSpec]):
         self._typed = line_edit(placeholder="a model")
         self.target.setLineEdit(self._typed)
         self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
-        self.batch_edit = edit("8", "8", "Samples per step", 44)
+        self.batch_edit = line_edit("8", "8", "Samples per step", 44)
         self.step = Choice("Step", STEPS)
         self.autocast = Choice("Autocast", AUTOCAST)
         self.compiled = check_box(
             "compile", tip="Through torch.compile, where it works; compiling is not part of the measured time"
         )
-        self.seconds_edit = edit("5", "5", "Seconds", 44)
+        self.seconds_edit = line_edit("5", "5", "Seconds", 44)
         for words, field in (
             ("model", self.target),
             ("on", self.devices),

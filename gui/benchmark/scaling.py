@@ -16,7 +16,8 @@ from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets.device_choice import AlikeDevices
-from devexplorer.gui.widgets.form_fields import DtypeEdit, edit, free_bytes, mixed_clocks_of
+from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.panel import can_add_virtual
 from devexplorer.gui.widgets.theme import CPU, Theme
 
@@ -33,9 +34,8 @@ class ScalingPage(BenchPage[ScalingSpec]):
 
     def build(self) -> None:
         self.dtype_edit = DtypeEdit()
-        self.size_edit = edit("1000", "1000", "Size", 64)
-        self.size_edit.setToolTip("Side of the square matrices")
-        self.iterations_edit = edit("1000", "1000", "Products per job", 64)
+        self.size_edit = line_edit("1000", "1000", "Size", 64, tip="Side of the square matrices")
+        self.iterations_edit = line_edit("1000", "1000", "Products per job", 64)
         for words, field in (
             ("devices", self.devices),
             ("dtype", self.dtype_edit),

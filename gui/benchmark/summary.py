@@ -3,17 +3,16 @@ thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
-    QSizePolicy,
     QWidget,
 )
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, ScrollColumn, hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look, show_text
 from devexplorer.gui.widgets.rows import Cell
 from devexplorer.gui.widgets.theme import Role
@@ -45,7 +44,7 @@ class RunChoice(Choice):
         return self._runs.get(self.value)
 
 
-class Summary(ScrollArea):
+class Summary(ScrollColumn):
     """A narrow column: the choice, one strong line, words, one button. It scrolls where the tab is low."""
 
     changed = Signal()
@@ -54,7 +53,7 @@ class Summary(ScrollArea):
     """The button."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
+        super().__init__("", WIDTH_PX)
         self.choice = RunChoice(name)
         self.choice.currentIndexChanged.connect(self.changed)
         self.headline = label("", Role.STRONG, wrap=True)
@@ -77,14 +76,7 @@ class Summary(ScrollArea):
         )
         self.set_content(column)
         self.setFixedWidth(WIDTH_PX)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         self.say("", "", Cell(""))
-
-    def sizeHint(self) -> QSize:
-        return QSize(WIDTH_PX, 60)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(WIDTH_PX, 40)
 
     def offer(self, runs: list[Run]) -> Run:
         """Offer these runs (at least one), the newest first; returns the chosen one."""

@@ -16,7 +16,8 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, edit, free_bytes, took
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, took
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.theme import Theme
 
 MEASURE, SEARCH = "measure", "search"
@@ -54,7 +55,7 @@ class SweepPage(BenchPage[SweepSpec]):
         self.way = Choice("What to do with the shapes", WAYS)
         self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
         self.shapes_edit.setToolTip("Shapes, separated by commas: 1024, 64x128x32; FROM:TO:STEP in place of any side")
-        self.seconds_edit = edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
+        self.seconds_edit = line_edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
         for words, field in (
             ("", self.devices),
             ("dtype", self.dtype_edit),

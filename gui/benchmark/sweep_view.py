@@ -89,8 +89,7 @@ class SweepView(QWidget):
         self._pictures.setCurrentWidget(self.map if grid else self.curve)
 
     def _colour(self, run: Run) -> str:
-        device = self._state.devices.get(run.spec.device)
-        return self._theme.cpu if device is None else device_colour(device.colour, self._theme)
+        return device_colour(self._state.look_of(run.spec.device)[0], self._theme)
 
     def _place(self, shape: Shape) -> tuple[int, int]:
         x, y = self._arrangement.place(shape)

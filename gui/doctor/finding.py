@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from PySide6.QtCore import QSize, Qt, QUrl, Signal
+from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QLabel, QSizePolicy
 
@@ -14,24 +14,24 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollColumn, hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label, show_text
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
 
-LEAST_PX = 320
+LEAST_PX, WIDTH_PX = 320, 440
 _SIGN_PX = 16
 
 
-class FindingView(ScrollArea):
+class FindingView(ScrollColumn):
     """Everything is shown as plain text, whatever it looks like."""
 
     path_requested = Signal(str)
     """The button with the path was clicked: path in the model."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(name="The chosen finding")
+        super().__init__("The chosen finding", LEAST_PX, WIDTH_PX)
         self._theme = theme
         self.shown: Finding | Unchecked | None = None
         """What is on show."""
@@ -76,14 +76,6 @@ class FindingView(ScrollArea):
             margins=(EDGE_PX, 6, EDGE_PX, 6),
         )
         self.set_content(column)
-        self.setMinimumWidth(LEAST_PX)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
-
-    def sizeHint(self) -> QSize:
-        return QSize(440, 60)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(LEAST_PX, 40)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""

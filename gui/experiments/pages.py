@@ -19,9 +19,10 @@ from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
 from devexplorer.gui.objects.command_page import ExperimentPage, FactsPage
 from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
-from devexplorer.gui.widgets.form_fields import Choice, edit
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.layouts import line_edit
 from devexplorer.gui.widgets.panel import ElidedLabel
-from devexplorer.gui.widgets.theme import CPU, Role, Theme
+from devexplorer.gui.widgets.theme import Role, Theme
 
 OF_MODULES = ("type", "device")
 """Questions that a module can be asked too."""
@@ -141,10 +142,6 @@ class _TimesPage(ExperimentPage):
         self.picture.set_theme(theme)
         super().set_theme(theme)
 
-    def _colour(self, device: str) -> int:
-        known = self._state.devices.get(device)
-        return CPU if known is None else known.colour
-
 
 class TimeWorkPage(_TimesPage):
     """Products timed with and without synchronising."""
@@ -161,9 +158,8 @@ class TimeWorkPage(_TimesPage):
         self.device = DeviceField(state)
         self.picture = self.bars = WallBars(theme)
         self.set_picture(self.bars)
-        self.size_edit = edit("1000", "1000", "Size", 56)
-        self.size_edit.setToolTip("Side of the square matrices")
-        self.iterations_edit = edit("10", "10", "Products", 56)
+        self.size_edit = line_edit("1000", "1000", "Size", 56, tip="Side of the square matrices")
+        self.iterations_edit = line_edit("10", "10", "Products", 56)
         self.add_field("on", self.device)
         self.add_field("size", self.size_edit)
         self.add_field("products", self.iterations_edit)
@@ -186,7 +182,7 @@ class TimeWorkPage(_TimesPage):
         work = self._state.work
         if work is None:
             return
-        colour = self._colour(work.device)
+        colour = self._state.look_of(work.device)[0]
         group = f"{count_text(work.iterations, 'product')} of {work.size}×{work.size} on {work.device}"
         times = {"without synchronising": work.launched_seconds, "with": work.finished_seconds}
         bars = tuple(Bar(group, name, seconds, colour, work.simulated) for name, seconds in times.items())
@@ -237,4 +233,4 @@ class CrossoverPage(_TimesPage):
         """The curves of the latest one that was measured."""
         measured = self._state.crossover
         if measured is not None:
-            self.plot.show_measured(measured, self._colour(measured.device))
+            self.plot.show_measured(measured, self._state.look_of(measured.device)[0])

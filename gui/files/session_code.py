@@ -19,7 +19,7 @@ from devexplorer.gui.widgets.layouts import hbox, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.table import RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+from devexplorer.gui.widgets.theme import Role, Theme, font
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
@@ -52,7 +52,7 @@ class SessionPanel(QWidget):
         self.text.setPlaceholderText(
             "Nothing was done yet. Everything that you do appears here as Python that does the same."
         )
-        self._colours = Colours(self.text.document(), theme, self._colour_of)
+        self._colours = Colours(self.text.document(), theme, state)
         self.words = label(words="dim")
         self.copy_button = push_button("Copy", lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
         self.save_button = push_button("Save as script or notebook…", self.save_requested)
@@ -116,10 +116,6 @@ class SessionPanel(QWidget):
     def choose(self, number: int) -> None:
         """Choose an action, counted from 0."""
         self.table.select_key(number)
-
-    def _colour_of(self, text: str) -> str | None:
-        device = self._state.devices.get(text)
-        return None if device is None else device_colour(device.colour, self._theme)
 
 
 def _row(number: int, action: Action) -> TableRow:

@@ -22,8 +22,8 @@ from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
-from devexplorer.gui.widgets.layouts import check_box, hbox, splitter
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
+from devexplorer.gui.widgets.layouts import check_box, hbox, line_edit, splitter
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, why_not_live
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
@@ -75,7 +75,7 @@ class FitPanel(ExperimentPage):
         self.model_edit = MenuEdit("", "model", library, 168, "lenet, transformers:gpt2")
         self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
         self.model_edit.textEdited.connect(self._on_typed)
-        self.batch_edit = edit("8", "8", "Batch", 52)
+        self.batch_edit = line_edit("8", "8", "Batch", 52)
         self.precision = Choice("dtype and autocast", PRECISIONS)
         self.train = check_box(
             "Train", tip="Forward, backward and a step of the optimizer; otherwise a forward without gradients"
@@ -90,9 +90,12 @@ class FitPanel(ExperimentPage):
         self.cards_edit.setToolTip(
             "Empty: every card there is a profile of; or for example 2x Tesla T4, over which the model is split"
         )
-        self.inputs_edit = edit("", "a guess", "Input shapes", 124)
-        self.inputs_edit.setToolTip(
-            "What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch"
+        self.inputs_edit = line_edit(
+            "",
+            "a guess",
+            "Input shapes",
+            124,
+            tip="What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch",
         )
         for words, field in (
             ("", self.model_edit),

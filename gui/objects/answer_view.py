@@ -3,11 +3,11 @@ low. Main thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QSizePolicy, QVBoxLayout
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QVBoxLayout
 
 from devexplorer.core.records.messages import Answer, Offer
-from devexplorer.gui.widgets.layouts import ScrollArea, vbox
+from devexplorer.gui.widgets.layouts import ScrollColumn, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.text_block import ElidedButton
 from devexplorer.gui.widgets.theme import Role
@@ -45,14 +45,14 @@ class OfferButtons(QVBoxLayout):
             self.buttons[0].setProperty("look", "primary")
 
 
-class AnswerView(ScrollArea):
+class AnswerView(ScrollColumn):
     """Everything is shown as plain text, whatever it looks like."""
 
     command_requested = Signal(object)
     """The command of an offer whose button was clicked."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name=name)
+        super().__init__(name, WIDTH_PX)
         self.title = label(role=Role.STRONG, wrap=True, selectable=True)
         self.words = label(words="soft", wrap=True, selectable=True)
         self.offers = OfferButtons()
@@ -60,14 +60,6 @@ class AnswerView(ScrollArea):
         self._answer: Answer | None = None
         column = vbox(self.title, self.words, self.offers, None, spacing=6, margins=(EDGE_PX, 4, 8, 4))
         self.set_content(column)
-        self.setMinimumWidth(WIDTH_PX)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
-
-    def sizeHint(self) -> QSize:
-        return QSize(WIDTH_PX, 60)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(WIDTH_PX, 40)
 
     def show_answer(self, answer: Answer, *, ready: bool) -> None:
         """Show it; `ready`: its offers can be taken now."""

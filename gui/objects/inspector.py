@@ -20,7 +20,7 @@ from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel, set_look, show_text
 from devexplorer.gui.widgets.text_block import TextBlock
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets.theme import Role, Theme
 
 _SIGN_PX = 16
 _LABELS_AT_MOST_PX = 130
@@ -49,11 +49,11 @@ class InspectorPanel(Panel):
         """The answer that is on show: where another one comes, it is shown from its beginning."""
         self.title = TextBlock(Role.STRONG)
         self.words = TextBlock(words="soft")
-        self.values = CodeView(theme, lambda _text: None)
+        self.values = CodeView(theme)
         self.values.setAccessibleName("Values")
         self.values.copy_button.setAccessibleName("copy the values")
         self.facts = FactsTable()
-        self.code = CodeView(theme, self._colour_of)
+        self.code = CodeView(theme, state)
         self.heading = TextBlock(Role.STRONG)
         self.placement = FactsTable()
         self.sign = QLabel()
@@ -162,10 +162,6 @@ class InspectorPanel(Panel):
         widest = max(table.label_width for table in (self.facts, self.placement))
         for table in (self.facts, self.placement):
             table.set_label_width(widest if widest <= _LABELS_AT_MOST_PX else 0)
-
-    def _colour_of(self, text: str) -> str | None:
-        device = self._state.devices.get(text)
-        return None if device is None else device_colour(device.colour, self._theme)
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

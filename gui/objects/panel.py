@@ -23,7 +23,7 @@ from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
 from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
-from devexplorer.gui.widgets.theme import CPU, Role, Theme
+from devexplorer.gui.widgets.theme import Role, Theme
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
@@ -75,7 +75,7 @@ class ObjectsPanel(Panel):
         self.tree = ObjectsTree(theme)
         self.tree.setModel(self.model)
         self.tree.fit_columns()
-        self._delegate = ChipsDelegate(theme, self._look, self.tree)
+        self._delegate = ChipsDelegate(theme, state.look_of, self.tree)
         self.tree.setItemDelegate(self._delegate)
         self.totals = ElidedLabel(Role.LABEL, "dim")
         self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
@@ -206,10 +206,6 @@ class ObjectsPanel(Panel):
         """Put the cursor into the filter."""
         self.filter.setFocus()
         self.filter.selectAll()
-
-    def _look(self, device: str) -> tuple[int, bool]:
-        known = self._state.devices.get(device)
-        return (CPU, False) if known is None else (known.colour, known.info.simulated)
 
     # --- how it is arranged
     # --------------------------------------------------------------------------------------------

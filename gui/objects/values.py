@@ -167,8 +167,7 @@ class ValuesPanel(QWidget):
             f"all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
         )
         self.facts.set_facts(_facts(values))
-        device = self._state.devices.get(values.device)
-        colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
+        colour = device_colour(self._state.look_of(values.device)[0], self._theme)
         self.histogram.show_values(values, before, colour)
         drawable = _drawable(values)
         self.histogram.setVisible(drawable)

@@ -196,7 +196,7 @@ class Tour(QObject):
     def _benchmark(self, device: str, dtype: str, size: str) -> None:
         """Fill the form of the Benchmark tab by mouse and keyboard, and press its button."""
         window = self._app.window
-        panel = BENCHMARK.show(window.context)
+        panel = BENCHMARK.show(window.context).matmul
         self._demand_usable(panel.devices)
         QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), device))
         self._click(panel.devices)

@@ -51,7 +51,7 @@ class SplitPanel(QWidget):
         self.hops = push_button("Insert hops", self._toggle_hops)
         self.join = push_button("Join on", self._join)
         self.join_device = Choice("device to join on")
-        self.shares = Shares(self._look, theme)
+        self.shares = Shares(state.look_of, theme)
         self.shares.dropped.connect(self._put)
         self.shares.edited.connect(self.refresh)
         self.free = push_button(
@@ -65,8 +65,8 @@ class SplitPanel(QWidget):
         )
         self.model = SplitBlocksModel(self)
         self.model.put_requested.connect(self._put)
-        self.table = BlocksTable(self.model, self._look, theme)
-        self.picture = SplitPicture(self._look, theme)
+        self.table = BlocksTable(self.model, state.look_of, theme)
+        self.picture = SplitPicture(state.look_of, theme)
         self.picture.dropped.connect(self._put)
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = label(role=Role.LABEL, words="warning", wrap=True)
@@ -161,10 +161,6 @@ class SplitPanel(QWidget):
 
     def _accelerators(self) -> list[str]:
         return [device for device in self._state.usable_devices if device != "cpu"]
-
-    def _look(self, device: str) -> tuple[int, bool]:
-        known = self._state.devices.get(device)
-        return (-1, False) if known is None else (known.colour, known.info.simulated)
 
     def _take_plan(self, name: str) -> None:
         plan = self._state.split_plans.get(name)

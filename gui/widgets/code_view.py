@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from typing import ClassVar
 
 from PySide6.QtCore import QSize, Qt, QTimer
 from PySide6.QtGui import (
@@ -17,8 +17,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QWidget
 
+from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.layouts import push_button
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 _TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
 _COPIED_MS = 1500
@@ -30,17 +31,17 @@ _LINES_BESIDE = 2
 class Colours(QSyntaxHighlighter):
     """Comments dim, strings soft, and a string that names a device in the device's colour."""
 
-    def __init__(self, document: QTextDocument, theme: Theme, colour_of: Callable[[str], str | None]) -> None:
+    def __init__(self, document: QTextDocument, theme: Theme, state: State | None = None) -> None:
         super().__init__(document)
-        self.theme = theme
-        self._colour_of = colour_of
+        self.theme, self._state = theme, state
 
     def highlightBlock(self, text: str) -> None:
         for token in _TOKEN.finditer(text):
             look = QTextCharFormat()
             colour = self.theme.dim
             if token["string"] is not None:
-                colour = self._colour_of(token["string"][1:-1]) or self.theme.soft
+                device = self._state.devices.get(token["string"][1:-1]) if self._state is not None else None
+                colour = self.theme.soft if device is None else device_colour(device.colour, self.theme)
             look.setForeground(QColor(colour))
             self.setFormat(token.start(), token.end() - token.start(), look)
 
@@ -72,12 +73,14 @@ class CodeBlock(QPlainTextEdit):
 
 
 class CodeView(CodeBlock):
-    """`colour_of` gives the colour of a device id, None for any other string."""
+    """Code with a button that copies it."""
 
-    def __init__(self, theme: Theme, colour_of: Callable[[str], str | None], parent: QWidget | None = None) -> None:
+    highlighter: ClassVar[type[Colours]] = Colours
+
+    def __init__(self, theme: Theme, state: State | None = None, parent: QWidget | None = None) -> None:
         super().__init__("Python that does the same", parent)
         self._band = 0
-        self._colours = Colours(self.document(), theme, colour_of)
+        self._colours = self.highlighter(self.document(), theme, state)
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
         self.copy_button.setCursor(Qt.CursorShape.PointingHandCursor)

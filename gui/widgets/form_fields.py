@@ -15,7 +15,7 @@ from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, line_edit
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -39,11 +39,6 @@ def free_bytes(device: Device) -> int | None:
 def took(seconds: float) -> str:
     """`42 s`, `5 min`: a duration that is only estimated."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
-def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
-    """A line to type in."""
-    return line_edit(text, placeholder=placeholder, name=name, width_px=width_px)
 
 
 class Choice(QComboBox):

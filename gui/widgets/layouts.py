@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from PySide6.QtCore import Qt, SignalInstance
+from PySide6.QtCore import QSize, Qt, SignalInstance
 from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QSplitter,
     QVBoxLayout,
     QWidget,
@@ -122,6 +123,22 @@ class ScrollArea(QScrollArea):
         self.content = content if isinstance(content, QWidget) else holder(content)
         self.content.setObjectName("scrolled")
         self.setWidget(self.content)
+
+
+class ScrollColumn(ScrollArea):
+    """A column that scrolls where it is low; `width_px`: where there is room for more than `least_px`."""
+
+    def __init__(self, name: str, least_px: int, width_px: int = 0) -> None:
+        super().__init__(name=name)
+        self._least_px, self._width_px = least_px, width_px or least_px
+        self.setMinimumWidth(least_px)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._width_px, 60)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self._least_px, 40)
 
 
 def holder(layout: QLayout) -> QWidget:

@@ -1,17 +1,20 @@
-"""The column at the left of a tab with several pages: one quiet button for each, the chosen one checked. Main
-thread."""
+"""A tab with several pages, and the column of buttons at its left, one for each page. Main thread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QVBoxLayout, QWidget
 
-from devexplorer.gui.widgets.layouts import push_button
+from devexplorer.gui.widgets.form_page import FormPage
+from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import EDGE_PX
+from devexplorer.gui.widgets.theme import Theme
 
 RAIL_PX, CHOICE_PX = 104, 22
+P = TypeVar("P", bound=FormPage)
 
 
 class SideNav(QWidget):
@@ -50,3 +53,34 @@ class SideNav(QWidget):
             if choice.text() != words:
                 choice.setText(words)
                 choice.setAccessibleName(f"{self._titles[key]}{', running' if key in running else ''}")
+
+
+class FormPages(QWidget, Generic[P]):
+    """Pages with forms; one of them is on show."""
+
+    def __init__(self, pages: Mapping[str, P], meanings: Mapping[str, str], parent: QWidget | None) -> None:
+        """`meanings`: key -> tooltip of its button."""
+        super().__init__(parent)
+        self.pages = pages
+        self.rail = SideNav({key: (page.title, meanings[key]) for key, page in pages.items()})
+        self.rail.chosen.connect(self.show_page)
+        self._stack = QStackedLayout()
+        hbox(self.rail, (self._stack, 1), spacing=0, parent=self)
+        for page in pages.values():
+            self._stack.addWidget(page)
+
+    @property
+    def page(self) -> P:
+        """The page on show."""
+        return list(self.pages.values())[self._stack.currentIndex()]
+
+    def show_page(self, key: str) -> None:
+        """Bring a page to the front."""
+        self.rail.choose(key)
+        self._stack.setCurrentWidget(self.pages[key])
+        self.page.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        for page in self.pages.values():
+            page.set_theme(theme)

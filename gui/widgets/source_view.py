@@ -9,10 +9,8 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QResizeEvent,
-    QSyntaxHighlighter,
     QTextCharFormat,
     QTextCursor,
-    QTextDocument,
     QTextFormat,
 )
 from PySide6.QtWidgets import QTextEdit, QWidget
@@ -40,7 +38,7 @@ class SourceView(CodeBlock):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self._gutter = _Gutter(self)
-        self._colours = Colours(self.document(), theme, lambda _text: None)
+        self._colours = Colours(self.document(), theme)
         self.updateRequest.connect(lambda _where, _dy: self._gutter.update())
 
     @property
@@ -155,26 +153,8 @@ class _Gutter(QWidget):
         painter.end()
 
 
-class DiffView(CodeView):
-    """A patch to read and to copy: removed lines are dim, added ones are not, and both keep their signs."""
-
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, lambda _text: None, parent)
-        self.setAccessibleName("The fix as a patch")
-        self.copy_button.setAccessibleName("copy the patch")
-        self._colours.setDocument(None)  # of Python
-        self._diff = _DiffColours(self.document(), theme)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._diff.theme = theme
-        self._diff.rehighlight()
-
-
-class _DiffColours(QSyntaxHighlighter):
-    def __init__(self, document: QTextDocument, theme: Theme) -> None:
-        super().__init__(document)
-        self.theme = theme
+class _DiffColours(Colours):
+    """Removed lines are dim, added ones are not, and both keep their signs."""
 
     def highlightBlock(self, text: str) -> None:
         look = QTextCharFormat()
@@ -190,3 +170,14 @@ class _DiffColours(QSyntaxHighlighter):
         if text.startswith("+") and not is_head:
             look.setFontWeight(600)
         self.setFormat(0, len(text), look)
+
+
+class DiffView(CodeView):
+    """A patch to read and to copy."""
+
+    highlighter = _DiffColours
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme)
+        self.setAccessibleName("The fix as a patch")
+        self.copy_button.setAccessibleName("copy the patch")

@@ -356,8 +356,8 @@ def replicate(me: Learner) -> None:
 def scaling(me: Learner) -> None:
     panel = me.window.bottom_dock.page("benchmark")
     me.page("Benchmark")
-    me.click(panel.choices["scaling"])
-    me.click(panel.scaling.start_button)
+    me.click(panel.rail.choices["scaling"])
+    me.click(panel.pages["scaling"].start_button)
 
 
 DOINGS: dict[str, Callable[[Learner], None]] = {

@@ -45,7 +45,7 @@ def state() -> State:
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
-    qtbot.mouseClick(panel.choices["bandwidth"], LEFT)
+    qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     return panel
 
 
@@ -60,13 +60,13 @@ def run(state: State, rows: tuple[BandwidthRow, ...] = ROWS, *, ended: bool = Tr
 def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
-    qtbot.mouseClick(panel.choices["bandwidth"], LEFT)
+    qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     spec = BandwidthSpec(sources=("cpu",), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
     rows = (copy("cpu", "cpu", MIB, 20.0), copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
     begin(state, 1, spec, simulated=True)
     finish(state, 1, BandwidthResult(run=1, spec=spec, rows=rows, stopped=False, simulated=True, seconds=1.0))
     panel.refresh()
-    view = panel.bandwidth.view
+    view = panel.pages["bandwidth"].view
     for pair, marked in ((("cpu", "cpu"), False), (("cpu", "vgpu:0"), True)):
         view.choose(*pair)
         assert ("simulated" in view.summary.facts.text()) is marked
@@ -90,11 +90,11 @@ def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:
 
 
 def shown(panel: BenchmarkPanel) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in refreshed(panel).bandwidth.view.model.rows]
+    return [[cell.text for cell in row.cells] for row in refreshed(panel).pages["bandwidth"].view.model.rows]
 
 
 def click(qtbot: QtBot, panel: BenchmarkPanel, row: int, column: int) -> None:
-    table = panel.bandwidth.view.table
+    table = panel.pages["bandwidth"].view.table
     qtbot.mouseClick(table.viewport(), LEFT, pos=table.visualRect(table.model().index(row, column)).center())
 
 
@@ -102,7 +102,7 @@ def click(qtbot: QtBot, panel: BenchmarkPanel, row: int, column: int) -> None:
 
 
 def test_every_pair_of_the_chosen_devices_is_asked_for(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    page = panel.bandwidth
+    page = panel.pages["bandwidth"]
     assert page.devices.chosen == ("cpu", *PAIR)
     page.sizes_edit.setText("4K:16K, 1M")
     page.memory.choose((True,))
@@ -133,18 +133,18 @@ def test_every_pair_of_the_chosen_devices_is_asked_for(qtbot: QtBot, panel: Benc
 def test_bad_input_is_answered_in_one_line_and_nothing_is_sent(
     qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, said: str
 ) -> None:  # fmt: skip
-    getattr(panel.bandwidth, field).setText(text)
-    assert said in panel.bandwidth.message.text()
+    getattr(panel.pages["bandwidth"], field).setText(text)
+    assert said in panel.pages["bandwidth"].message.text()
     with qtbot.assertNotEmitted(panel.start_requested):
-        qtbot.mouseClick(panel.bandwidth.start_button, LEFT)
+        qtbot.mouseClick(panel.pages["bandwidth"].start_button, LEFT)
 
 
 def test_real_and_virtual_devices_are_not_measured_together(qtbot: QtBot) -> None:
     state = state_with(CPU, *A10S, *T4S)
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
-    assert panel.bandwidth.devices.chosen == ("cpu", *PAIR)  # what belongs together
-    panel.bandwidth.devices.choose(["cpu", "cuda:0", "vgpu:1"])
-    assert "cuda:0 is real and vgpu:1 simulated" in panel.bandwidth.message.text()
+    assert panel.pages["bandwidth"].devices.chosen == ("cpu", *PAIR)  # what belongs together
+    panel.pages["bandwidth"].devices.choose(["cpu", "cuda:0", "vgpu:1"])
+    assert "cuda:0 is real and vgpu:1 simulated" in panel.pages["bandwidth"].message.text()
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_real_and_virtual_devices_are_not_measured_together(qtbot: QtBot) -> Non
 def test_the_matrix_has_a_rate_for_each_pair(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     assert shown(panel) == [["cpu", "—", "25.0", "—"], ["cuda:0", "—", "550", "✕ 22.0"], ["cuda:1", "—", "—", "—"]]
-    view = panel.bandwidth.view
+    view = panel.pages["bandwidth"].view
     view.bytes.choose(4 * KIB)
     assert shown(panel)[0] == ["cpu", "—", "0.400", "—"]
     view.quantity.choose("µs per copy")
@@ -163,7 +163,7 @@ def test_the_matrix_has_a_rate_for_each_pair(panel: BenchmarkPanel, state: State
 def test_the_kind_of_copy_is_chosen(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
-    view = panel.bandwidth.view
+    view = panel.pages["bandwidth"].view
     assert [view.how.itemText(at) for at in range(view.how.count())] == ["pinned", "pageable", "both ways at once"]
     view.how.choose(Kind(pinned=False))
     assert shown(panel)[0][2] == "9.00"
@@ -177,15 +177,15 @@ def test_wrong_data_has_a_red_badge_and_the_way_round_in_words(
 ) -> None:
     run(state)
     refreshed(panel)
-    cell = panel.bandwidth.view.model.rows[1].cells[3]
+    cell = panel.pages["bandwidth"].view.model.rows[1].cells[3]
     assert cell.colour == DARK.error
     assert "✕ what arrived differs from what was sent" in cell.tip
     assert "3 of 1,048,576 bytes arrived wrong" in cell.tip
-    summary = panel.bandwidth.view.summary
+    summary = panel.pages["bandwidth"].view.summary
     assert summary.warning.text() == "✕ Data arrives wrong: cuda:0 → cuda:1"
 
     click(qtbot, panel, 1, 3)
-    assert panel.bandwidth.view.pair == PAIR
+    assert panel.pages["bandwidth"].view.pair == PAIR
     assert summary.headline.text() == "cuda:0 → cuda:1: 22.0 GB/s"
     assert (
         summary.warning.text()
@@ -196,7 +196,7 @@ def test_wrong_data_has_a_red_badge_and_the_way_round_in_words(
 
 def test_the_badge_is_painted(panel: BenchmarkPanel, state: State) -> None:
     run(state)
-    table = refreshed(panel).bandwidth.view.table
+    table = refreshed(panel).pages["bandwidth"].view.table
     box = table.visualRect(table.model().index(1, 3))
     image = table.viewport().grab(box).toImage()
     red = sum(
@@ -208,11 +208,11 @@ def test_the_badge_is_painted(panel: BenchmarkPanel, state: State) -> None:
 def test_a_pair_that_was_not_measured_says_why(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
-    cell = panel.bandwidth.view.model.rows[2].cells[2]
+    cell = panel.pages["bandwidth"].view.model.rows[2].cells[2]
     assert (cell.text, cell.colour) == ("—", DARK.dim)
     assert cell.tip.endswith("not measured: the driver refuses this pair")
     click(qtbot, panel, 2, 2)
-    summary = panel.bandwidth.view.summary
+    summary = panel.pages["bandwidth"].view.summary
     assert summary.headline.text() == "cuda:1 → cuda:0: not measured"
     assert summary.words.text() == "the driver refuses this pair"
 
@@ -220,7 +220,7 @@ def test_a_pair_that_was_not_measured_says_why(qtbot: QtBot, panel: BenchmarkPan
 def test_the_latency_of_small_copies_is_said(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     assert (
-        refreshed(panel).bandwidth.view.summary.words.text()
+        refreshed(panel).pages["bandwidth"].view.summary.words.text()
         == "Copies of 1 MiB. 4 KiB takes 10.2 µs. Equal bit by bit."
     )
 
@@ -228,9 +228,9 @@ def test_the_latency_of_small_copies_is_said(panel: BenchmarkPanel, state: State
 def test_rows_appear_while_they_are_measured(panel: BenchmarkPanel, state: State) -> None:
     run(state, ROWS[:2], ended=False)
     assert shown(panel)[0][2] == "25.0"
-    assert panel.bandwidth.hint.full_text == "3 devices, cpu → cuda:0, 16 s left"
-    assert panel.bandwidth.progress.value() == 200
-    assert panel.bandwidth.view.summary.facts.text() == "running, 2 copies"
+    assert panel.pages["bandwidth"].hint.full_text == "3 devices, cpu → cuda:0, 16 s left"
+    assert panel.pages["bandwidth"].progress.value() == 200
+    assert panel.pages["bandwidth"].view.summary.facts.text() == "running, 2 copies"
     point(state, 1, row=ROWS[4])
     assert shown(panel)[1][2] == "550"
 
@@ -240,7 +240,7 @@ def test_rows_appear_while_they_are_measured(panel: BenchmarkPanel, state: State
 
 def test_the_chosen_pair_has_a_curve_for_each_kind(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state)
-    curve = refreshed(panel).bandwidth.view.curve
+    curve = refreshed(panel).pages["bandwidth"].view.curve
     assert [(one.name, [point[:2] for point in one.points]) for one in curve.series] == [
         ("pinned", [(4096.0, 0.4), (1048576.0, 25.0)]),
         ("pageable", [(1048576.0, 9.0)]),
@@ -254,35 +254,35 @@ def test_the_chosen_pair_has_a_curve_for_each_kind(qtbot: QtBot, panel: Benchmar
 def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
-    panel.show_kind("bandwidth")
-    assert panel.bandwidth.devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
+    panel.show_page("bandwidth")
+    assert panel.pages["bandwidth"].devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
     spec = BandwidthSpec(sources=("cpu", "vgpu:0"), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
     begin(state, 1, spec, simulated=True)
     point(state, 1, row=copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
     refreshed(panel)
-    assert panel.bandwidth.view.summary.facts.text() == "running, 1 copy, simulated"
-    assert panel.bandwidth.view.model.rows[0].cells[2].tip.endswith("simulated")
-    assert panel.bandwidth.view.note.full_text == "simulated"
-    assert panel.bandwidth.view.note.isVisible()
-    assert [one.simulated for one in panel.bandwidth.view.curve.series] == [True]
+    assert panel.pages["bandwidth"].view.summary.facts.text() == "running, 1 copy, simulated"
+    assert panel.pages["bandwidth"].view.model.rows[0].cells[2].tip.endswith("simulated")
+    assert panel.pages["bandwidth"].view.note.full_text == "simulated"
+    assert panel.pages["bandwidth"].view.note.isVisible()
+    assert [one.simulated for one in panel.pages["bandwidth"].view.curve.series] == [True]
 
 
 def test_another_run_and_another_theme_are_drawn_again(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
     panel.set_theme(LIGHT)
-    assert refreshed(panel).bandwidth.view.model.rows[1].cells[3].colour == LIGHT.error
+    assert refreshed(panel).pages["bandwidth"].view.model.rows[1].cells[3].colour == LIGHT.error
     spec = BandwidthSpec(sources=("cpu",), destinations=("cuda:1",), sizes=(4 * MIB,), pinned=(True,))
     begin(state, 2, spec)
     point(state, 2, row=copy("cpu", "cuda:1", 4 * MIB, 24.0, pinned=True))
     assert shown(panel) == [["cpu", "24.0"]]
-    assert panel.bandwidth.view.pair == ("cpu", "cuda:1")
+    assert panel.pages["bandwidth"].view.pair == ("cpu", "cuda:1")
 
 
 def test_copies_are_copied_as_the_command_line_prints_them(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
-    qtbot.mouseClick(panel.bandwidth.copy_button, LEFT)
+    qtbot.mouseClick(panel.pages["bandwidth"].copy_button, LEFT)
     document = json.loads(QGuiApplication.clipboard().text())
     assert document["benchmark"] == "bandwidth"
     assert [entry["verified"] for entry in document["runs"]].count(False) == 1

@@ -58,7 +58,7 @@ def measure(qtbot: QtBot, panel: BenchmarkPanel, state: State, engine: LocalEngi
     asked for."""
 
     def go(kind: str, stop_after: int | None = None) -> Run:
-        qtbot.mouseClick(panel.choices[kind], LEFT)
+        qtbot.mouseClick(panel.rail.choices[kind], LEFT)
         asked: list[BenchSpec] = []
         panel.start_requested.connect(lambda specs: asked.extend(specs))
         qtbot.mouseClick(panel.page.start_button, LEFT)
@@ -80,9 +80,9 @@ def measure(qtbot: QtBot, panel: BenchmarkPanel, state: State, engine: LocalEngi
 
 
 def test_matmul(panel: BenchmarkPanel, measure: Measure) -> None:
-    panel.size_edit.setText("256")
+    panel.matmul.size_edit.setText("256")
     panel.matmul.mode.choose("burst")
-    panel.seconds_edit.setText("0.01")
+    panel.matmul.seconds_edit.setText("0.01")
     measure("matmul")
     cells = [cell.text for cell in panel.matmul.model.rows[0].cells]
     assert cells[:4] == ["vgpu:0  simulated", "float32", "256×256×256", "burst"]
@@ -91,10 +91,10 @@ def test_matmul(panel: BenchmarkPanel, measure: Measure) -> None:
 
 
 def test_a_sweep_that_is_stopped_and_resumed(qtbot: QtBot, panel: BenchmarkPanel, measure: Measure) -> None:
-    panel.sweep.shapes_edit.setText("64:192:64x64:192:64x64")
-    panel.sweep.seconds_edit.setText("0.05")
+    panel.pages["sweep"].shapes_edit.setText("64:192:64x64:192:64x64")
+    panel.pages["sweep"].seconds_edit.setText("0.05")
     stopped = measure("sweep", stop_after=2)
-    summary = panel.sweep.view.summary
+    summary = panel.pages["sweep"].view.summary
     assert summary.button.text().startswith("Resume, ")
     again: list[tuple[BenchSpec, ...]] = []
     panel.start_requested.connect(again.append)
@@ -105,44 +105,44 @@ def test_a_sweep_that_is_stopped_and_resumed(qtbot: QtBot, panel: BenchmarkPanel
 
 
 def test_a_sweep_fills_its_map(panel: BenchmarkPanel, measure: Measure) -> None:
-    panel.sweep.shapes_edit.setText("64:192:64x64:192:64x64")
-    panel.sweep.seconds_edit.setText("0.01")
+    panel.pages["sweep"].shapes_edit.setText("64:192:64x64:192:64x64")
+    panel.pages["sweep"].seconds_edit.setText("0.01")
     measure("sweep")
-    heat = panel.sweep.view.map
+    heat = panel.pages["sweep"].view.map
     assert (heat.rows, heat.columns) == (("64", "128", "192"), ("64", "128", "192"))
     assert all(heat.colour_at((column, row)) is not None for column in range(3) for row in range(3))
     assert heat.best == (2, 2)  # the largest product: a launch costs the same for each
-    assert panel.sweep.view.summary.facts.text() == "done, 9 of 9 shapes, simulated"
+    assert panel.pages["sweep"].view.summary.facts.text() == "done, 9 of 9 shapes, simulated"
 
 
 def test_bandwidth(panel: BenchmarkPanel, measure: Measure) -> None:
-    panel.bandwidth.sizes_edit.setText("4K,1M")
-    panel.bandwidth.seconds_edit.setText("0.01")
-    panel.bandwidth.both_ways.click()
+    panel.pages["bandwidth"].sizes_edit.setText("4K,1M")
+    panel.pages["bandwidth"].seconds_edit.setText("0.01")
+    panel.pages["bandwidth"].both_ways.click()
     measure("bandwidth")
-    rows = {row.key: [cell.text for cell in row.cells[1:]] for row in panel.bandwidth.view.model.rows}
+    rows = {row.key: [cell.text for cell in row.cells[1:]] for row in panel.pages["bandwidth"].view.model.rows}
     assert set(rows) == {"cpu", "vgpu:0", "vgpu:1"}
     assert all(float(text) > 0 for row in rows.values() for text in row)
-    assert [one.name for one in panel.bandwidth.view.curve.series] == ["pinned", "both ways at once"]
-    assert "simulated" in panel.bandwidth.view.summary.facts.text()
+    assert [one.name for one in panel.pages["bandwidth"].view.curve.series] == ["pinned", "both ways at once"]
+    assert "simulated" in panel.pages["bandwidth"].view.summary.facts.text()
 
 
 def test_scaling(panel: BenchmarkPanel, measure: Measure) -> None:
     measure("scaling")
-    first, second, both = panel.scaling.bars.bars
+    first, second, both = panel.pages["scaling"].bars.bars
     assert first.seconds is not None
     assert both.seconds is not None
     assert second.seconds == pytest.approx(first.seconds)
     assert both.seconds == pytest.approx(2 * first.seconds, rel=0.05)
-    assert panel.scaling.summary.headline.text().endswith("times as fast")
+    assert panel.pages["scaling"].summary.headline.text().endswith("times as fast")
 
 
 def test_model_steps(panel: BenchmarkPanel, measure: Measure) -> None:
-    assert panel.models.target.currentText() == "mlp"
-    panel.models.step.choose("sgd")
-    panel.models.seconds_edit.setText("0.05")
+    assert panel.pages["model"].target.currentText() == "mlp"
+    panel.pages["model"].step.choose("sgd")
+    panel.pages["model"].seconds_edit.setText("0.05")
     measure("model")
-    cells = [cell.text for cell in panel.models.model.rows[0].cells]
+    cells = [cell.text for cell in panel.pages["model"].model.rows[0].cells]
     assert cells[:3] == ["mlp", "vgpu:0  simulated", "train with sgd, batch 8"]
     assert float(cells[3].replace(",", "")) > 0
     assert cells[9] == "done"

@@ -49,7 +49,7 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
 
     state.set_catalog(Catalog(devices=engine.engine.registry.infos()))
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
-    qtbot.mouseClick(panel.choices["toy"], Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(panel.rail.choices["toy"], Qt.MouseButton.LeftButton)
     page = panel.page
     assert isinstance(page, ToyPage)
     with qtbot.waitSignal(panel.start_requested) as started:

@@ -79,14 +79,14 @@ def shown_row(panel: BenchmarkPanel, number: int = 0) -> list[str]:
 
 
 def test_start_asks_for_one_specification_per_chosen_device(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    assert panel.devices.chosen == ("vgpu:0",)
-    panel.devices.choose(["vgpu:1", "cpu", "cuda:7"])
-    panel.dtype_edit.setText("half")
-    panel.size_edit.setText("64x128x32")
-    panel.seconds_edit.setText("2.5")
+    assert panel.matmul.devices.chosen == ("vgpu:0",)
+    panel.matmul.devices.choose(["vgpu:1", "cpu", "cuda:7"])
+    panel.matmul.dtype_edit.setText("half")
+    panel.matmul.size_edit.setText("64x128x32")
+    panel.matmul.seconds_edit.setText("2.5")
 
     with qtbot.waitSignal(panel.start_requested) as asked:
-        qtbot.mouseClick(panel.start_button, Qt.MouseButton.LeftButton)
+        qtbot.mouseClick(panel.matmul.start_button, Qt.MouseButton.LeftButton)
 
     [specs] = asked.args or []
     assert specs == tuple(
@@ -95,9 +95,9 @@ def test_start_asks_for_one_specification_per_chosen_device(qtbot: QtBot, panel:
 
 
 def test_no_seconds_means_until_stopped(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    panel.seconds_edit.clear()
+    panel.matmul.seconds_edit.clear()
     with qtbot.waitSignal(panel.start_requested) as asked:
-        qtbot.keyClick(panel.size_edit, Qt.Key.Key_Return)
+        qtbot.keyClick(panel.matmul.size_edit, Qt.Key.Key_Return)
     [(spec,)] = asked.args or []
     assert spec.seconds is None
 
@@ -119,34 +119,34 @@ def test_no_seconds_means_until_stopped(qtbot: QtBot, panel: BenchmarkPanel) -> 
 def test_bad_input_is_answered_inline_and_nothing_is_sent(
     qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, said: str
 ) -> None:
-    getattr(panel, field).setText(text)
-    assert said in panel.message.text()
-    assert panel.message.isVisible()
+    getattr(panel.matmul, field).setText(text)
+    assert said in panel.matmul.message.text()
+    assert panel.matmul.message.isVisible()
 
     with qtbot.assertNotEmitted(panel.start_requested):
         panel.start()
 
-    getattr(panel, field).setText({"dtype_edit": "float32", "size_edit": "1024", "seconds_edit": "10"}[field])
-    assert not panel.message.isVisible()
+    getattr(panel.matmul, field).setText({"dtype_edit": "float32", "size_edit": "1024", "seconds_edit": "10"}[field])
+    assert not panel.matmul.message.isVisible()
     assert panel.matmul.hint.full_text == "12.00 MiB, 2.15 GFLOP per product"
     assert panel.matmul.hint.isVisible()
 
 
 def test_everything_that_is_wrong_is_said_at_once(panel: BenchmarkPanel) -> None:
-    panel.dtype_edit.setText("floaty")
-    panel.size_edit.setText("0")
-    panel.seconds_edit.setText("-1")
-    assert all(words in panel.message.text() for words in ("'floaty'", "side of 0", "-1 seconds"))
+    panel.matmul.dtype_edit.setText("floaty")
+    panel.matmul.size_edit.setText("0")
+    panel.matmul.seconds_edit.setText("-1")
+    assert all(words in panel.matmul.message.text() for words in ("'floaty'", "side of 0", "-1 seconds"))
 
 
 def test_memory_that_was_freed_makes_room_again(panel: BenchmarkPanel, state: State) -> None:
     state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW, memory_used_bytes=15 * GIB - 1))
-    panel.size_edit.setText("2048")
-    assert "1 B are free" in panel.message.text()
+    panel.matmul.size_edit.setText("2048")
+    assert "1 B are free" in panel.matmul.message.text()
 
     state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW + 1, memory_used_bytes=0))
     panel.refresh()
-    assert not panel.message.isVisible()
+    assert not panel.matmul.message.isVisible()
 
 
 def test_a_device_that_is_measured_already_is_refused_only_when_asked_again(
@@ -154,27 +154,27 @@ def test_a_device_that_is_measured_already_is_refused_only_when_asked_again(
 ) -> None:
     start(state, 1)
     panel.refresh()
-    assert not panel.message.isVisible()
+    assert not panel.matmul.message.isVisible()
 
     with qtbot.assertNotEmitted(panel.start_requested):
         panel.start()
-    assert "running on vgpu:0 already" in panel.message.text()
+    assert "running on vgpu:0 already" in panel.matmul.message.text()
 
 
 def test_devices_come_and_go_and_a_choice_is_kept(panel: BenchmarkPanel, state: State) -> None:
-    panel.devices.choose(["vgpu:1"])
+    panel.matmul.devices.choose(["vgpu:1"])
     infos = [device.info for device in state.devices.values()]
     state.set_catalog(Catalog(devices=(infos[0], infos[2])))
     panel.refresh()
-    assert panel.devices.chosen == ("vgpu:1",)
+    assert panel.matmul.devices.chosen == ("vgpu:1",)
 
     state.set_catalog(Catalog(devices=(infos[0],)))
     panel.refresh()
-    assert panel.devices.chosen == ("cpu",)
+    assert panel.matmul.devices.chosen == ("cpu",)
 
 
 def test_clicks_and_space_in_the_menu_pick_several_devices(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    menu = panel.devices.menu()
+    menu = panel.matmul.devices.menu()
     cpu, first, second = menu.actions()
     assert [action.data() for action in menu.actions()] == ["cpu", "vgpu:0", "vgpu:1"]
     assert "simulated" in first.text()
@@ -185,11 +185,11 @@ def test_clicks_and_space_in_the_menu_pick_several_devices(qtbot: QtBot, panel: 
         menu.setActiveAction(second)
         qtbot.keyClick(menu, Qt.Key.Key_Space)
 
-    assert panel.devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
+    assert panel.matmul.devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
     menu.setActiveAction(first)
     qtbot.keyClick(menu, Qt.Key.Key_Space)
-    assert panel.devices.chosen == ("cpu", "vgpu:1")
-    assert panel.devices.text() == "cpu, vgpu:1 ▾"
+    assert panel.matmul.devices.chosen == ("cpu", "vgpu:1")
+    assert panel.matmul.devices.text() == "cpu, vgpu:1 ▾"
 
 
 def test_a_run_is_followed_from_warming_up_to_done(panel: BenchmarkPanel, state: State) -> None:
@@ -246,7 +246,7 @@ def test_the_form_has_modes_batches_transposition_and_a_flushed_cache(qtbot: QtB
     assert page.options.text() == "Bᵀ flush ▾"
 
     with qtbot.waitSignal(panel.start_requested) as asked:
-        qtbot.mouseClick(panel.start_button, LEFT)
+        qtbot.mouseClick(panel.matmul.start_button, LEFT)
     [(spec,)] = asked.args or []
     assert spec == MatmulSpec(
         device="vgpu:0", m=1024, n=1024, k=1024, batch=8, transpose_b=True, flush_cache=True, mode="sustained",
@@ -268,15 +268,15 @@ def test_what_the_device_or_the_mode_cannot_do_is_said(
     panel: BenchmarkPanel, mode: str, seconds: str, dtype: str, size: str, said: str
 ) -> None:  # fmt: skip
     panel.matmul.mode.choose(mode)
-    panel.seconds_edit.setText(seconds)
-    panel.dtype_edit.setText(dtype)
-    panel.size_edit.setText(size)
-    assert said in panel.message.text()
+    panel.matmul.seconds_edit.setText(seconds)
+    panel.matmul.dtype_edit.setText(dtype)
+    panel.matmul.size_edit.setText(size)
+    assert said in panel.matmul.message.text()
 
 
 def test_a_batch_is_a_whole_number(panel: BenchmarkPanel) -> None:
     panel.matmul.batch_edit.setText("0")
-    assert "batch '0' is not a whole number above 0" in panel.message.text()
+    assert "batch '0' is not a whole number above 0" in panel.matmul.message.text()
 
 
 def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) -> None:
@@ -356,15 +356,21 @@ def test_the_empty_state_has_one_sentence_and_one_action(qtbot: QtBot, panel: Be
 
 
 def test_a_click_shows_another_kind_and_what_runs_has_a_dot(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
-    assert [choice.text() for choice in panel.choices.values()] == ["Matmul", "Sweep", "Bandwidth", "Scaling", "Model"]
-    qtbot.mouseClick(panel.choices["sweep"], LEFT)
-    assert panel.page is panel.sweep
-    assert panel.sweep.start_button.isVisible()
+    assert [choice.text() for choice in panel.rail.choices.values()] == [
+        "Matmul",
+        "Sweep",
+        "Bandwidth",
+        "Scaling",
+        "Model",
+    ]
+    qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
+    assert panel.page is panel.pages["sweep"]
+    assert panel.pages["sweep"].start_button.isVisible()
     assert not panel.matmul.start_button.isVisible()
     start(state, 1)
     panel.refresh()
-    assert panel.choices["matmul"].text() == "Matmul ●"
-    assert panel.choices["matmul"].accessibleName() == "Matmul, running"
+    assert panel.rail.choices["matmul"].text() == "Matmul ●"
+    assert panel.rail.choices["matmul"].accessibleName() == "Matmul, running"
 
 
 def test_stopping_one_kind_leaves_the_others_alone(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
@@ -381,7 +387,7 @@ def test_a_device_that_any_kind_of_run_uses_is_busy(panel: BenchmarkPanel, state
     state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
     with qtbot.assertNotEmitted(panel.start_requested):
         panel.start()
-    assert "running on vgpu:0 already" in panel.message.text()
+    assert "running on vgpu:0 already" in panel.matmul.message.text()
 
 
 def test_stop_means_the_selected_run_or_all(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
@@ -425,7 +431,13 @@ def test_another_theme_recolours_the_rows(panel: BenchmarkPanel, state: State) -
 
 
 def test_every_field_has_a_name(panel: BenchmarkPanel) -> None:
-    for widget in (panel.devices, panel.dtype_edit, panel.size_edit, panel.seconds_edit, panel.matmul.table):
+    for widget in (
+        panel.matmul.devices,
+        panel.matmul.dtype_edit,
+        panel.matmul.size_edit,
+        panel.matmul.seconds_edit,
+        panel.matmul.table,
+    ):
         assert widget.accessibleName()
 
 
@@ -477,12 +489,12 @@ def test_nothing_is_said_in_red_before_the_user_has_done_something(qtbot: QtBot)
     state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1 << 34),)))
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 160)
     for kind in ("matmul", "sweep", "bandwidth", "scaling", "model"):
-        panel.show_kind(kind)
+        panel.show_page(kind)
         panel.refresh()
         page = next(page for page in panel.findChildren(BenchPage) if page.kind == kind)
         assert not page.message.isVisible(), kind
         assert page.start_button.isEnabled() or page.start_button.toolTip(), f"{kind}: disabled without a reason"
-    panel.show_kind("model")
-    assert not panel.models.start_button.isEnabled(), "no model is chosen"
-    qtbot.keyClicks(panel.models.batch_edit, "x")
-    assert panel.models.message.isVisible()
+    panel.show_page("model")
+    assert not panel.pages["model"].start_button.isEnabled(), "no model is chosen"
+    qtbot.keyClicks(panel.pages["model"].batch_edit, "x")
+    assert panel.pages["model"].message.isVisible()

@@ -61,21 +61,21 @@ def scaling_result(spec: ScalingSpec, parallel: float | None = 0.34, sequential:
 
 
 def test_scaling_asks_for_the_tutorials_job_on_two_cards(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    qtbot.mouseClick(panel.choices["scaling"], LEFT)
-    assert panel.scaling.devices.chosen == BOTH
-    assert panel.scaling.empty.button.text() == "Compare vgpu:0 and vgpu:1"
+    qtbot.mouseClick(panel.rail.choices["scaling"], LEFT)
+    assert panel.pages["scaling"].devices.chosen == BOTH
+    assert panel.pages["scaling"].empty.button.text() == "Compare vgpu:0 and vgpu:1"
     with qtbot.waitSignal(panel.start_requested) as asked:
-        qtbot.mouseClick(panel.scaling.start_button, LEFT)
+        qtbot.mouseClick(panel.pages["scaling"].start_button, LEFT)
     assert asked.args == [(ScalingSpec(devices=BOTH, size=1000, iterations=1000),)]
-    assert panel.scaling.hint.full_text == "2 jobs of 2.00 TFLOP, at once and in turn"
+    assert panel.pages["scaling"].hint.full_text == "2 jobs of 2.00 TFLOP, at once and in turn"
 
 
 def test_the_tutorials_times_are_bars_and_words(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("scaling")
+    panel.show_page("scaling")
     spec = ScalingSpec(devices=BOTH)
     begin(state, 1, spec, simulated=True)
     finish(state, 1, scaling_result(spec))
-    page = refreshed(panel).scaling
+    page = refreshed(panel).pages["scaling"]
     assert page.summary.headline.text() == "2.53 times as fast"
     assert (
         page.summary.words.text()
@@ -97,20 +97,20 @@ def test_the_tutorials_times_are_bars_and_words(panel: BenchmarkPanel, state: St
 
 
 def test_a_speed_up_that_cannot_be_is_marked_with_its_cause(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("scaling")
+    panel.show_page("scaling")
     spec = ScalingSpec(devices=BOTH)
     begin(state, 1, spec, simulated=True)
     finish(state, 1, scaling_result(spec, sequential=82.3))
-    page = refreshed(panel).scaling
+    page = refreshed(panel).pages["scaling"]
     assert page.summary.headline.text() == "242 times as fast, unreliable"
     assert "vgpu:0 took 121.0 times as long for a job when nothing else ran" in page.summary.words.text()
 
 
 def test_a_scaling_that_was_stopped_says_what_is_missing(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("scaling")
+    panel.show_page("scaling")
     spec = ScalingSpec(devices=BOTH)
     begin(state, 1, spec, simulated=True)
-    page = refreshed(panel).scaling
+    page = refreshed(panel).pages["scaling"]
     assert page.summary.headline.text() == "Nothing is measured yet."
     assert page.bars.bars[0].missing == "not measured yet"
     finish(state, 1, scaling_result(spec, sequential=None))
@@ -134,26 +134,26 @@ def test_a_scaling_that_was_stopped_says_what_is_missing(panel: BenchmarkPanel, 
 def test_bad_input_for_scaling_is_answered_in_one_line(
     qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, said: str
 ) -> None:
-    panel.show_kind("scaling")
-    getattr(panel.scaling, field).setText(text)
-    assert said in panel.scaling.message.text()
+    panel.show_page("scaling")
+    getattr(panel.pages["scaling"], field).setText(text)
+    assert said in panel.pages["scaling"].message.text()
     with qtbot.assertNotEmitted(panel.start_requested):
-        qtbot.mouseClick(panel.scaling.start_button, LEFT)
+        qtbot.mouseClick(panel.pages["scaling"].start_button, LEFT)
 
 
 def test_scaling_needs_two_devices_of_one_kind(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, state_with(CPU, *A10S, *T4S))
-    assert panel.scaling.devices.chosen == ("cuda:0", "cuda:1")
-    panel.scaling.devices.choose(["cuda:0"])
-    assert "scaling needs two devices or more" in panel.scaling.message.text()
-    panel.scaling.devices.choose(["cuda:0", "vgpu:0"])
-    assert "cuda:0 is real and vgpu:0 simulated" in panel.scaling.message.text()
+    assert panel.pages["scaling"].devices.chosen == ("cuda:0", "cuda:1")
+    panel.pages["scaling"].devices.choose(["cuda:0"])
+    assert "scaling needs two devices or more" in panel.pages["scaling"].message.text()
+    panel.pages["scaling"].devices.choose(["cuda:0", "vgpu:0"])
+    assert "cuda:0 is real and vgpu:0 simulated" in panel.pages["scaling"].message.text()
 
 
 def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     state.set_catalog(Catalog(devices=(CPU,)))
-    panel.show_kind("scaling")
-    page = refreshed(panel).scaling
+    panel.show_page("scaling")
+    page = refreshed(panel).pages["scaling"]
     assert (
         page.empty.sentence.text()
         == "Scaling compares two real or two virtual devices, and there are no two of a kind here."
@@ -176,8 +176,8 @@ def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot, panel: Benchm
 
 
 def test_models_of_the_workspace_come_before_sample_models(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("model")
-    target = refreshed(panel).models.target
+    panel.show_page("model")
+    target = refreshed(panel).pages["model"].target
     assert [target.itemText(at) for at in range(target.count())] == ["mlp", "lenet"]
     show(state, mlp("my-net"))
     refreshed(panel)
@@ -186,8 +186,8 @@ def test_models_of_the_workspace_come_before_sample_models(panel: BenchmarkPanel
 
 
 def test_steps_of_a_model_are_asked_for(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
-    qtbot.mouseClick(panel.choices["model"], LEFT)
-    page = panel.models
+    qtbot.mouseClick(panel.rail.choices["model"], LEFT)
+    page = panel.pages["model"]
     page.devices.choose(["cpu", "vgpu:1"])
     page.target.lineEdit().selectAll()
     qtbot.keyClicks(page.target, "lenet")
@@ -215,28 +215,28 @@ def test_steps_of_a_model_are_asked_for(qtbot: QtBot, panel: BenchmarkPanel, sta
 def test_bad_input_for_a_model_is_answered_in_one_line(
     qtbot: QtBot, panel: BenchmarkPanel, target: str, batch: str, said: str
 ) -> None:  # fmt: skip
-    panel.show_kind("model")
-    panel.models.target.setCurrentText(target)
-    panel.models.batch_edit.setText(batch)
-    assert said in panel.models.message.text()
+    panel.show_page("model")
+    panel.pages["model"].target.setCurrentText(target)
+    panel.pages["model"].batch_edit.setText(batch)
+    assert said in panel.pages["model"].message.text()
     with qtbot.assertNotEmitted(panel.start_requested):
-        qtbot.mouseClick(panel.models.start_button, LEFT)
+        qtbot.mouseClick(panel.pages["model"].start_button, LEFT)
 
 
 def test_a_factory_is_left_to_the_engine_and_compiling_for_no_chip_is_refused(panel: BenchmarkPanel) -> None:
-    panel.show_kind("model")
-    panel.models.target.setCurrentText("package.module:factory")
-    assert panel.models.specs()[0].target == "package.module:factory"
-    panel.models.compiled.click()
-    assert "behind vgpu:0 there is none; measure without it" in panel.models.message.text()
+    panel.show_page("model")
+    panel.pages["model"].target.setCurrentText("package.module:factory")
+    assert panel.pages["model"].specs()[0].target == "package.module:factory"
+    panel.pages["model"].compiled.click()
+    assert "behind vgpu:0 there is none; measure without it" in panel.pages["model"].message.text()
 
 
 def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("model")
+    panel.show_page("model")
     spec = ModelSpec(target="lenet", device="vgpu:0", batch=32, train=True, optimizer="adam", compiled=True)
     begin(state, 1, spec, simulated=True)
     point(state, 1, samples_per_s=900.0, tflops=1.5)
-    row = [cell.text for cell in refreshed(panel).models.model.rows[0].cells]
+    row = [cell.text for cell in refreshed(panel).pages["model"].model.rows[0].cells]
     assert row == [
         "lenet",
         "vgpu:0  simulated",
@@ -249,19 +249,19 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
         "—",
         "—",
     ]
-    assert panel.models.hint.full_text == "vgpu:0, 1 s left"
+    assert panel.pages["model"].hint.full_text == "vgpu:0, 1 s left"
 
     result = ModelResult(
         run=1, spec=spec, stopped=False, simulated=True, seconds=5.0, iterations=120, samples_per_s=spread(1000.0),
         step_seconds=spread(0.032), tflops=spread(2.0), peak_memory_bytes=3 << 20,
     )  # fmt: skip
     finish(state, 1, result)
-    row = [cell.text for cell in refreshed(panel).models.model.rows[0].cells]
+    row = [cell.text for cell in refreshed(panel).pages["model"].model.rows[0].cells]
     assert row[3:] == ["1,000", "980", "1,020", "32.0", "2.00", "3.0", "done", "120", "5.00"]
 
 
 def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, state: State) -> None:
-    panel.show_kind("model")
+    panel.show_page("model")
     spec = ModelSpec(target="mlp", device="cpu")
     begin(state, 1, spec)
     result = ModelResult(
@@ -270,7 +270,7 @@ def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, stat
         failure="out of memory on cpu",
     )  # fmt: skip
     finish(state, 1, result)
-    cells = refreshed(panel).models.model.rows[0].cells
+    cells = refreshed(panel).pages["model"].model.rows[0].cells
     assert (cells[7].text, cells[7].tip) == ("—", "torch.utils.flop_counter cannot count this model")
     assert (cells[8].text, cells[8].tip) == ("—", "the memory of this device is not tracked")
     assert cells[STATE].text == "▲ ended early: out of memory on cpu"
@@ -280,7 +280,7 @@ def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, stat
 def test_finished_runs_are_copied_as_the_command_line_prints_them(
     qtbot: QtBot, panel: BenchmarkPanel, state: State, kind: str
 ) -> None:  # fmt: skip
-    panel.show_kind(kind)
+    panel.show_page(kind)
     if kind == "scaling":
         scaling = ScalingSpec(devices=BOTH)
         begin(state, 1, scaling, simulated=True)

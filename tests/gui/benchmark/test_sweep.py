@@ -32,7 +32,7 @@ def state() -> State:
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
     panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
-    qtbot.mouseClick(panel.choices["sweep"], LEFT)
+    qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
     return panel
 
 
@@ -52,7 +52,7 @@ def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:
 
 
 def test_shapes_are_written_as_on_the_command_line(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    page = panel.sweep
+    page = panel.pages["sweep"]
     page.shapes_edit.setText("64:192:64, 32x64:128:64x16")
     page.devices.choose(["vgpu:0", "vgpu:1"])
     with qtbot.waitSignal(panel.start_requested) as asked:
@@ -64,7 +64,7 @@ def test_shapes_are_written_as_on_the_command_line(qtbot: QtBot, panel: Benchmar
 
 
 def test_the_menu_offers_shapes_worth_looking_at(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    page = panel.sweep
+    page = panel.pages["sweep"]
     menu = page.shapes_edit.menu
     menu.popup(page.mapToGlobal(QPoint(10, 10)))
     grid = next(action for action in menu.actions() if action.text() == "M × N, K 2048")
@@ -75,7 +75,7 @@ def test_the_menu_offers_shapes_worth_looking_at(qtbot: QtBot, panel: BenchmarkP
 
 
 def test_a_search_has_a_budget_and_needs_no_shapes(qtbot: QtBot, panel: BenchmarkPanel) -> None:
-    page = panel.sweep
+    page = panel.pages["sweep"]
     page.way.setFocus()
     qtbot.keyClick(page.way, Qt.Key.Key_Down)
     assert page.way.value == "search"
@@ -107,15 +107,15 @@ def test_a_search_has_a_budget_and_needs_no_shapes(qtbot: QtBot, panel: Benchmar
 def test_bad_input_is_answered_in_one_line_and_nothing_is_sent(
     qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, said: str
 ) -> None:  # fmt: skip
-    getattr(panel.sweep, field).setText(text)
-    assert said in panel.sweep.message.text()
+    getattr(panel.pages["sweep"], field).setText(text)
+    assert said in panel.pages["sweep"].message.text()
     with qtbot.assertNotEmitted(panel.start_requested):
-        qtbot.mouseClick(panel.sweep.start_button, LEFT)
+        qtbot.mouseClick(panel.pages["sweep"].start_button, LEFT)
 
 
 def test_shapes_that_will_be_left_out_are_counted(panel: BenchmarkPanel) -> None:
-    panel.sweep.shapes_edit.setText("1024, 100000")
-    assert panel.sweep.hint.full_text.endswith("; 1 of them do not fit and are left out")
+    panel.pages["sweep"].shapes_edit.setText("1024, 100000")
+    assert panel.pages["sweep"].hint.full_text.endswith("; 1 of them do not fit and are left out")
 
 
 # --- the heat map ----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_shapes_that_will_be_left_out_are_counted(panel: BenchmarkPanel) -> None
 
 def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
-    heat = panel.sweep.view.map
+    heat = panel.pages["sweep"].view.map
     refreshed(panel)
     assert (heat.rows, heat.columns, heat.best) == (("64", "128"), ("64", "128", "256"), None)
 
@@ -136,12 +136,12 @@ def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: B
     assert light is not None
     assert light.lightness() > dark.lightness()
     assert heat.colour_at((2, 0)) is None  # not measured, so it has no colour of the scale
-    summary = panel.sweep.view.summary
+    summary = panel.pages["sweep"].view.summary
     assert summary.headline.text() == "30.0 TFLOP/s at 64×128×64"
     assert summary.words.text() == "The best so far, 46 % of the datasheet."
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
-    assert panel.sweep.progress.value() == 500
-    assert panel.sweep.hint.full_text == "vgpu:0, 4 s left"
+    assert panel.pages["sweep"].progress.value() == 500
+    assert panel.pages["sweep"].hint.full_text == "vgpu:0, 4 s left"
 
     measure(state, 1, [cell(128, 64, 64, 40.0)])
     refreshed(panel)
@@ -152,7 +152,7 @@ def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: B
 def test_the_patch_under_the_pointer_says_what_it_is(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     measure(state, 1, [cell(64, 64, 64, 10.0), cell(64, 128, 64, 30.0), cell(64, 256, 64)])
-    heat, summary = refreshed(panel).sweep.view.map, panel.sweep.view.summary
+    heat, summary = refreshed(panel).pages["sweep"].view.map, panel.pages["sweep"].view.summary
     qtbot.mouseMove(heat, heat.box((0, 0)).center().toPoint())
     qtbot.waitUntil(lambda: summary.headline.text() == "64×64×64")
     assert summary.words.text() == "10.0 TFLOP/s, p20 9.80, p80 10.2\n33 % of the best\n100 iterations"
@@ -165,7 +165,7 @@ def test_the_patch_under_the_pointer_says_what_it_is(qtbot: QtBot, panel: Benchm
 def test_the_map_goes_without_a_mouse(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     measure(state, 1, [cell(64, 64, 64, 10.0), cell(64, 128, 64, 30.0)])
-    heat, summary = refreshed(panel).sweep.view.map, panel.sweep.view.summary
+    heat, summary = refreshed(panel).pages["sweep"].view.map, panel.pages["sweep"].view.summary
     for key, headline in (
         (Qt.Key.Key_Right, "64×128×64"),
         (Qt.Key.Key_Left, "64×64×64"),
@@ -178,9 +178,9 @@ def test_the_map_goes_without_a_mouse(qtbot: QtBot, panel: BenchmarkPanel, state
 def test_the_shape_that_is_measured_now_is_known(panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     point(state, 1, text="128×256×64", done=0.1)
-    before = refreshed(panel).sweep.view.map.grab().toImage()
+    before = refreshed(panel).pages["sweep"].view.map.grab().toImage()
     point(state, 1, text="128×64×64", done=0.1)
-    assert refreshed(panel).sweep.view.map.grab().toImage() != before
+    assert refreshed(panel).pages["sweep"].view.map.grab().toImage() != before
 
 
 # --- the curve -------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_the_shape_that_is_measured_now_is_known(panel: BenchmarkPanel, state: S
 def test_a_range_of_sizes_is_a_curve(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, LINE)
     measure(state, 1, [cell(*shape, tflops) for shape, tflops in zip(LINE, (1.0, 4.0, None, 9.0), strict=True)])
-    view = refreshed(panel).sweep.view
+    view = refreshed(panel).pages["sweep"].view
     assert view.curve.isVisible()
     assert not view.map.isVisible()
     [series] = view.curve.series
@@ -202,10 +202,10 @@ def test_a_range_of_sizes_is_a_curve(qtbot: QtBot, panel: BenchmarkPanel, state:
 def test_a_search_is_seen_in_the_order_of_time_with_the_best_so_far(panel: BenchmarkPanel, state: State) -> None:
     run(state, (), search_seconds=30.0)
     measure(state, 1, [cell(256, 256, 256, 5.0), cell(512, 512, 512, 9.0), cell(512, 256, 512, 7.0)])
-    found, best = refreshed(panel).sweep.view.curve.series
+    found, best = refreshed(panel).pages["sweep"].view.curve.series
     assert [point[:2] for point in found.points] == [(1.0, 5.0), (2.0, 9.0), (3.0, 7.0)]
     assert [point[1] for point in best.points] == [5.0, 9.0, 9.0]
-    assert panel.sweep.view.summary.headline.text() == "9.00 TFLOP/s at 512×512×512"
+    assert panel.pages["sweep"].view.summary.headline.text() == "9.00 TFLOP/s at 512×512×512"
 
 
 # --- the end, and going on -------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_stopped_sweep_is_resumed_with_what_it_has(qtbot: QtBot, panel: Benchm
     cells = [cell(64, 64, 64, 10.0), cell(64, 128, 64)]
     measure(state, 1, cells)
     finish(state, 1, swept(1, spec, cells, stopped=True, simulated=True))
-    summary = refreshed(panel).sweep.view.summary
+    summary = refreshed(panel).pages["sweep"].view.summary
     assert summary.facts.text() == "stopped, 2 of 6 shapes, 1 not measured, simulated"
     assert summary.button.text() == "Resume, 4 shapes left"
     with qtbot.waitSignal(panel.start_requested) as asked:
@@ -227,7 +227,7 @@ def test_a_stopped_sweep_is_resumed_with_what_it_has(qtbot: QtBot, panel: Benchm
     begin(state, 2, again, simulated=True)
     measure(state, 2, [cell(64, 256, 64, 20.0)], total=4)
     refreshed(panel)
-    assert panel.sweep.view.map.best == (2, 0)
+    assert panel.pages["sweep"].view.map.best == (2, 0)
     assert summary.choice.value == 2  # the run that began last is on show
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
     assert not summary.button.isVisible()
@@ -239,7 +239,7 @@ def test_what_was_measured_before_the_engine_died_can_be_gone_on_with(
     run(state, LINE)
     measure(state, 1, [cell(*LINE[0], 1.0)])
     state.apply(EngineLost(reason="killed by SIGKILL", will_restart=True, time_unix_s=NOW + 3))
-    summary = refreshed(panel).sweep.view.summary
+    summary = refreshed(panel).pages["sweep"].view.summary
     assert summary.state.text() == "✕ failed: killed by SIGKILL"
     assert summary.button.text() == "Resume, 3 shapes left"
 
@@ -248,7 +248,7 @@ def test_a_sweep_that_went_all_the_way_offers_nothing_more(panel: BenchmarkPanel
     spec = run(state, LINE)
     cells = [cell(*shape, 2.0) for shape in LINE]
     finish(state, 1, swept(1, spec, cells))
-    summary = refreshed(panel).sweep.view.summary
+    summary = refreshed(panel).pages["sweep"].view.summary
     assert summary.facts.text() == "done, 4 of 4 shapes, simulated"
     assert not summary.button.isVisible()
 
@@ -257,7 +257,7 @@ def test_an_earlier_run_is_chosen_from_the_list(qtbot: QtBot, panel: BenchmarkPa
     for number, rate in ((1, 3.0), (2, 8.0)):
         spec = run(state, LINE, number)
         finish(state, number, swept(number, spec, [cell(*LINE[0], rate)]))
-    summary = refreshed(panel).sweep.view.summary
+    summary = refreshed(panel).pages["sweep"].view.summary
     assert summary.headline.text() == "8.00 TFLOP/s at 64×64×64"
     qtbot.keyClick(summary.choice, Qt.Key.Key_Down)
     assert summary.headline.text() == "3.00 TFLOP/s at 64×64×64"
@@ -269,7 +269,7 @@ def test_sweeps_are_copied_as_the_command_line_prints_them(qtbot: QtBot, panel: 
     spec = run(state, LINE)
     finish(state, 1, swept(1, spec, [cell(*LINE[0], 3.0), cell(*LINE[1])], simulated=True))
     refreshed(panel)
-    qtbot.mouseClick(panel.sweep.copy_button, LEFT)
+    qtbot.mouseClick(panel.pages["sweep"].copy_button, LEFT)
     document = json.loads(QGuiApplication.clipboard().text())
     assert (document["schema"], document["benchmark"]) == (1, "sweep")
     assert [entry["shape"] for entry in document["runs"]] == [[64, 64, 64], [128, 128, 128]]
@@ -282,7 +282,7 @@ def test_the_other_theme_turns_the_scale_round(panel: BenchmarkPanel, state: Sta
     refreshed(panel)
     panel.set_theme(LIGHT)
     refreshed(panel)
-    slow, fast = panel.sweep.view.map.colour_at((0, 0)), panel.sweep.view.map.colour_at((1, 0))
+    slow, fast = panel.pages["sweep"].view.map.colour_at((0, 0)), panel.pages["sweep"].view.map.colour_at((1, 0))
     assert slow is not None
     assert fast is not None
     assert fast.lightness() < slow.lightness()

@@ -118,9 +118,9 @@ def test_with_one_device_nothing_moves_and_virtual_gpus_are_offered(start: Start
 def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) -> None:
     driver = start()
     panel = driver.window.bottom_dock.page("benchmark")
-    panel.devices.choose(["vgpu:0"])
-    panel.size_edit.setText("2048")
-    driver.click(panel.start_button)
+    panel.matmul.devices.choose(["vgpu:0"])
+    panel.matmul.size_edit.setText("2048")
+    driver.click(panel.matmul.start_button)
     driver.until(lambda: any(run.points >= 3 for run in driver.state.runs.values()), "points")
     run = next(iter(driver.state.runs.values()))
     assert driver.window.toolbar.benchmark.text() == "Stop benchmark"
@@ -169,10 +169,10 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
 def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> None:
     driver = start()
     panel = driver.window.bottom_dock.page("benchmark")
-    panel.devices.choose(["vgpu:0"])
-    panel.size_edit.setText(size)
-    driver.click(panel.start_button)
-    assert words in panel.message.text()
+    panel.matmul.devices.choose(["vgpu:0"])
+    panel.matmul.size_edit.setText(size)
+    driver.click(panel.matmul.start_button)
+    assert words in panel.matmul.message.text()
     assert not driver.state.runs
 
 

@@ -262,7 +262,11 @@ def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge:
     why = "This is a recording: nothing in it can be changed."
     assert driver.window.actions_by_id["new_tensor"].toolTip() == why
     window = driver.window
-    for button in (window.toolbar.build, window.devices.add_button, window.bottom_dock.page("benchmark").start_button):
+    for button in (
+        window.toolbar.build,
+        window.devices.add_button,
+        window.bottom_dock.page("benchmark").matmul.start_button,
+    ):
         assert (button.isEnabled(), button.toolTip()) == (False, why), button.text()
     assert not window.devices.offer.isVisible()
     driver.app.controller.build("mlp")

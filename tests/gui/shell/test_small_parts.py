@@ -59,7 +59,7 @@ def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
 
 
 def test_the_copy_button_never_covers_code(qtbot: QtBot):
-    view = hosted(qtbot, lambda host: CodeView(DARK, lambda _: None, host), 300, 120)
+    view = hosted(qtbot, lambda host: CodeView(DARK, parent=host), 300, 120)
     view.set_code('y = x.to("cuda:1")')
     beside = view.sizeHint().height()
     assert view.viewport().y() < view.copy_button.geometry().bottom()
@@ -109,9 +109,9 @@ def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
 
 def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
     panel = hosted(qtbot, lambda host: BenchmarkPanel(State(), DARK, host), 1280, 160)
-    assert panel.message.isHidden()
+    assert panel.matmul.message.isHidden()
     panel.start()
-    assert "no device is chosen" in panel.message.text()
+    assert "no device is chosen" in panel.matmul.message.text()
 
 
 class _Windows(QObject):
