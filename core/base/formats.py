@@ -35,8 +35,10 @@ def parse_bytes(text: str) -> int:
     return round(float(result[1]) * (1 << 10 * " kmgt".index(result[2] or " ")))
 
 
-def seconds_text(seconds: float | None) -> str:
-    """`0.0431` -> `43.1 ms`."""
+def seconds_text(seconds: float | None, simulated: bool = False) -> str:
+    """`0.0431` -> `43.1 ms`, or `43.1 ms (simulated)`."""
+    if simulated:
+        return f"{seconds_text(seconds)} (simulated)"
     if seconds is None or math.isnan(seconds):
         return MISSING
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):

@@ -173,7 +173,7 @@ def product_maker(*, simulated: bool) -> Callable[[MatmulSpec], Product]:
 def _operands_of(spec: MatmulSpec, make: MakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
     layout = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}
     # an int and two bools
-    return operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, make=make, **layout)  # type: ignore[arg-type]
+    return operands(*spec.shape, spec.dtype, spec.device, make=make, **layout)  # type: ignore[arg-type]
 
 
 def real_product(spec: MatmulSpec) -> Product:

@@ -55,7 +55,7 @@ class Live:
     @property
     def text(self) -> str:
         """What is measured now, in two or three words."""
-        return shape_text((self.spec.m, self.spec.n, self.spec.k))
+        return shape_text(self.spec.shape)
 
     @property
     def done(self) -> float | None:

@@ -111,7 +111,7 @@ def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
 def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
     """Raise `BadInput` with everything that is wrong, but for whether it fits (`check_fits`)."""
     findings = Findings()
-    if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
+    if not all(1 <= side <= LARGEST_SIDE for side in spec.shape):
         findings.add(
             f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}"
         )
@@ -155,7 +155,7 @@ def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None
 
     `kind` of the device counts what a flush of its cache needs too.
     """
-    operands = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+    operands = spec.batch * sum(operand_bytes(*spec.shape, spec.dtype))
     flush = 0 if kind is None else flush_bytes(spec, kind)
     needed = operands + flush
     if free_bytes is not None and needed > free_bytes:

@@ -110,8 +110,6 @@ def noise_verdict(value: float | None) -> str:
 
 def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, ...]:
     """At most so many of the samples, evenly chosen, in their order, the first and the last among them."""
-    if most < 2:
-        raise ValueError(f"at least 2 samples have to be kept, not {most}")
     if len(samples) <= most:
         return tuple(map(float, samples))
     return tuple(float(samples[index]) for index in np.linspace(0, len(samples) - 1, most).round().astype(int))
@@ -146,8 +144,6 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 def difference_of_spreads(first: Spread, second: Spread) -> Difference:
     """The second run against the first where only their spreads are known, all positive. No interval where one of them
     has no width."""
-    if min(first.median, first.p20, second.median, second.p20) <= 0:
-        raise ValueError("runs are compared by positive figures")
     ratio = second.median / first.median
     if first.p20 == first.p80 or second.p20 == second.p80:
         return Difference(ratio, None, None, None)
@@ -171,13 +167,11 @@ def verdict(change: Difference, noises: Sequence[float | None], p_value: float |
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
     """Holm's adjustment: with several comparisons at once, the chance that any of them is wrong stays below `ALPHA`.
     Keeps the order."""
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    result = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(order):
-        highest = max(highest, min((len(p_values) - rank) * p_values[index], 1.0))
-        result[index] = highest
-    return tuple(result)
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values)
+    result = np.empty_like(values)
+    result[order] = np.maximum.accumulate(np.minimum(values[order] * np.arange(len(values), 0, -1), 1.0))
+    return tuple(result.tolist())
 
 
 def range_over_median(values: Sequence[float]) -> float | None:

@@ -57,7 +57,7 @@ def check_sweep(spec: SweepSpec, registry: DeviceRegistry) -> SweepSpec:
         checks.add("a sweep needs sizes (256:4096:256), or seconds for a search")
     if len(spec.shapes) > MOST_SHAPES:
         checks.add(f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures")
-    measured = [(cell.m, cell.n, cell.k) for cell in spec.done]
+    measured = [cell.shape for cell in spec.done]
     wrong = next(
         (shape for shape in (*spec.shapes, *measured) if not all(1 <= side <= LARGEST_SIDE for side in shape)), None
     )
@@ -116,7 +116,7 @@ class SweepRun(Runner[SweepSpec]):
         self._began: float | None = None
         self._iterations = 0
         self._seconds = 0.0
-        known = {(cell.m, cell.n, cell.k) for cell in spec.done}
+        known = {cell.shape for cell in spec.done}
         self._given = [shape for shape in dict.fromkeys(spec.shapes) if shape not in known]
         self._total = len(self._given)
         self._search = None if spec.search_seconds is None else Search(self._allowed, spec.shapes, seed=len(known))
@@ -187,7 +187,7 @@ class SweepRun(Runner[SweepSpec]):
                 raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "out of memory"
         self._current = None
-        return self._finish(SweepCell(spec.m, spec.n, spec.k, reason=reason))
+        return self._finish(SweepCell(*spec.shape, reason=reason))
 
     def _begin(self, spec: MatmulSpec) -> BenchPoint:
         problem = shape_problem(spec, self._kind)
@@ -197,14 +197,12 @@ class SweepRun(Runner[SweepSpec]):
         made = self._make(spec)
         if not made.verify():
             return self._finish(
-                SweepCell(
-                    spec.m, spec.n, spec.k, reason="its values are wrong, so its speed is meaningless", verified=False
-                )
+                SweepCell(*spec.shape, reason="its values are wrong, so its speed is meaningless", verified=False)
             )
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)
         self._current = Burst(spec, self._timer, made.operation, each, self._flush)
         return (
-            self._measure() if self.simulated else self._progress((spec.m, spec.n, spec.k))
+            self._measure() if self.simulated else self._progress(spec.shape)
         )  # what passes at once needs no points on the way
 
     def _measure(self) -> BenchPoint:
@@ -216,14 +214,11 @@ class SweepRun(Runner[SweepSpec]):
             self._seconds += block.seconds
             if mode.spent < self.spec.shape_seconds and not self.simulated:  # there every block is like the first
                 tflops = spec.flop / float(np.median(block.samples)) / 1e12
-                shape = (spec.m, spec.n, spec.k)
-                return self._progress(shape, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
+                return self._progress(spec.shape, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None
         tflops_spread = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
         cell = SweepCell(
-            spec.m,
-            spec.n,
-            spec.k,
+            *spec.shape,
             tflops=tflops_spread,
             iterations=mode.iterations,
             verified=True,
@@ -236,12 +231,11 @@ class SweepRun(Runner[SweepSpec]):
         self._new += 1
         self._tell(cell)
         tflops = None if cell.tflops is None else cell.tflops.median
-        shape = (cell.m, cell.n, cell.k)
-        return self._progress(shape, tflops=tflops, iterations=iterations, seconds=seconds, cell=cell)
+        return self._progress(cell.shape, tflops=tflops, iterations=iterations, seconds=seconds, cell=cell)
 
     def _tell(self, cell: SweepCell) -> None:
         if self._search is not None:
-            self._search.tell((cell.m, cell.n, cell.k), None if cell.tflops is None else cell.tflops.median)
+            self._search.tell(cell.shape, None if cell.tflops is None else cell.tflops.median)
 
     def _done(self) -> float:
         if self.spec.search_seconds is not None:

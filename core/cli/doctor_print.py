@@ -156,7 +156,7 @@ def _cost(finding: Finding) -> str:
     if finding.bytes is not None:
         parts.append(bytes_text(finding.bytes))
     if finding.seconds is not None:
-        parts.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
+        parts.append(seconds_text(finding.seconds, finding.simulated))
     return ", ".join(parts) + (" each time" if finding.count > 1 and len(parts) > 1 else "")
 
 

@@ -142,10 +142,9 @@ def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> 
 
 def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequence[Row] = ()) -> Answer:
     """A forward or backward that worked; `appeared` are lazy parameters that have a shape now."""
-    clock = " (simulated)" if report.simulated else ""
     words = ""
     if report.output is not None:
-        words = f"The output is {operand_text(report.output)}, {seconds_text(report.seconds)}{clock}."
+        words = f"The output is {operand_text(report.output)}, {seconds_text(report.seconds, report.simulated)}."
     if not report.given:
         words += f" The input was a sample, {' and '.join(operand_text(item) for item in report.inputs)}."
     if appeared:

@@ -144,8 +144,7 @@ def _amount(report: MoveReport) -> str:
     parts = [count_text(count, noun) for count, noun in counted if count]
     if not parts:
         return ""
-    clock = " (simulated)" if report.simulated else ""
-    return f"{', '.join(parts)}, {bytes_text(report.bytes)} in {seconds_text(report.seconds)}{clock}."
+    return f"{', '.join(parts)}, {bytes_text(report.bytes)} in {seconds_text(report.seconds, report.simulated)}."
 
 
 def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str:

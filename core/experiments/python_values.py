@@ -190,4 +190,4 @@ def _timed(asked: Asked, call: Callable[[], Any]) -> tuple[Any, str]:
     timing = Timing(asked.workspace.registry, [asked.device])
     value = call()
     seconds, _ = timing.stop()
-    return value, f"{seconds_text(seconds)}{' (simulated)' if timing.simulated else ''}"
+    return value, seconds_text(seconds, timing.simulated)

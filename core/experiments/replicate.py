@@ -17,7 +17,7 @@ from devexplorer.core.base.formats import bytes_text, count_text, list_text, sec
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.benchmark.checking import Checks
-from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun, Timed
+from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
 from devexplorer.core.models.run import Operand, operand
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.experiments import Replicate
@@ -210,10 +210,10 @@ def replicated(done: Replicas) -> Answer:
         for item in (*done.inputs, *ran.outputs)
     ]
     facts.append(Fact("largest difference", f"{ran.difference:.3g}"))
-    facts.append(Fact("gathering", _text(ran.gathering)))
-    facts.append(Fact(f"{done.replicas[0].device} alone", _text(ran.alone)))
+    facts.append(Fact("gathering", seconds_text(*ran.gathering)))
+    facts.append(Fact(f"{done.replicas[0].device} alone", seconds_text(*ran.alone)))
     if ran.together is not None:
-        facts.append(Fact("together", _text(ran.together)))
+        facts.append(Fact("together", seconds_text(*ran.together)))
     title = f"{done.target} is on {count} devices: {list_text([replica.name for replica in done.replicas])}"
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(done), subject=done.replicas[0].name)
 
@@ -243,8 +243,8 @@ def _times(done: Replicas) -> str:
             " none for all together."
         )
     words = (
-        f"{first.device} alone takes {_text(ran.alone)} for the whole batch, all together {_text(ran.together)}, copies"
-        " of rows and outputs included."
+        f"{first.device} alone takes {seconds_text(*ran.alone)} for the whole batch, all together"
+        f" {seconds_text(*ran.together)}, copies of rows and outputs included."
     )
     if ran.together.seconds >= ran.alone.seconds:
         words += " For so little work the copies cost more than they save."
@@ -255,12 +255,8 @@ def _line(replica: Replica) -> str:
     part, held = replica.part, f"{bytes_text(replica.bytes)} for {replica.name}"
     if not part.rows:
         return f"{held}, nothing to do"
-    arrival = f"{_text(part.copying)} to get there" if part.copying.seconds else "there already"
-    return f"{held}, {count_text(part.rows, 'row')}: {arrival}, {_text(part.forward)} forward"
-
-
-def _text(timed: Timed) -> str:
-    return f"{seconds_text(timed.seconds)}{' (simulated)' if timed.simulated else ''}"
+    arrival = f"{seconds_text(*part.copying)} to get there" if part.copying.seconds else "there already"
+    return f"{held}, {count_text(part.rows, 'row')}: {arrival}, {seconds_text(*part.forward)} forward"
 
 
 def _code(done: Replicas) -> str:

@@ -107,7 +107,7 @@ def with_hops(answer: Answer, hops: Sequence[Hop]) -> Answer:
         )
     simulated = any(hop.simulated for hop in hops)
     known = [hop.seconds for hop in hops if hop.seconds is not None]
-    took = f", {seconds_text(sum(known))}{' (simulated)' if simulated else ''}" if known else ""
+    took = f", {seconds_text(sum(known), simulated)}" if known else ""
     words = f"Activations hopped {count_text(len(hops), 'time')}: {bytes_text(sum(hop.bytes for hop in hops))}{took}."
     facts = [Fact(f"hop to {hop.after or 'the output'}", hop_text(hop)) for hop in hops[:FEW_HOPS]]
     if len(hops) > FEW_HOPS:
@@ -117,5 +117,5 @@ def with_hops(answer: Answer, hops: Sequence[Hop]) -> Answer:
 
 def hop_text(hop: Hop) -> str:
     """`8.0 KiB from vgpu:0 to vgpu:1, 7.2 µs (simulated)`."""
-    took = "" if hop.seconds is None else f", {seconds_text(hop.seconds)}{' (simulated)' if hop.simulated else ''}"
+    took = "" if hop.seconds is None else f", {seconds_text(hop.seconds, hop.simulated)}"
     return f"{bytes_text(hop.bytes)} from {hop.source} to {hop.destination}{took}"

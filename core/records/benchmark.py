@@ -45,6 +45,11 @@ class MatmulSpec(Record, tag="matmul"):
     """Length of one block; a block is at least one iteration."""
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, N and K."""
+        return self.m, self.n, self.k
+
+    @property
     def flop(self) -> int:
         """Floating-point operations of one iteration: 2·M·N·K per product (a multiplication and an addition per inner
         element)."""
@@ -143,6 +148,11 @@ class SweepCell(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its values were compared with a higher precision and agreed; None: not compared."""
     seconds: float | None = None
     """All its iterations together, on the device's clock."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, N and K."""
+        return self.m, self.n, self.k
 
 
 class BandwidthRow(Record, omit_defaults=True):

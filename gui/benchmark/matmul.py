@@ -127,7 +127,7 @@ class MatmulPage(TablePage[MatmulSpec]):
     def describe(self, specs: Sequence[MatmulSpec]) -> str:
         """The memory that the operands take, and the operations of one product."""
         spec = specs[0]
-        needed = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+        needed = spec.batch * sum(operand_bytes(*spec.shape, spec.dtype))
         each = " on each device" if len(specs) > 1 else ""
         what = "product" if spec.batch == 1 else f"{spec.batch} products"
         return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
@@ -135,7 +135,7 @@ class MatmulPage(TablePage[MatmulSpec]):
     def offer(self, specs: Sequence[MatmulSpec]) -> str:
         """`Measure 1024×1024×1024 on vgpu:0`."""
         spec = specs[0]
-        return f"Measure {shape_text((spec.m, spec.n, spec.k))} on {', '.join(spec.device for spec in specs)}"
+        return f"Measure {shape_text(spec.shape)} on {', '.join(spec.device for spec in specs)}"
 
     def _new_mode(self) -> None:
         mode = str(self.mode.value)

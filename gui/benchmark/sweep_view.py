@@ -96,7 +96,7 @@ class SweepView(QWidget):
         return bisect.bisect_left(self._arrangement.xs, x), bisect.bisect_left(self._arrangement.ys, y)
 
     def _fill_map(self, run: Run, new: Sequence[SweepCell]) -> None:
-        result = {self._place((cell.m, cell.n, cell.k)): cell for cell in new}
+        result = {self._place(cell.shape): cell for cell in new}
         now = self._now(run)
         if result or now != self._now_place:
             for place, cell in result.items():
@@ -124,7 +124,7 @@ class SweepView(QWidget):
         result: dict[Place, SweepCell] = {}
         points = []
         for number, cell, spread in measured:
-            x = float(arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number)
+            x = float(arrangement.place(cell.shape)[0] if on_line else number)
             result[x] = cell
             points.append((x, spread.median, spread.p20, spread.p80))
         self._cells = result
@@ -137,9 +137,7 @@ class SweepView(QWidget):
             highest = ceiling([point[1] for point in points])
             best_line = tuple((point[0], top, top, top) for point, top in zip(points, highest, strict=True))
             series.append(Series("best so far", "", best_line, quiet=True))
-            self.curve.set_axis(
-                "", lambda x: shape_text((result[x].m, result[x].n, result[x].k)), "in the order of measurement"
-            )
+            self.curve.set_axis("", lambda x: shape_text(result[x].shape), "in the order of measurement")
         datasheet = run.datasheet_tflops
         self.curve.set_curves(
             series, None if not datasheet else (datasheet, f"datasheet {number_text(datasheet)} TFLOP/s")

@@ -58,7 +58,7 @@ def best(cells: Sequence[SweepCell]) -> SweepCell | None:
 
 def cell_words(cell: SweepCell, top: SweepCell | None) -> str:
     """One shape in words, a line for each fact."""
-    shape = shape_text((cell.m, cell.n, cell.k))
+    shape = shape_text(cell.shape)
     if cell.tflops is None:
         return f"{shape}\nnot measured: {cell.reason or 'no reason is known'}"
     lines = [

@@ -174,7 +174,7 @@ def cost_text(finding: Finding) -> str:
     """`3 times in one forward; 1.00 MiB and 84 µs (simulated) each time`."""
     costs = [bytes_text(finding.bytes)] if finding.bytes is not None else []
     if finding.seconds is not None:
-        costs.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
+        costs.append(seconds_text(finding.seconds, finding.simulated))
     each = " and ".join(costs)
     if finding.count == 1:
         return f"Costs {each}." if each else ""

@@ -175,7 +175,7 @@ def points_of(
     """Every throughput with a known intensity that a result holds about the device of that id."""
     match result:
         case MatmulResult(spec=spec, tflops=spread) if spread.median > 0:
-            sides, wrong = (spec.m, spec.n, spec.k), result.verified is False
+            sides, wrong = spec.shape, result.verified is False
             yield _point(sides, spec.dtype, spread, title(spec), spec.mode, run, when_unix_s, wrong)
         case SweepResult(cells=cells, spec=spec):
             yield from cell_points(cells, spec.dtype, run, when_unix_s)
@@ -194,7 +194,7 @@ def cell_points(
     """Shapes of a sweep, those that were measured."""
     for cell in cells:
         if cell.tflops is not None and cell.tflops.median > 0:
-            sides = (cell.m, cell.n, cell.k)
+            sides = cell.shape
             wrong = cell.verified is False  # only in imported files: wrong values have no speed here
             name = f"sweep {shape_text(sides)} {dtype}"
             yield _point(sides, dtype, cell.tflops, name, "burst", run, when_unix_s, wrong)

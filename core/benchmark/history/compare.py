@@ -71,10 +71,10 @@ class Comparison(NamedTuple):
     """Sentences that belong beside the figures."""
 
 
-def compare(runs: Sequence[StoredRun], *, mixed: bool = False) -> Comparison:
-    """Compare with the first run. Raises `BadInput` for what cannot be compared, and for simulated beside measured runs
-    unless `mixed`."""
-    _check(runs, mixed)
+def compare(runs: Sequence[StoredRun]) -> Comparison:
+    """Compare with the first run. Raises `BadInput` for what cannot be compared; simulated beside measured runs are
+    marked."""
+    _check(runs)
     differing = condition_rows(runs)
     figures_by_key = [_by_key(run.result, runs) for run in runs]
     keys = [key for key in figures_by_key[0] if any(key in other for other in figures_by_key[1:])]
@@ -89,13 +89,13 @@ def compare(runs: Sequence[StoredRun], *, mixed: bool = False) -> Comparison:
 def refusal(runs: Sequence[StoredRun]) -> str | None:
     """Why these runs cannot be compared, in one line (for the tooltip of a disabled button); None: they can."""
     try:
-        _check(runs, mixed=True)
+        _check(runs)
     except BadInput as error:
         return str(error)
     return None
 
 
-def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
+def _check(runs: Sequence[StoredRun]) -> None:
     if len(runs) < 2:
         raise BadInput("choose at least two runs to compare")
     if len(runs) > MOST_RUNS:
@@ -108,10 +108,6 @@ def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
     results = [run.result for run in runs]
     if reason := kind_of(results[0]).incomparable(results):
         raise BadInput(reason)
-    if not mixed and len({run.result.simulated for run in runs}) > 1:
-        raise BadInput(
-            "some of these runs are simulated and some measured; a model is no measurement, so ask for both on purpose"
-        )
 
 
 def _by_key(result: BenchResult, runs: Sequence[StoredRun]) -> dict[tuple[str, ...], Figure]:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from devexplorer.core.base.errors import first_line
-from devexplorer.core.benchmark.history.filter import Choices, Filter, device_of, digest, search_text, where
+from devexplorer.core.benchmark.history.filter import Filter, device_of, digest, search_text, where
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
 from devexplorer.core.records.benchmark import Conditions, StoredRun
 
@@ -40,11 +40,6 @@ CREATE TABLE runs (
     result TEXT NOT NULL, conditions TEXT NOT NULL
 )
 """
-_STORED = (
-    "kind", "began", "device", "device_name", "uuid", "dtype", "simulated", "imported", "digest", "text", "tags",
-    "result", "conditions",
-)  # fmt: skip
-_COLUMNS = "id, tags, imported, result, conditions"
 
 
 class NotAHistoryError(Exception):
@@ -163,16 +158,14 @@ class HistoryFile:
     def add(self, run: StoredRun) -> int:
         """Store a run; returns the id that it has from now on. When this returns, it is on the disk."""
         known, spec = run.conditions, run.result.spec
-        row = (
-            kind_name(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid, dtype(spec),
+        row = (  # in the order of `_LAYOUT`
+            None, kind_name(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid,
+            dtype(spec),
             run.result.simulated, run.imported, digest(run.result, known), search_text(run), _json(run.tags),
             _json(run.result), _json(known),
         )  # fmt: skip
         with self._transaction():
-            cursor = self._connection.execute(
-                f"INSERT INTO runs ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})", row
-            )
-            number = cursor.lastrowid
+            number = self._connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row).lastrowid
         assert number is not None
         return number
 
@@ -204,22 +197,19 @@ class HistoryFile:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def runs(self, wanted: Filter, limit: int, offset: int = 0) -> list[StoredRun]:
+    def runs(self, wanted: Filter, limit: int) -> list[StoredRun]:
         """The newest first; rows that cannot be read are left out and counted."""
         condition, values = where(wanted)
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE {condition} ORDER BY began DESC, id DESC LIMIT ? OFFSET ?",
-            (*values, limit, offset),
-        ).fetchall()
+        order = "ORDER BY began DESC, id DESC LIMIT ?"
+        rows = self._select(f"WHERE {condition} {order}", *values, limit).fetchall()
         result = [run for row in rows if (run := _run(row)) is not None]
         self.unreadable = len(rows) - len(result)
         return result
 
     def readable(self) -> Iterator[StoredRun]:
         """Every run that can be read, the oldest first, up to the first damaged page."""
-        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY id")
         try:
-            for row in rows:
+            for row in self._select("ORDER BY id"):
                 if (run := _run(row)) is not None:
                     yield run
         except sqlite3.DatabaseError:
@@ -232,7 +222,7 @@ class HistoryFile:
 
     def get(self, number: int) -> StoredRun | None:
         """One run."""
-        row = self._connection.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (number,)).fetchone()
+        row = self._select("WHERE id = ?", number).fetchone()
         return None if row is None else _run(row)
 
     def find(self, run_digest: str) -> int | None:
@@ -240,16 +230,8 @@ class HistoryFile:
         row = self._connection.execute("SELECT id FROM runs WHERE digest = ? LIMIT 1", (run_digest,)).fetchone()
         return None if row is None else int(row[0])
 
-    def choices(self) -> Choices:
-        """What there is to filter by."""
-        columns = ("kind", "device_name", "dtype")
-        kinds, devices, dtypes = (
-            self._texts(f"SELECT DISTINCT {name} FROM runs WHERE {name} <> ''") for name in columns
-        )
-        return Choices(kinds, devices, dtypes, self._texts("SELECT DISTINCT value FROM runs, json_each(runs.tags)"))
-
-    def _texts(self, query: str) -> tuple[str, ...]:
-        return tuple(sorted(str(value) for (value,) in self._connection.execute(query)))
+    def _select(self, which: str, *values: object) -> sqlite3.Cursor:
+        return self._connection.execute(f"SELECT id, tags, imported, result, conditions FROM runs {which}", values)
 
     def _number(self, query: str, values: Iterable[object] = ()) -> int:
         (value,) = self._connection.execute(query, tuple(values)).fetchone()

@@ -8,71 +8,37 @@ import hashlib
 import msgspec
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.benchmark.kinds import dtype, kind_name, title
+from devexplorer.core.benchmark.kinds import kind_name, title
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """What a run has to be; None and an empty text: anything."""
 
     kind: str | None = None
     """`matmul`, `sweep`, `bandwidth`, `scaling`, `model`."""
-    device: str | None = None
-    """An id (`cuda:0`), a name (`Tesla T4`) or a UUID, written in full."""
-    dtype: str | None = None
-    tag: str | None = None
     text: str = ""
     """Words that all occur in its title, device, versions, host or tags; upper and lower case are the same."""
-    since_unix_s: float | None = None
-    until_unix_s: float | None = None
-    """Both about the beginning of the run."""
-    simulated: bool | None = None
-    imported: bool | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the text, as `search_text` has them."""
+        return self.text.casefold().split()
 
 
-class Choices(msgspec.Struct, frozen=True):
-    """What there is to choose from, each sorted."""
-
-    kinds: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    """Names."""
-    dtypes: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-
-
-def where(wanted: Filter) -> tuple[str, list[object]]:
+def where(wanted: Filter) -> tuple[str, list[str]]:
     """The condition behind WHERE, and its values."""
-    conditions: list[tuple[str, object]] = [
-        ("kind = ?", wanted.kind),
-        ("dtype = ?", wanted.dtype),
-        ("simulated = ?", wanted.simulated),
-        ("imported = ?", wanted.imported),
-        ("? IN (device, device_name, uuid)", wanted.device),
-        ("EXISTS (SELECT 1 FROM json_each(runs.tags) WHERE value = ?)", wanted.tag),
-        ("began >= ?", wanted.since_unix_s),
-        ("began <= ?", wanted.until_unix_s),
-        *(("instr(text, ?) > 0", word) for word in wanted.text.casefold().split()),
-    ]
-    given = [(term, value) for term, value in conditions if value is not None]
-    return " AND ".join(["1", *(term for term, _ in given)]), [value for _, value in given]
+    kinds = [] if wanted.kind is None else [wanted.kind]
+    terms = ["1", *("kind = ?" for _ in kinds), *("instr(text, ?) > 0" for _ in wanted.words)]
+    return " AND ".join(terms), [*kinds, *wanted.words]
 
 
 def matches(run: StoredRun, wanted: Filter) -> bool:
     """The same condition for one run."""
-    known, text = run.conditions, search_text(run)
-    return (
-        wanted.kind in (None, kind_name(run.result))
-        and wanted.dtype in (None, dtype(run.result.spec))
-        and wanted.simulated in (None, run.result.simulated)
-        and wanted.imported in (None, run.imported)
-        and wanted.device in (None, device_of(run), known.device_name, known.uuid)
-        and (wanted.tag is None or wanted.tag in run.tags)
-        and all(word in text for word in wanted.text.casefold().split())
-        and (wanted.since_unix_s is None or known.started_unix_s >= wanted.since_unix_s)
-        and (wanted.until_unix_s is None or known.started_unix_s <= wanted.until_unix_s)
-    )
+    text = search_text(run)
+    return wanted.kind in (None, kind_name(run.result)) and all(word in text for word in wanted.words)
 
 
 def device_of(run: StoredRun) -> str:

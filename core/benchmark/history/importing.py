@@ -10,7 +10,7 @@ import math
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -56,27 +56,18 @@ class _Entry(msgspec.Struct):
     imported: bool = False
 
 
-class Imported(NamedTuple):
-    """What became of a file."""
-
-    added: tuple[StoredRun, ...]
-    known: int
-    """Runs that were there already."""
-    message: str
-
-
-def import_file(path: Path, store: Store) -> Imported:
-    """Read the file into the history. Raises `BadInput` with one line for what is wrong; then nothing was added."""
-    runs = read_runs(path)
-    added, known = [], 0
-    for run in runs:
+def import_file(path: Path, store: Store) -> str:
+    """Read the file into the history; returns what became of it, in words. Raises `BadInput` with one line for what is
+    wrong; then nothing was added."""
+    added = known = 0
+    for run in read_runs(path):
         if store.find(run.result, run.conditions) is not None:
             known += 1
         else:
-            added.append(store.add(run.result, run.conditions, run.tags, imported=True))
+            store.add(run.result, run.conditions, run.tags, imported=True)
+            added += 1
     there = f" {count_text(known, 'run')} already in the history." if known else ""
-    message = f"{count_text(len(added), 'run')} imported from {path.name}.{there}"
-    return Imported(tuple(added), known, message)
+    return f"{count_text(added, 'run')} imported from {path.name}.{there}"
 
 
 def read_runs(path: Path) -> tuple[StoredRun, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import MISSING, count_text, number_text, seconds_text
 from devexplorer.core.benchmark.figures import Figure
-from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
+from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
 from devexplorer.core.benchmark.history.export import chosen_runs, written_message
 from devexplorer.core.benchmark.history.filter import device_of
@@ -50,7 +50,7 @@ def write_report(
     return written_message(path, runs)
 
 
-def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report", now_unix_s: float) -> str:
+def report_html(runs: Sequence[StoredRun], *, now_unix_s: float) -> str:
     """The page. Runs of one kind are compared with the first of them, where that makes sense."""
     colours = _Colours()
     simulated = sum(run.result.simulated for run in runs)
@@ -70,8 +70,8 @@ def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report",
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light'
         ' dark">'
-        f"<title>{escape(heading)}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{escape(heading)}</h1>"
+        f"<title>Benchmark report</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>Benchmark report</h1>"
         f"<p>{count_text(len(runs), 'run')}, written by DevExplorer on {moment_text(now_unix_s)}. "
         f"Bars show medians; the line across their end goes from the 20th to the 80th percentile.</p>{note}</header>"
         f"{''.join(sections)}{_conditions(runs)}</main></body></html>\n"
@@ -187,10 +187,8 @@ def _figure_row(run: StoredRun, figure: Figure) -> str:
 def _comparison(runs: Sequence[StoredRun]) -> str:
     if len(runs) < 2:
         return ""
-    if (why := refusal(runs)) is not None:
-        return f"<h3>Compared</h3><p>Not compared: {escape(why)}.</p>"
     try:
-        comparison = compare(runs, mixed=True)
+        comparison = compare(runs)
     except BadInput as error:
         return f"<h3>Compared</h3><p>Not compared: {escape(str(error))}.</p>"
     rows = [

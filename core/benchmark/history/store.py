@@ -40,7 +40,7 @@ from devexplorer.core.benchmark.history.file import (
     fault_message,
     fault_of,
 )
-from devexplorer.core.benchmark.history.filter import Choices, Filter, checked_tags, digest, matches
+from devexplorer.core.benchmark.history.filter import Filter, checked_tags, digest, matches
 from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
@@ -192,17 +192,16 @@ class Store:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def runs(self, wanted: Filter = _EVERYTHING, *, limit: int = PAGE, offset: int = 0) -> list[StoredRun]:
+    def runs(self, wanted: Filter = _EVERYTHING, *, limit: int = PAGE) -> list[StoredRun]:
         """The newest first. Where the file cannot be read: what is in memory, and `problem` says why."""
         result = [run for run in self.waiting if matches(run, wanted)]
         self.unreadable = 0
         for file, first_id in self._sources():
             result += [
-                _numbered(run, first_id)
-                for run in self._read(file, lambda file: file.runs(wanted, limit + offset)) or ()
+                _numbered(run, first_id) for run in self._read(file, lambda file: file.runs(wanted, limit)) or ()
             ]
         result.sort(key=lambda run: (-run.conditions.started_unix_s, -abs(run.id)))
-        return result[offset : offset + limit]
+        return result[:limit]
 
     def count(self, wanted: Filter = _EVERYTHING) -> int:
         """How many such runs there are."""
@@ -234,17 +233,6 @@ class Store:
             if (number := self._read(file, lambda file: file.find(wanted))) is not None:
                 return number + first_id
         return None
-
-    def choices(self) -> Choices:
-        """What there is to filter by, of what is stored."""
-        answers = [self._read(file, HistoryFile.choices) for file, _ in self._sources()]
-        known = [answer for answer in answers if answer is not None]
-        return Choices(
-            *(
-                tuple(sorted({name for choices in known for name in getattr(choices, field)}))
-                for field in Choices.__struct_fields__
-            )
-        )
 
     def _sources(self) -> list[tuple[HistoryFile | None, int]]:
         """Files and what their numbers begin after; None: the file that new runs go to, which has to be opened to know

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.errors import DevExplorerError
 from devexplorer.core.base.formats import count_text, sentence
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.export import write_csv, write_json
-from devexplorer.core.benchmark.history.filter import Choices, Filter
+from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.importing import import_file
 from devexplorer.core.benchmark.history.report import write_report
 from devexplorer.core.benchmark.history.store import Store
@@ -90,20 +90,16 @@ class StoreThread:
         self,
         result: BenchResult,
         conditions: Conditions,
-        tags: Iterable[str] = (),
         done: Callable[[StoredRun], None] = lambda run: None,
     ) -> None:
         """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
-        kept = tuple(tags)
-        self._ask(lambda store: store.add(result, conditions, kept), done, changes=True)
+        self._ask(lambda store: store.add(result, conditions), done, changes=True)
 
-    def request(
-        self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], *, offset: int = 0
-    ) -> None:
-        """List runs, the newest first; `show` gets one page and how many there are on all pages."""
+    def request(self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
+        """List the newest runs; `show` gets them and how many there are altogether."""
 
         def work(store: Store) -> tuple[Sequence[StoredRun], int]:
-            runs = store.runs(wanted, limit=limit, offset=offset)
+            runs = store.runs(wanted, limit=limit)
             if store.unreadable:
                 count = count_text(store.unreadable, "run")
                 self._notice(f"{count} of the history cannot be read by this version, and not listed.", True)
@@ -111,11 +107,7 @@ class StoreThread:
 
         self._ask(work, lambda page: show(*page))
 
-    def choices(self, show: Callable[[Choices], None]) -> None:
-        """What there is to filter by."""
-        self._ask(Store.choices, show)
-
-    def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say = _nothing) -> None:
+    def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say) -> None:
         """Give each of these runs its tags instead of those it has; `say` only what went wrong."""
         pairs = tuple(tags)
 
@@ -125,7 +117,7 @@ class StoreThread:
 
         self._ask(work, lambda _: None, say, changes=True)
 
-    def delete(self, ids: Sequence[int], say: Say = _nothing) -> None:
+    def delete(self, ids: Sequence[int], say: Say) -> None:
         """Forget runs for good."""
         numbers = tuple(ids)
         self._ask(
@@ -135,26 +127,24 @@ class StoreThread:
             changes=True,
         )
 
-    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say = _nothing) -> None:
+    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
         """Compare with the first of them; simulated beside measured runs are marked."""
         chosen = tuple(runs)
-        self._ask(lambda _: compare(chosen, mixed=True), show, say)
+        self._ask(lambda _: compare(chosen), show, say)
 
-    def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say = _nothing) -> None:
+    def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say) -> None:
         """Write a file, `kind` is `csv`, `json` or `html`. `names`: also of the host and of other people's
         processes."""
         numbers = tuple(ids)
 
         def work(store: Store) -> str:
-            if kind not in _WRITERS:
-                raise BadInput(f"runs are not written as '{kind}'; take {', '.join(_WRITERS)}")
             return _WRITERS[kind](path, [store.get(number) for number in numbers], names=names)
 
         self._ask(work, partial(_said, say), say)
 
-    def import_file(self, path: Path, say: Say = _nothing) -> None:
+    def import_file(self, path: Path, say: Say) -> None:
         """Take over the runs of a JSON file."""
-        self._ask(lambda store: import_file(path, store).message, partial(_said, say), say, changes=True)
+        self._ask(lambda store: import_file(path, store), partial(_said, say), say, changes=True)
 
     def _ask(
         self,

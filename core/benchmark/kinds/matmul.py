@@ -152,11 +152,11 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
     def caption(self, spec: MatmulSpec) -> str:
         batch = f"{spec.batch} of " if spec.batch > 1 else ""
         stored = (" A transposed" if spec.transpose_a else "") + (" B transposed" if spec.transpose_b else "")
-        return f"matmul {batch}{shape_text((spec.m, spec.n, spec.k))} {spec.dtype}{stored} {spec.mode}"
+        return f"matmul {batch}{shape_text(spec.shape)} {spec.dtype}{stored} {spec.mode}"
 
     def curve_texts(self, spec: MatmulSpec) -> tuple[str, ...]:
         cube = (f"{spec.dtype} {spec.m}³",) if spec.m == spec.n == spec.k else ()
-        return (f"{spec.dtype} {shape_text((spec.m, spec.n, spec.k))}", *cube)
+        return f"{spec.dtype} {shape_text(spec.shape)}", *cube
 
     def figures(self, result: MatmulResult) -> tuple[Figure, ...]:
         samples = result.samples_tflops
@@ -198,7 +198,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
             simulated=result.simulated,
             stopped=result.stopped,
         )
-        shape = shape_text((*batch, spec.m, spec.n, spec.k))
+        shape = shape_text((*batch, *spec.shape))
         counts = (f"{result.iterations:,}", number_text(result.seconds))
         return [(spec.device, spec.dtype, shape, spec.mode, *spread_texts(result.tflops), *counts, remarks)]
 
@@ -209,7 +209,6 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
                 MatmulEntry,
                 result,
                 spec,
-                shape=(spec.m, spec.n, spec.k),
                 parts_tflops=result.parts_tflops or None,
                 samples_tflops=result.samples_tflops or None,
                 published_tflops=published_tflops(conditions, spec.dtype),
@@ -224,7 +223,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
 
     def check_imported(self, result: MatmulResult) -> MatmulResult:
         spec = result.spec
-        check_shapes([(spec.m, spec.n, spec.k, spec.batch)])
+        check_shapes([(*spec.shape, spec.batch)])
         if not all(0 < value < math.inf for value in (*result.samples_tflops, *result.parts_tflops)):
             raise BadInput("a sample of its throughput is not above 0")
         return result
@@ -247,7 +246,7 @@ def product_text(spec: MatmulSpec) -> str:
     marks = [
         word for word, on in (("Aᵀ", spec.transpose_a), ("Bᵀ", spec.transpose_b), ("flushed", spec.flush_cache)) if on
     ]
-    return "  ".join([f"{batch}{shape_text((spec.m, spec.n, spec.k))}", *marks])
+    return "  ".join([f"{batch}{shape_text(spec.shape)}", *marks])
 
 
 def product_tip(spec: MatmulSpec) -> str:

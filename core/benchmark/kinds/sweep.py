@@ -126,7 +126,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def figures(self, result: SweepResult) -> tuple[Figure, ...]:
         return tuple(
             figure(
-                (shape_text(shape_of(cell)),),
+                (shape_text(cell.shape),),
                 "tflops",
                 cell.tflops,
                 result.simulated,
@@ -145,7 +145,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def subject(self, result: SweepResult) -> str:
         cell = fastest(result)
         count = len(result.cells)
-        return count_text(count, "shape") if cell is None else f"{shape_text(shape_of(cell))} of {count}"
+        return count_text(count, "shape") if cell is None else f"{shape_text(cell.shape)} of {count}"
 
     def subject_tip(self, result: SweepResult) -> str:
         return f"The fastest of {count_text(len(result.cells), 'shape')}"
@@ -157,7 +157,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def rows(self, result: SweepResult, conditions: Conditions) -> list[tuple[str, ...]]:
         spec = result.spec
         return [
-            (spec.device, spec.dtype, shape_text(shape_of(cell)), *spread_texts(cell.tflops), f"{cell.iterations:,}",
+            (spec.device, spec.dtype, shape_text(cell.shape), *spread_texts(cell.tflops), f"{cell.iterations:,}",
              cell.reason or joined(simulated=result.simulated))
             for cell in result.cells
         ]  # fmt: skip
@@ -168,7 +168,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
             return "No shape could be measured."
         median = cell.tflops.median
         share = verdict(median, result.datasheet_tflops, best(conditions.device_name, result.spec.dtype))
-        text = f"fastest: {shape_text(shape_of(cell))} with {number_text(median)} TFLOP/s"
+        text = f"fastest: {shape_text(cell.shape)} with {number_text(median)} TFLOP/s"
         return joined(text, share, joined(simulated=result.simulated, stopped=result.stopped))
 
     def is_curve(self, result: SweepResult) -> bool:
@@ -178,7 +178,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def entries(self, result: SweepResult, conditions: Conditions | None) -> list[Entry]:
         published = published_tflops(conditions, result.spec.dtype)
         return [
-            write(SweepEntry, cell, result, result.spec, shape=shape_of(cell), mode="burst", published_tflops=published)
+            write(SweepEntry, cell, result, result.spec, mode="burst", published_tflops=published)
             for cell in result.cells
         ]
 
@@ -191,13 +191,8 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
         return (first.device, first.dtype, first.conditions) == (other.device, other.dtype, other.conditions)
 
     def check_imported(self, result: SweepResult) -> SweepResult:
-        check_shapes((*shape_of(cell), 1) for cell in result.cells)
+        check_shapes(cell.shape for cell in result.cells)
         return result
-
-
-def shape_of(cell: SweepCell) -> Shape:
-    """M, N and K."""
-    return cell.m, cell.n, cell.k
 
 
 def fastest(result: SweepResult) -> SweepCell | None:

@@ -163,10 +163,9 @@ def _words(values: Values) -> str:
     if not values.elements:
         return "It has no elements."
     where = f"{shape_text(values.shape)} {values.dtype} on {values.device}"
-    clock = " (simulated)" if values.simulated else ""
     sentences = [
-        f"{where}, computed on its device in {seconds_text(values.seconds)}{clock}: only results and the first rows"
-        " were copied."
+        f"{where}, computed on its device in {seconds_text(values.seconds, values.simulated)}: only results and the"
+        " first rows were copied."
     ]
     if values.mean is not None and values.std is not None:
         sentences.append(

@@ -157,8 +157,7 @@ def _answer(
     measured: bool,
 ) -> Answer:
     name, model, extras = target.name, target.module, workspace.extras(target.name)
-    clock = " (simulated)" if ran.simulated else ""
-    words = f"zero_grad, forward, backward, step: forward and backward took {seconds_text(ran.seconds)}{clock}."
+    words = f"zero_grad, forward, backward, step: forward and backward took {seconds_text(ran.seconds, ran.simulated)}."
     if losses:
         words += f" The sum of the output was {value_text(losses[-1])}; the step reduces it."
     if changed:

@@ -13,9 +13,9 @@ from devexplorer.core.benchmark.kinds import figures, title
 from devexplorer.core.benchmark.statistics import Verdict
 
 
-def cell(first: object, second: object, *, mixed: bool = False) -> Cell:
+def cell(first: object, second: object) -> Cell:
     """The second of two runs that measured the same."""
-    (row,) = compare([first, second], mixed=mixed).rows  # type: ignore[list-item]
+    (row,) = compare([first, second]).rows  # type: ignore[list-item]
     assert row.cells[1] is not None
     return row.cells[1]
 
@@ -139,11 +139,9 @@ def test_simulated_runs_have_no_noise() -> None:
     assert not found.mixed
 
 
-def test_simulated_beside_measured_only_on_purpose_and_marked() -> None:
+def test_simulated_beside_measured_is_marked() -> None:
     runs = [stored(matmul(samples(60)), 1), stored(matmul(simulated=True, device="vgpu:0", median=65.0), 2)]
-    with pytest.raises(BadInput, match="a model is no measurement"):
-        compare(runs)
-    found = compare(runs, mixed=True)
+    found = compare(runs)
     assert found.mixed
     assert "#2 come from the model of a virtual GPU" in found.remarks[0]
     assert found.rows[0].cells[1] is not None

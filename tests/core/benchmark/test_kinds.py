@@ -63,7 +63,7 @@ def test_a_toy_is_kept_exported_reported_and_imported(document: Document, tmp_pa
     (tmp_path / "printed.json").write_text(json.dumps(printed))
     for name in ("export.json", "printed.json"):
         with Store(tmp_path / f"{name}.sqlite3") as other:
-            [added] = import_file(tmp_path / name, other).added
-            assert other.runs() == [added]
+            assert import_file(tmp_path / name, other).startswith("1 run imported")
+            [added] = other.runs()
         assert added.result.spec == run.result.spec
         assert added.conditions == run.conditions

@@ -112,7 +112,7 @@ def test_every_name_is_escaped() -> None:
     second = msgspec.structs.replace(first, id=2, result=matmul(samples(90), dtype=EVIL + "2"))
     third = stored(model(target=EVIL), 3)
     fourth = stored(bandwidth(EVIL), 4, **names)
-    text = report_html([first, second, third, fourth], heading=EVIL, now_unix_s=BEGAN)
+    text = report_html([first, second, third, fourth], now_unix_s=BEGAN)
     assert "<script" not in text
     assert "<b x" not in text
     assert EVIL in " ".join(Page(text).words), "it is shown as what it is"

@@ -12,7 +12,7 @@ import pytest
 from fakes.runs import conditions, matmul, model, samples, sweep
 
 from devexplorer.core.benchmark.history.compare import Comparison
-from devexplorer.core.benchmark.history.filter import Choices, Filter
+from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.records.benchmark import StoredRun
@@ -54,9 +54,9 @@ class Desk:
             self.history.deliver()
             time.sleep(0.001)
 
-    def listed(self, wanted: Filter = Filter(), **more: int) -> list[StoredRun]:  # noqa: B008 - frozen
+    def listed(self, wanted: Filter = Filter(), limit: int = 100) -> list[StoredRun]:  # noqa: B008 - frozen
         before = len(self.pages)
-        self.history.request(wanted, 100, self.show, **more)
+        self.history.request(wanted, limit, self.show)
         self.until(lambda: len(self.pages) > before)
         return self.pages[-1][0]
 
@@ -75,7 +75,7 @@ def desk(path: Path) -> Iterator[Desk]:
 
 def test_runs_are_kept_listed_tagged_and_deleted_in_the_order_of_the_calls(desk: Desk) -> None:
     desk.history.add(matmul(), conditions(0), done=desk.kept.append)
-    desk.history.add(sweep(), conditions(1), ("x",), done=desk.kept.append)
+    desk.history.add(sweep(), conditions(1), done=desk.kept.append)
     assert [run.result for run in desk.listed()] == [sweep(), matmul()]
     assert desk.pages[-1][1] == 2
     first, second = desk.kept
@@ -85,10 +85,6 @@ def test_runs_are_kept_listed_tagged_and_deleted_in_the_order_of_the_calls(desk:
     assert desk.said == [("1 run deleted from the history.", False)]
     assert desk.changes == 4
     assert desk.history.problem is None
-    found: list[Choices] = []
-    desk.history.choices(found.append)
-    desk.until(lambda: found)
-    assert found[0].tags == ("a", "b")
 
 
 def test_callbacks_run_where_deliver_is_called(desk: Desk) -> None:
@@ -103,7 +99,8 @@ def test_callbacks_run_where_deliver_is_called(desk: Desk) -> None:
 def test_pages_and_filters_are_passed_on(desk: Desk) -> None:
     for number in range(5):
         desk.history.add(matmul(), conditions(number))
-    assert [run.id for run in desk.listed(offset=3)] == [2, 1]
+    assert [run.id for run in desk.listed(limit=2)] == [5, 4]
+    assert desk.pages[-1][1] == 5
     assert desk.listed(Filter(kind="sweep")) == []
 
 
@@ -114,16 +111,15 @@ def test_comparisons_exports_and_imports_are_made_on_the_thread(desk: Desk, tmp_
     compared: list[Comparison] = []
     desk.history.compare(runs, compared.append, desk.say)
     desk.history.compare(runs[:1], compared.append, desk.say)
-    for kind in ("json", "csv", "html", "doc"):
+    for kind in ("json", "csv", "html"):
         desk.history.export(kind, tmp_path / f"out.{kind}", [run.id for run in runs], names=True, say=desk.say)
     desk.history.import_file(tmp_path / "out.json", desk.say)
     desk.history.import_file(tmp_path / "nothing.json", desk.say)
-    desk.until(lambda: len(desk.said) == 7)
+    desk.until(lambda: len(desk.said) == 6)
     assert len(compared) == 1
-    assert [failed for _, failed in desk.said] == [True, False, False, False, True, False, True]
+    assert [failed for _, failed in desk.said] == [True, False, False, False, False, True]
     assert desk.said[0][0] == "Choose at least two runs to compare."
-    assert desk.said[4][0] == "Runs are not written as 'doc'; take json, csv, html."
-    assert desk.said[5][0] == "0 runs imported from out.json. 2 runs already in the history."
+    assert desk.said[4][0] == "0 runs imported from out.json. 2 runs already in the history."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history.sqlite3", "out.csv", "out.html", "out.json"]
 
 

@@ -26,7 +26,7 @@ def panel_with(
     qtbot.addWidget(panel)
     panel.resize(width, height)
     panel.show()
-    panel.show_comparison(compare(runs, mixed=True))
+    panel.show_comparison(compare(runs))
     QApplication.processEvents()
     return panel
 
@@ -124,7 +124,7 @@ def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
     themes.apply(QApplication.instance(), DARK)
     simulated = stored(matmul(52.0, info=T4, tflops=spread(52.0, 0.05)), 2, T4)
     picture = hosted(qtbot, lambda host: Intervals(DARK, lambda _run: "#FF0000", host), 900, 200)
-    picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated], mixed=True))
+    picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated]))
     QApplication.processEvents()
     image = picture.grab().toImage()
     measured, hollow = picture.entries
@@ -175,7 +175,7 @@ def test_simulated_beside_measured_runs_are_warned_about(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(700.0, info=T4), 2, T4))
     assert panel.warning.isVisible()
     assert panel.warning.text().startswith("▲ This compares simulated with measured runs")
-    panel.show_comparison(compare(two(), mixed=True))
+    panel.show_comparison(compare(two()))
     assert not panel.warning.isVisible()
 
 
@@ -186,7 +186,7 @@ def test_while_it_is_computed_and_when_it_failed_there_are_words(qtbot: QtBot) -
     assert panel.waiting.text() == "Comparing 3 runs…"
     panel.show_failure("These runs have no figure in common.")
     assert panel.waiting.text() == "✕ These runs have no figure in common."
-    panel.show_comparison(compare(two(), mixed=True))
+    panel.show_comparison(compare(two()))
     assert not panel.waiting.isVisible()
 
 
@@ -195,7 +195,7 @@ def test_the_window_grows_so_that_it_shows_what_there_is(qtbot: QtBot) -> None:
     qtbot.addWidget(dialog)
     dialog.show()
     before = dialog.height()
-    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 7)], mixed=True))
+    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 7)]))
     assert before < dialog.height() <= 760
     dialog.close()
 

@@ -71,7 +71,7 @@ class FakeSource:
         say(f"{path.name} is no export of DevExplorer.", True)
 
     def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
-        show(compare(runs, mixed=True))
+        show(compare(runs))
 
     def _changed(self) -> None:
         assert self.panel is not None
