@@ -12,9 +12,8 @@ from typing import Any
 from devexplorer.core.base.formats import MISSING
 from devexplorer.core.base.plain import plain
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.telemetry.fact_rows import Group, Writer
+from devexplorer.core.telemetry.fact_rows import Group, Writer, label_width
 
-NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 _OURS = ("device", "time_unix_s", "more", "missing", "simulated", "reason", "parent", "threads")
 """Fields that are not readings, or do not apply to most devices."""
 _WHERE_IT_DIFFERS = {"mig_pending": "mig", "ecc_pending": "ecc"}
@@ -44,7 +43,7 @@ def device_document(
     def why(field: str) -> str:
         if field in _WHERE_IT_DIFFERS and _WHERE_IT_DIFFERS[field] in known:
             return NO_CHANGE
-        return (writer.reason(field) or NO_CPU_FIELD) if info.kind == "cpu" else writer.why(field)
+        return writer.why_null(field)
 
     made["details"]["missing"] = {
         field: why(field)
@@ -73,15 +72,14 @@ def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:
 def facts_in_short(groups: Sequence[Group]) -> str:
     """What is known, a line each; then what is not, by its reason, so that a reason that holds for fifty figures is
     read once."""
-    width = max((len(row.label) for group in groups for row in group.rows), default=0)
+    width = label_width(groups)
     lines: list[str] = []
     unknown: dict[str, dict[str, list[str]]] = {}
     for group in groups:
         known = [row for row in group.rows if row.value != MISSING]
         if known:
             lines.append(group.title)
-        for row in known:
-            lines.append(f"  {row.label:<{width}}  {row.value}" + (f"  ({row.why})" if row.why else ""))
+        lines += [row.line(width) for row in known]
         for row in group.rows:
             if row.value == MISSING:
                 unknown.setdefault(row.why, {}).setdefault(group.title, []).append(row.label)

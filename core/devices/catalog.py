@@ -54,6 +54,12 @@ class Catalog(msgspec.Struct, frozen=True):
         return {info.uuid: info.id for info in self.devices if info.uuid is not None and info.nvml_index is not None}
 
     @property
+    def card_names(self) -> dict[str, str]:
+        """`nvml:N`, as the sampler's problems name a card -> its device id."""
+        cards = (info for info in self.devices if info.nvml_index is not None and info.parent is None)
+        return {f"nvml:{info.nvml_index}": info.id for info in cards}
+
+    @property
     def drm_names(self) -> dict[str, str]:
         """PCI address -> device id of everything that the kernel alone watches."""
         return {info.bus_id: info.id for info in self.devices if info.bus_id is not None and info.nvml_index is None}

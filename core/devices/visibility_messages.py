@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from devexplorer.core.base.formats import count_text, sentence
-from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number, value_text, visible_cards
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, VisibleCards, card_number, value_text, visible_cards
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
 
@@ -40,8 +40,14 @@ def cards_in_order(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
 
 def selected_cards(value: str | None, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The cards that the list means, in its order."""
+    cards, visible = _read(value, devices)
+    return [cards[index] for index in visible.order]
+
+
+def _read(value: str | None, devices: Sequence[DeviceInfo]) -> tuple[list[DeviceInfo], VisibleCards]:
+    """The cards as the list counts them, and what it says about them."""
     cards = cards_in_order(devices) if is_number_list(value) else cards_to_choose(devices)
-    return [cards[index] for index in visible_cards(value, [info.uuid for info in cards]).order]
+    return cards, visible_cards(value, [info.uuid for info in cards])
 
 
 def is_number_list(value: str | None) -> bool:
@@ -52,13 +58,8 @@ def is_number_list(value: str | None) -> bool:
 def visibility_note(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
     """Where the list works differently from what it says on these devices, as a sentence; None: it does what it
     says."""
-    cards = cards_to_choose(devices)
-    if not cards:
-        return None
-    note = visible_cards(
-        value, [info.uuid for info in (cards_in_order(devices) if is_number_list(value) else cards)]
-    ).note
-    return None if note is None else sentence(note)
+    cards, visible = _read(value, devices)
+    return sentence(visible.note) if cards and visible.note is not None else None
 
 
 def visibility_answer(

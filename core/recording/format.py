@@ -16,6 +16,8 @@ import enum
 import struct
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -107,6 +109,9 @@ class Entry(NamedTuple):
     record: Recorded
 
 
+by_time = attrgetter("at_ms")
+"""The key by which entries are ordered."""
+
 _HEAD = struct.Struct(">4sIIBQQd")
 _CHECKED = struct.Struct(">BQQd")
 HEAD_SIZE = _HEAD.size
@@ -197,7 +202,7 @@ def decode_header(payload: bytes) -> Header:
     """The header's record; `Damaged` for anything else."""
     try:
         header = _decode_header(_plain(payload))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Damaged(f"the header is no record: {error}") from error
     if not is_sane(header):
         raise Damaged("the header holds an impossible number or text")
@@ -213,26 +218,27 @@ def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
     plain = _plain(payload)
     try:
         result = _decode_entries(plain)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        result = None
-    if result is not None:
-        entries = [Entry(at_ms, record) for at_ms, record in result if is_sane(record)]
-        return entries, len(result) - len(entries)
+        count = len(result)
+    except _UNREADABLE:
+        result, count = _decode_each(plain)
+    entries = [Entry(at_ms, record) for at_ms, record in result if is_sane(record)]
+    return entries, count - len(entries)
+
+
+def _decode_each(plain: bytes) -> tuple[list[tuple[int, Recorded]], int]:
+    """The records of a frame that can be read, and how many there are in all."""
     try:
         raw = _decode_raw(plain)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Damaged(f"a frame is no list of records: {error}") from error
-    entries = []
+    result = []
     for at_ms, piece in raw:
-        try:
-            record = _decode_record(piece)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        if is_sane(record):
-            entries.append(Entry(at_ms, record))
-    return entries, len(raw) - len(entries)
+        with suppress(*_UNREADABLE):
+            result.append((at_ms, _decode_record(piece)))
+    return result, len(raw)
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 _decode_header = msgspec.msgpack.Decoder(Header).decode
 _decode_entries = msgspec.msgpack.Decoder(list[tuple[int, Recorded]]).decode
 _decode_raw = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode

@@ -28,6 +28,7 @@ from devexplorer.core.recording.format import (
     Head,
     Header,
     Kind,
+    by_time,
     check,
     decode_entries,
     decode_header,
@@ -156,7 +157,7 @@ class Recording:
             offset = result
         if self._skipping_since is not None:
             self.cut_bytes, self._skipping_since = size - self._skipping_since, None
-        self.events.sort(key=_at)
+        self.events.sort(key=by_time)
         self.frames.sort(key=lambda frame: frame.head.first_ms)
         return True
 
@@ -268,9 +269,5 @@ def _demand_prefix(path: Path, data: bytes) -> None:
 def _ordered(entries: list[Entry], head: Head) -> list[Entry]:
     """By time, and inside the time of their frame, whatever is written in them."""
     entries = [Entry(min(max(at_ms, head.first_ms), head.last_ms), record) for at_ms, record in entries]
-    entries.sort(key=_at)
+    entries.sort(key=by_time)
     return entries
-
-
-def _at(entry: Entry) -> int:
-    return entry.at_ms

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from heapq import merge
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded
+from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded, by_time
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone
 from devexplorer.core.records.benchmark import BenchPoint
@@ -70,7 +70,7 @@ class _RowReader:
 
     def events_until(self, at_ms: int) -> Sequence[Entry]:
         """The events since the last call."""
-        first, self._taken = self._taken, bisect_right(self._events, at_ms, lo=self._taken, key=_at)
+        first, self._taken = self._taken, bisect_right(self._events, at_ms, lo=self._taken, key=by_time)
         return self._events[first : self._taken]
 
     def apply(self, entry: Entry) -> None:
@@ -161,12 +161,12 @@ class RecordingTimeline:
     def following(self, at_ms: int) -> Iterator[tuple[int, list[Entry]]]:
         """What comes after a position, in order: until which position that is all, and the records. The last one
         reaches the end."""
-        events = self.recording.events[bisect_right(self.recording.events, at_ms, key=_at) :]
+        events = self.recording.events[bisect_right(self.recording.events, at_ms, key=by_time) :]
         taken = 0
         for frame in self._frames[bisect_right(self._frame_ends, at_ms) :]:
             entries = [entry for entry in self.recording.readings(frame) if entry.at_ms > at_ms]
-            stop = bisect_right(events, frame.head.last_ms, lo=taken, key=_at)
-            yield min(frame.head.last_ms, self.length_ms - 1), list(merge(events[taken:stop], entries, key=_at))
+            stop = bisect_right(events, frame.head.last_ms, lo=taken, key=by_time)
+            yield min(frame.head.last_ms, self.length_ms - 1), list(merge(events[taken:stop], entries, key=by_time))
             taken = stop
         yield self.length_ms, events[taken:]
 
@@ -193,9 +193,9 @@ class RecordingTimeline:
             first, chunks = result
             points = [entry for chunk in chunks for entry in chunk.points if entry.at_ms <= at_ms]
             latest = [*points, *(entry for entry in latest if not isinstance(entry.record, BenchPoint))]
-            latest.sort(key=_at)
+            latest.sort(key=by_time)
         state, devices = self._fresh(), dict[int, Device]()
-        for entry in merge(self._events_until(at_ms), latest, key=_at):
+        for entry in merge(self._events_until(at_ms), latest, key=by_time):
             apply_record(state, entry.record)
             if isinstance(entry.record, DeviceList):
                 devices |= {device.colour: device for device in state.devices.values()}
@@ -215,10 +215,10 @@ class RecordingTimeline:
 
     def _events_until(self, at_ms: int) -> list[Entry]:
         """Everything that is no reading; of what a device says about itself only the last."""
-        events = self._events[: bisect_right(self._events, at_ms, key=_at)]
+        events = self._events[: bisect_right(self._events, at_ms, key=by_time)]
         for details in self._details.values():
-            events += details[: bisect_right(details, at_ms, key=_at)][-1:]
-        events.sort(key=_at)
+            events += details[: bisect_right(details, at_ms, key=by_time)][-1:]
+        events.sort(key=by_time)
         return events
 
     def _latest(self, at_ms: int) -> list[Entry]:
@@ -234,10 +234,10 @@ class RecordingTimeline:
                 if entry.at_ms <= at_ms and isinstance(record, Reading):
                     result.setdefault((type(record), record.device), entry)
                     silent.discard(record.device)
-        return sorted(result.values(), key=_at)
+        return sorted(result.values(), key=by_time)
 
     def _devices_at(self, at_ms: int) -> list[str]:
-        lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=_at)]]
+        lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=by_time)]]
         last = next((record for record in reversed(lists) if isinstance(record, DeviceList)), None)
         return [info.id for info in last.devices] if last is not None else []
 
@@ -290,7 +290,7 @@ class RecordingTimeline:
         points: list[Entry] = []
         for frame in frames:
             entries = self.recording.readings(frame)
-            for entry in merge(reader.events_until(frame.head.last_ms), entries, key=_at):
+            for entry in merge(reader.events_until(frame.head.last_ms), entries, key=by_time):
                 reader.apply(entry)
             points += [entry for entry in entries if isinstance(entry.record, BenchPoint)]
         reader.next_chunk = number + 1
@@ -337,7 +337,3 @@ class _Overview:
         if self.chunks < chunk or not begun:
             return nothing
         return [*nothing[: len(TIERS) - len(self._grids)], *begun[-1]]
-
-
-def _at(entry: Entry) -> int:
-    return entry.at_ms

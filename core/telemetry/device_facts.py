@@ -18,6 +18,7 @@ from devexplorer.core.telemetry.fact_rows import (
     Writer,
     energy,
     in_unit,
+    label_width,
     number,
     pending,
     rate,
@@ -51,12 +52,11 @@ def _rows(writer: Writer, parts: Sequence[Fact | Part]) -> Iterator[Row]:
 
 def facts_text(groups: Sequence[Group]) -> str:
     """The groups as lines of plain text; reasons follow the dashes."""
-    width = max((len(row.label) for group in groups for row in group.rows), default=0)
+    width = label_width(groups)
     lines: list[str] = []
     for group in groups:
         lines += ["", group.title] if lines else [group.title]
-        for row in group.rows:
-            lines.append(f"  {row.label:<{width}}  {row.value}" + (f"  ({row.why})" if row.why else ""))
+        lines += [row.line(width) for row in group.rows]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the li
 NOT_TOLD = "not reported by the driver"
 NO_READING = "no reading yet"
 NOT_CUDA = "torch counts CUDA devices only"
+NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 _CARDS = ("cuda", "nvml", "virtual")
 """Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason."""
 
@@ -34,6 +35,10 @@ class Row(NamedTuple):
     """What the label means, where that needs a word."""
     warning: bool = False
     """Whether a person should look at it."""
+
+    def line(self, width: int) -> str:
+        """As plain text, with a label of this width; a reason follows the value."""
+        return f"  {self.label:<{width}}  {self.value}" + (f"  ({self.why})" if self.why else "")
 
 
 class Fact(NamedTuple):
@@ -57,6 +62,11 @@ class Group(NamedTuple):
 
     title: str
     rows: tuple[Row, ...]
+
+
+def label_width(groups: Iterable[Group]) -> int:
+    """Characters of the longest label."""
+    return max((len(row.label) for group in groups for row in group.rows), default=0)
 
 
 class Writer:
@@ -98,6 +108,10 @@ class Writer:
             return f"a MIG instance has none: see {self.info.parent}"
         record = self.sample if field in DeviceSample.__struct_fields__ else self.details
         return NO_READING if record is None else NOT_TOLD
+
+    def why_null(self, field: str) -> str:
+        """The same for documents, which have every field of every kind of device."""
+        return (self.reason(field) or NO_CPU_FIELD) if self.info.kind == "cpu" else self.why(field)
 
     def row(self, fact: Fact) -> Row:
         """The row of one fact."""

@@ -79,7 +79,6 @@ class WatchedDevices:
         self._drm_cards = drm.cards()
         self._virtual = virtual_machine(virtual_spec)
         self._cards: tuple[Card, ...] = ()
-        self._nvml_problems: tuple[Problem, ...] = ()
         self._found = self._joined()
         self._kernel_events: deque[Event] = deque()
         """Of AMD's and Intel's cards, which have a thread of their own."""
@@ -99,11 +98,7 @@ class WatchedDevices:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What cannot be found out now, by device id. The sampler knows cards by NVML's numbers."""
-        names = {
-            f"nvml:{info.nvml_index}": info.id
-            for info in self.infos
-            if info.nvml_index is not None and info.parent is None
-        }
+        names = self._found.card_names
         renamed = tuple(replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems)
         return tuple(
             dict.fromkeys((*renamed, *(problem for problem in self._found.problems if problem.device is None)))
@@ -130,7 +125,7 @@ class WatchedDevices:
         since = {sample.device: sample.time_unix_s for sample in self._sampler.latest()}
         read = self._sampler.read_round(patience_s, list_patience_s=ONCE_S if self._once else FIRST_S)
         self._follow_cards()
-        names = {f"nvml:{info.nvml_index}": info.id for info in self.infos if info.parent is None}
+        names = self._found.card_names
         read = [replace(sample, device=names.get(sample.device, sample.device)) for sample in read]
         new = [sample for sample in read if sample.time_unix_s != since.get(sample.device)]
         now = time.time()
@@ -166,11 +161,9 @@ class WatchedDevices:
             if field not in _NOT_READ and getattr(sample, field) is None
         ]
         writer = Writer(info, sample, self._details.get(info.id), problems)
-        if info.kind == "cpu":
-            return {field: writer.reason(field) or NO_CPU_FIELD for field in empty}
         card = next((card for card in self._cards if info.nvml_index is not None and _is(card, info)), None)
         missing = {} if card is None or card.broken else self._nvml.missing(card)
-        reasons = {field: missing.get(field) or writer.why(field) for field in empty}
+        reasons = {field: missing.get(field) or writer.why_null(field) for field in empty}
         if card is not None and not card.named and (why := writer.reason("name")):
             reasons["name"] = why  # the one in its place is made of the card's number
         return reasons
@@ -256,9 +249,6 @@ def _is(card: Card, info: DeviceInfo) -> bool:
         if card.mig_instance is not None
         else card.index == info.nvml_index and info.parent is None
     )
-
-
-NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 
 
 def virtual_machine(spec: str | None) -> VirtualMachine | None:
