@@ -17,8 +17,7 @@ from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets.layouts import CENTRE, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 SIDE_BY_SIDE_PX = 1260

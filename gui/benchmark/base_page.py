@@ -24,11 +24,9 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets.layouts import hbox, push_button
+from devexplorer.gui.widgets.layouts import hbox, plain_tip, push_button
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, label
-from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
 PROGRESS_PX = (120, 4)
@@ -274,7 +272,7 @@ class BenchPage(FormPage, Generic[Spec]):
         for button in (self.start_button, self.empty.button):
             reason = NOT_IN_A_RECORDING if not live else self._problem if button is self.start_button else ""
             button.setEnabled(not reason)
-            button.setToolTip(tip(reason))
+            button.setToolTip(plain_tip(reason))
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(

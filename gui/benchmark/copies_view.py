@@ -23,8 +23,7 @@ from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Padded, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 NAME_PX, CELL_PX = 92, 70

@@ -25,7 +25,7 @@ from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
 from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.rows import TableRow
+from devexplorer.gui.widgets.table import TableRow
 
 MODES = (
     ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),

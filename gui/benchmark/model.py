@@ -17,7 +17,7 @@ from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import check_box, line_edit
-from devexplorer.gui.widgets.rows import TableRow
+from devexplorer.gui.widgets.table import TableRow
 
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),

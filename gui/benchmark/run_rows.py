@@ -13,7 +13,7 @@ from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelRe
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
 RUN_COLUMNS = (

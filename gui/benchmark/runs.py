@@ -21,7 +21,7 @@ from devexplorer.core.records.benchmark import (
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import held_down
-from devexplorer.gui.widgets.rows import Cell
+from devexplorer.gui.widgets.table import Cell
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 Seen = dict[int, set[str]]

@@ -14,7 +14,7 @@ from devexplorer.gui.benchmark.runs import title
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, ScrollColumn, hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look, show_text
-from devexplorer.gui.widgets.rows import Cell
+from devexplorer.gui.widgets.table import Cell
 from devexplorer.gui.widgets.theme import Role
 
 WIDTH_PX = 296

@@ -30,9 +30,9 @@ from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.actions.dragging import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
 from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.layouts import plain_tip
 from devexplorer.gui.widgets.memory_bar import MemoryBar
 from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
 
 EDGE_PX = 3
@@ -103,7 +103,7 @@ class DeviceItem(QWidget):
         moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
         self._show_bar()
-        self.setToolTip(tip(card_tooltip(device, problems, alerts)))
+        self.setToolTip(plain_tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
         held = f" Clocks are limited by: {texts.held}." if texts.held else ""

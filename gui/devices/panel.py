@@ -11,9 +11,8 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets.layouts import ScrollArea, holder, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, holder, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label, show_text
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
 
 ALWAYS_FULL = 2
@@ -193,7 +192,7 @@ class DevicesPanel(Panel):
             self.add_button.setToolTip(NOT_IN_A_RECORDING)
         else:
             self.add_button.setToolTip(
-                ADD_TIP if unavailable is None else tip(f"Virtual GPUs are not available: {unavailable}")
+                ADD_TIP if unavailable is None else plain_tip(f"Virtual GPUs are not available: {unavailable}")
             )
         self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
         self.machine.setVisible(bool(reasons) and not only_cpu)

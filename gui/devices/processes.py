@@ -13,8 +13,7 @@ from devexplorer.core.records.devices import ProcessUse
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 NOT_VISIBLE = "not visible from here"

@@ -34,9 +34,8 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, push_button
+from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, plain_tip, push_button
 from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.table import Padded
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -322,7 +321,7 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
         item.setTextAlignment(column, RIGHT)
     reason = "" if info.usable else info.reason
     for column in range(len(_COLUMNS)):
-        item.setToolTip(column, tip(reason or item.text(column)))
+        item.setToolTip(column, plain_tip(reason or item.text(column)))
     return item
 
 

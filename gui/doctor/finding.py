@@ -14,9 +14,8 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import ScrollColumn, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import ScrollColumn, hbox, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label, show_text
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
 
@@ -132,7 +131,7 @@ class FindingView(ScrollColumn):
         show_text(self.fix, fix)
         show_text(self.cost, cost)
         self.place.set_full_text(where_text(thing))
-        self.place.setToolTip(tip(full_place(thing)))
+        self.place.setToolTip(plain_tip(full_place(thing)))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")
         self.open_button.setEnabled(os.path.isfile(thing.file))

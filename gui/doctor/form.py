@@ -11,7 +11,7 @@ from devexplorer.core.session.jobs import Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.widgets.device_choice import DeviceField
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, line_edit, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import (
     EDGE_PX,
     ElidedLabel,
@@ -20,7 +20,6 @@ from devexplorer.gui.widgets.panel import (
     show_text,
     why_not_live,
 )
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
 
 WIDTH_PX = 248
@@ -116,7 +115,7 @@ class DoctorForm(QWidget):
         job, reason = self.running, self.why_not
         self.model.set_full_text(self.target or "none is selected")
         self.check_button.setEnabled(reason is None)
-        self.check_button.setToolTip(tip(reason or ABOUT))
+        self.check_button.setToolTip(plain_tip(reason or ABOUT))
         self.cancel_button.setVisible(job is not None)
         self.going.setVisible(job is not None)
         if job is not None:

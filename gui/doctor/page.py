@@ -29,8 +29,7 @@ from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import CENTRE, hbox, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
-from devexplorer.gui.widgets.rows import RowsModel
-from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
+from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."

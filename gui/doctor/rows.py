@@ -9,7 +9,7 @@ from devexplorer.core.base.formats import MISSING, count_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme, severity_colour
 
 COLUMNS: Final = (

@@ -10,7 +10,7 @@ from devexplorer.core.records.laboratory import CompareCheckpoint, Comparison, L
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.widgets.layouts import line_edit, push_button
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 WIDTH_PX = 660
 KINDS = "Checkpoints (*.safetensors *.pt *.pth *.bin)"

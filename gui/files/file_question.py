@@ -13,8 +13,7 @@ from devexplorer.core.records.messages import Command
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.rows import Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 TABLE_PX = 220
 Result = TypeVar("Result", FileContents, Comparison)
@@ -104,7 +103,6 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         else:
             self.say(self.waiting, ready=False)
 
-    def _accept(self) -> None:
-        if self._result is not None:
-            self.command_requested.emit(self._command(self._result))
-            self.accept()
+    def command(self) -> Command | None:
+        """See `FormDialog`."""
+        return None if self._result is None else self._command(self._result)

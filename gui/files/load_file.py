@@ -12,7 +12,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.objects.visible import natural
 from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 WIDTH_PX = 620
 KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.npy)"

@@ -175,21 +175,19 @@ class OpenModelDialog(FormDialog):
         other = self.kind.currentData() == "transformers" or self.recent.currentData() is not None
         return other or any(field.text().strip() for field in fields)
 
-    def _accept(self) -> None:
+    def command(self) -> OpenModel:
+        """See `FormDialog`."""
         source, folder = self.source()
         dtype = self.dtype.currentText()
-        self.command_requested.emit(
-            OpenModel(
-                source=source,
-                folder=folder,
-                name=self.name.text().strip() or None,
-                device=self.device.currentText(),
-                dtype=None if dtype == DTYPES[0] else dtype,
-                seed=self.seed.value(),
-                inputs=self.inputs.text().strip(),
-            )
+        return OpenModel(
+            source=source,
+            folder=folder,
+            name=self.name.text().strip() or None,
+            device=self.device.currentText(),
+            dtype=None if dtype == DTYPES[0] else dtype,
+            seed=self.seed.value(),
+            inputs=self.inputs.text().strip(),
         )
-        self.accept()
 
 
 class _Missing(BadInput):

@@ -111,14 +111,12 @@ class SaveFileDialog(FormDialog):
         else:
             self.say(f"Saves to {path.name}; a file there is replaced only after a complete write.")
 
-    def _accept(self) -> None:
-        path = self._path()
-        if path is not None:
-            form = self.form_choice.currentData()
-            self.command_requested.emit(
-                Save(targets=self._targets, path=str(path), form=form, overwrite=self.overwrite.isChecked())
-            )
-            self.accept()
+    def command(self) -> Save | None:
+        """See `FormDialog`."""
+        path, form = self._path(), self.form_choice.currentData()
+        if path is None:
+            return None
+        return Save(targets=self._targets, path=str(path), form=form, overwrite=self.overwrite.isChecked())
 
 
 def _things(targets: tuple[str, ...]) -> str:

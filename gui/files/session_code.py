@@ -17,8 +17,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.code_view import Colours
 from devexplorer.gui.widgets.layouts import hbox, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 if TYPE_CHECKING:

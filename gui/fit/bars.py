@@ -17,8 +17,7 @@ from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.rows import RowsModel
-from devexplorer.gui.widgets.table import PAD_PX, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 from devexplorer.gui.widgets.theme import Theme
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50

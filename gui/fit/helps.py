@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
 from devexplorer.core.records.planner import FitReport, Help
-from devexplorer.gui.widgets.layouts import RIGHT, push_button
+from devexplorer.gui.widgets.layouts import RIGHT, plain_tip, push_button
 from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
@@ -38,7 +37,7 @@ class HelpLine:
         for number in (self.takes, self.batch):
             number.setAlignment(RIGHT)
         for text in (self.title, self.takes, self.batch):
-            text.setToolTip(tip(words_of(found)))
+            text.setToolTip(plain_tip(words_of(found)))
             text.setAccessibleDescription(words_of(found))
 
     @property

@@ -23,10 +23,9 @@ from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
-from devexplorer.gui.widgets.layouts import check_box, hbox, line_edit, splitter
+from devexplorer.gui.widgets.layouts import check_box, hbox, line_edit, plain_tip, splitter
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, why_not_live
-from devexplorer.gui.widgets.plain_text import tip
-from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import RowsModel
 from devexplorer.gui.widgets.theme import Role, Theme
 
 PATIENCE_S = 60.0
@@ -178,7 +177,7 @@ class FitPanel(ExperimentPage):
         training = self.train.isChecked()
         for field, meaning in ((self.optimizer, ""), (self.checkpointing, CHECKPOINTING)):
             field.setEnabled(training)
-            field.setToolTip(tip(meaning) if training else "This is about training.")
+            field.setToolTip(plain_tip(meaning) if training else "This is about training.")
         super().check()
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)

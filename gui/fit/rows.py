@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, sentence
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.records.planner import Fit, FitBytes, FitReport
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
 GIB: Final = 1 << 30

@@ -17,8 +17,7 @@ from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
 from devexplorer.gui.widgets.layouts import ScrollArea, holder, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
-from devexplorer.gui.widgets.table import ROW_PX, RowsTable
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 CONDITION_PX, RUN_PX = 172, 210

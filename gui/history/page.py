@@ -28,9 +28,8 @@ from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
 from devexplorer.gui.history.table import HistoryTable
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label, set_look
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 from devexplorer.gui.widgets.theme import Theme
 
@@ -333,7 +332,7 @@ class HistoryPanel(QWidget):
             (self.import_button, ready, IMPORT_TIP),
         ):
             button.setEnabled(reason is None)
-            button.setToolTip(tip(f"{reason[:1].upper()}{reason[1:]}" if reason else meaning))
+            button.setToolTip(plain_tip(f"{reason[:1].upper()}{reason[1:]}" if reason else meaning))
         count = len(chosen)
         self.compare_button.setText(f"Compare {count}" if count > 1 else "Compare")
         self.delete_button.setText(f"Delete {count}…" if count > 1 else "Delete…")

@@ -19,7 +19,7 @@ from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records.benchmark import Conditions, Spread, StoredRun
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 COLUMNS = (

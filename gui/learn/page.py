@@ -12,8 +12,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, can_add_virtual, label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme
 
 _SIGN_PX = 16

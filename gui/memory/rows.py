@@ -8,7 +8,7 @@ from typing import NamedTuple
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
 COLUMNS = (

@@ -10,7 +10,7 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.allocator import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
 from devexplorer.gui.widgets.picture import Picture
-from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import RowsModel
 from devexplorer.gui.widgets.theme import Theme
 
 MAP_PX, SMALL_MAP_PX = 34, 12

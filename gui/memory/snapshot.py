@@ -23,8 +23,7 @@ from devexplorer.gui.memory.snapshot_rows import (
 )
 from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.rows import RowsModel
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import RowsModel, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 NO_STACKS = (

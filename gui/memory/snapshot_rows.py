@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
 MOST_ROWS = 500

@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 from devexplorer.gui.memory.rows import COLUMNS, Key
 from devexplorer.gui.widgets.memory_bar import paint_part
 from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.rows import RowsModel
-from devexplorer.gui.widgets.table import PAD_PX, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8

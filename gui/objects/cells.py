@@ -12,7 +12,7 @@ from devexplorer.core.base.formats import shape_text
 from devexplorer.gui.objects.arrangement import Entry
 from devexplorer.gui.objects.badges import Badge, badges, doctor_badge
 from devexplorer.gui.objects.findings import KIND, place_text, words_of
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.layouts import plain_tip
 
 MIB = 1 << 20
 
@@ -95,7 +95,7 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
     row = entry.known.outline.rows[at]
     finding = entry.finding(at)
     if finding is not None:
-        return tip("\n".join((words_of(finding), place_text(finding))).rstrip())
+        return plain_tip("\n".join((words_of(finding), place_text(finding))).rstrip())
     if column == Column.MIB:
         here = "" if entry.is_whole(at) else f" on {entry.group}, {row.bytes:,} in all"
         return f"{entry.bytes(at):,} bytes{here}"
@@ -104,7 +104,7 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
     lines = [entry.target(at), *(badge.meaning for badge in _badges(entry, at))]
     if at == 0 and entry.known.snapshot.source is not None:
         lines.insert(1, f"made from {entry.known.snapshot.source}")
-    return tip("\n".join(lines))
+    return plain_tip("\n".join(lines))
 
 
 def _accessible(entry: Entry, at: int, column: int) -> str:

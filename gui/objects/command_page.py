@@ -18,9 +18,8 @@ from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, vbox
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, plain_tip, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, can_add_virtual, why_not_live
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Theme
 
 
@@ -118,7 +117,7 @@ class ExperimentPage(FormPage):
             except BadInput as error:
                 words = reason = ". ".join(finding[:1].upper() + finding[1:] for finding in error.findings)
         self.start_button.setEnabled(reason is None and job is None)
-        self.start_button.setToolTip(tip(reason) if reason else "It runs." if job is not None else self.meaning)
+        self.start_button.setToolTip(plain_tip(reason) if reason else "It runs." if job is not None else self.meaning)
         self.stop_button.setVisible(job is not None)
         going = "" if job is None else job.text or job.title
         percent = "" if job is None or job.done is None else f"  {100 * job.done:.0f} %"

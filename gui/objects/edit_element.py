@@ -27,10 +27,10 @@ class EditElementDialog(FormDialog):
         self.add_row("index", self.index)
         self.add_row("value", self.value)
         for field in (self.index, self.value):
-            field.textChanged.connect(self._check)
-        self._check()
+            field.textChanged.connect(self.command)
+        self.command()
 
-    def _check(self) -> EditElement | None:
+    def command(self) -> EditElement | None:
         """Say what is wrong with the fields; return the command if nothing is."""
         wrong: list[str] = []
         index: tuple[int, ...] = ()
@@ -50,9 +50,3 @@ class EditElementDialog(FormDialog):
             wrong.append("The value must be a number.")
         self.say(" ".join(wrong), wrong=bool(wrong))
         return None if wrong else EditElement(target=self._target, index=index, value=value)
-
-    def _accept(self) -> None:
-        command = self._check()
-        if command is not None:
-            self.command_requested.emit(command)
-            self.accept()

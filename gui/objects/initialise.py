@@ -103,11 +103,10 @@ class InitialiseDialog(FormDialog):
         else:
             self.say("The same seed gives the same values again.")
 
-    def _accept(self) -> None:
+    def command(self) -> Initialise | None:
+        """See `FormDialog`."""
         options, wrong = self._read()
-        if not wrong:
-            rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
-            self.command_requested.emit(
-                Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed)
-            )
-            self.accept()
+        if wrong:
+            return None
+        rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
+        return Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed)

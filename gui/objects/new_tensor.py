@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from devexplorer.core.base.dtypes import ITEM_BYTES, item_bytes, parse_dtype
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import MISSING, bytes_text, sentence
 from devexplorer.core.devices.device_id import choose_device, parse_device
 from devexplorer.core.records.messages import NewTensor
@@ -22,8 +23,6 @@ from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.form_fields import free_bytes
 from devexplorer.gui.widgets.layouts import check_box, line_edit
-
-_Parsed = TypeVar("_Parsed")
 
 FILLS = {
     "ones": "ones",
@@ -151,40 +150,40 @@ class NewTensorDialog(FormDialog):
 
     def check(self) -> Checked:
         """What the fields come to now."""
-        findings: list[str] = []
+        findings = Findings()
         fill: str = self.fill.currentData()
         shape: tuple[int, ...] = ()
-        device: str | None = None
-        dtype: str | None = None
         text = (self.file.edit if fill == "file" else self.values).text().strip()
         if fill == "text":
-            shape = self._take(findings, _shape_of_values, text) or ()
+            shape = findings.checked(partial(_shape_of_values, text), ())
         elif fill == "file":
             if not text.endswith(".npy"):
-                findings.append("name a .npy file: it holds one array and cannot run code")
+                findings.add("name a .npy file: it holds one array and cannot run code")
         else:
-            shape = self._take(findings, parse_shape, self.shape.text()) or ()
+            shape = findings.checked(partial(parse_shape, self.shape.text()), ())
         wanted = self.dtype.currentText().strip()
-        if wanted not in ("", SAME):
-            dtype = self._take(findings, parse_dtype, wanted)
-        device = self._take(findings, self._device, self.device.currentText())
+        dtype = None if wanted in ("", SAME) else findings.checked(partial(parse_dtype, wanted))
+        device = findings.checked(self._device)
         taken = dtype or _default_dtype(fill, text, self.requires_grad.isChecked())
         if fill == "arange" and len(shape) > 1:
-            findings.append("arange has one dimension; give one size")
+            findings.add("arange has one dimension; give one size")
         if fill in ("rand", "randn") and not _holds_fractions(taken):
-            findings.append(f"{fill} gives fractions, which {taken} cannot hold; take float32")
+            findings.add(f"{fill} gives fractions, which {taken} cannot hold; take float32")
         if self.requires_grad.isChecked() and fill != "file" and not _holds_fractions(taken):
-            findings.append(f"only floating-point tensors can require a gradient, not {taken}")
+            findings.add(f"only floating-point tensors can require a gradient, not {taken}")
         name = self.name.text().strip()
         if ":" in name:
-            findings.append("a name has no colon: name:path means a part of a model")
+            findings.add("a name has no colon: name:path means a part of a model")
         elif name in self._state.objects:
-            findings.append(f"there is a '{name}' already; choose another name")
-        size = None if fill == "file" or findings else math.prod(shape) * item_bytes(taken)
+            findings.add(f"there is a '{name}' already; choose another name")
+        size = None if fill == "file" or findings.findings else math.prod(shape) * item_bytes(taken)
         if size is not None and device is not None:
-            findings += self._does_not_fit(size, device)
-        if findings or device is None:
-            return Checked(None, tuple(findings), size, device)
+            free = self._free(device)
+            if free is not None and size > free:
+                room = f"{device} has {bytes_text(free)} free"
+                findings.add(f"it needs {bytes_text(size)} and {room}; choose a smaller shape or dtype")
+        if findings.findings or device is None:
+            return Checked(None, findings.findings, size, device)
         command = NewTensor(
             name=name or None,
             fill=fill,
@@ -197,31 +196,15 @@ class NewTensorDialog(FormDialog):
         )
         return Checked(command, (), size, device)
 
-    def _device(self, text: str) -> str:
+    def _device(self) -> str:
+        text = self.device.currentText()
         if self.fall_back.isChecked():
             return parse_device(text)
         return choose_device(text, self._state.usable_devices)
 
-    @staticmethod
-    def _take(findings: list[str], parse: Callable[[str], _Parsed], text: str) -> _Parsed | None:
-        """`parse(text)`; what is wrong goes into `findings`."""
-        try:
-            return parse(text)
-        except BadInput as problem:
-            findings.extend(problem.findings)
-            return None
-
     def _free(self, device: str) -> int | None:
         known = self._state.devices.get(device)
         return None if known is None else free_bytes(known)
-
-    def _does_not_fit(self, size: int, device: str) -> list[str]:
-        free = self._free(device)
-        if free is None or size <= free:
-            return []
-        return [
-            f"it needs {bytes_text(size)} and {device} has {bytes_text(free)} free; choose a smaller shape or dtype"
-        ]
 
     def _size_words(self, checked: Checked) -> str:
         size = "The file decides the size" if checked.bytes is None else f"It takes {bytes_text(checked.bytes)}"
@@ -231,11 +214,9 @@ class NewTensorDialog(FormDialog):
         free = self._free(device)
         return f"{size}. {device} has {bytes_text(free) if free is not None else MISSING} free."
 
-    def _accept(self) -> None:
-        command = self.check().command
-        if command is not None:
-            self.command_requested.emit(command)
-            self.accept()
+    def command(self) -> NewTensor | None:
+        """See `FormDialog`."""
+        return self.check().command
 
 
 def _shape_of_values(text: str) -> tuple[int, ...]:

@@ -50,16 +50,18 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
 
 def _origin(snapshot: ObjectSnapshot) -> list[Fact]:
     """What is known about an object besides its tensors."""
-    facts = []
-    if snapshot.source is not None:
-        facts.append(Fact("made from", snapshot.source))
-    if snapshot.optimizer is not None:
-        facts.append(Fact("optimizer", snapshot.optimizer))
-    if snapshot.hops:
-        facts.append(Fact("hops", "its parts fetch what they are given to their own devices"))
-    if snapshot.dispatched is not None:
-        facts.append(Fact("dispatched", snapshot.dispatched))
-    return facts
+    return _known(
+        {
+            "made from": snapshot.source,
+            "optimizer": snapshot.optimizer,
+            "hops": "its parts fetch what they are given to their own devices" if snapshot.hops else None,
+            "dispatched": snapshot.dispatched,
+        }
+    )
+
+
+def _known(texts: dict[str, str | None]) -> list[Fact]:
+    return [Fact(label, text) for label, text in texts.items() if text is not None]
 
 
 def _parameters(held: list[Held]) -> list[Fact]:
@@ -104,24 +106,20 @@ def _out_of_the_ordinary(chosen: dict[str, tuple[RowTable, list[int]]]) -> dict[
     return result
 
 
-def _tensor_facts(row: Row) -> tuple[Fact, ...]:
-    shape = "not known before the first forward" if not row.initialised else shape_text(row.shape)
-    facts = [Fact("shape", shape), Fact("elements", f"{row.elements:,}")]
-    if row.dtype is not None:
-        facts.append(Fact("dtype", row.dtype))
-    facts += [Fact("on", ", ".join(row.devices)), Fact("bytes", f"{bytes_text(row.bytes)} ({row.bytes:,})")]
-    if row.requires_grad is not None:
-        facts.append(Fact("requires grad", "yes" if row.requires_grad else "no"))
-    if row.is_leaf is not None:
-        facts.append(Fact("leaf", "yes" if row.is_leaf else "no: it is the result of an operation"))
-    if row.grad_fn is not None:
-        facts.append(Fact("grad_fn", row.grad_fn))
-    if row.tied_to is not None:
-        facts.append(Fact("tied to", row.tied_to))
-    if not row.registered:
-        facts.append(Fact("registered", "no: .to(), parameters() and state_dict() do not see it"))
-    if row.storage is not None:
-        facts.append(Fact("storage", f"0x{row.storage:x}"))
-    if row.identity is not None:
-        facts.append(Fact("id()", f"{row.identity:,}".replace(",", "")))
-    return tuple(facts)
+def _tensor_facts(row: Row) -> list[Fact]:
+    return _known(
+        {
+            "shape": shape_text(row.shape) if row.initialised else "not known before the first forward",
+            "elements": f"{row.elements:,}",
+            "dtype": row.dtype,
+            "on": ", ".join(row.devices),
+            "bytes": f"{bytes_text(row.bytes)} ({row.bytes:,})",
+            "requires grad": {True: "yes", False: "no", None: None}[row.requires_grad],
+            "leaf": {True: "yes", False: "no: it is the result of an operation", None: None}[row.is_leaf],
+            "grad_fn": row.grad_fn,
+            "tied to": row.tied_to,
+            "registered": None if row.registered else "no: .to(), parameters() and state_dict() do not see it",
+            "storage": None if row.storage is None else f"0x{row.storage:x}",
+            "id()": None if row.identity is None else str(row.identity),
+        }
+    )

@@ -38,8 +38,7 @@ from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base.times import elapsed_text, moment_text
 from devexplorer.gui.widgets.icons import icon, pixmap
-from devexplorer.gui.widgets.layouts import hbox
+from devexplorer.gui.widgets.layouts import hbox, plain_tip
 from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class ReplayBar(QFrame):
         self.simulated.setVisible(view.simulated)
         for widget in (self._warning, self.incomplete):
             widget.setVisible(bool(view.findings))
-            widget.setToolTip(tip("\n".join(view.findings)))
+            widget.setToolTip(plain_tip("\n".join(view.findings)))
         self.incomplete.setAccessibleDescription(" ".join(view.findings))
         for control in (self.play, self.slider, *self.speeds.values()):
             control.setEnabled(view.opened)

@@ -12,8 +12,8 @@ from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, Qt, Signal
 
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.gui.split.draft import Draft, shown_path
-from devexplorer.gui.widgets import rows
-from devexplorer.gui.widgets.rows import Cell, Index, RowsModel, TableRow
+from devexplorer.gui.widgets import table
+from devexplorer.gui.widgets.table import Cell, Index, RowsModel, TableRow
 
 MIME = "application/x-devexplorer-blocks"
 """UTF-8 JSON: a list of the places of blocks."""
@@ -38,7 +38,7 @@ class SplitBlocksModel(RowsModel):
     put_requested = Signal(object, str)
 
     def __init__(self, parent: Any = None) -> None:
-        super().__init__([rows.Column(title, is_number=title == "size") for title in _TITLES], parent)
+        super().__init__([table.Column(title, is_number=title == "size") for title in _TITLES], parent)
         self._draft: Draft | None = None
         self._now: Sequence[tuple[str, ...]] = ()
 

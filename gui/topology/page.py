@@ -19,8 +19,7 @@ from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
 from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.table import ROW_PX, RowsTable
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 SHOWN = {

@@ -7,10 +7,10 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
+from devexplorer.core.records.messages import Command
 from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
-from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.reading_order import put_in_order, reading_order
 from devexplorer.gui.widgets.theme import severity_colour, theme_of
 
@@ -61,9 +61,16 @@ class FormDialog(QDialog):
             parent=self,
         )
 
-    def _accept(self) -> None:
-        """Say what the fields come to, and close."""
+    def command(self) -> Command | None:
+        """What the fields come to; None: something is wrong or missing."""
         raise NotImplementedError
+
+    def _accept(self) -> None:
+        """Send what the fields come to, and close."""
+        command = self.command()
+        if command is not None:
+            self.command_requested.emit(command)
+            self.accept()
 
     def set_words(self, words: str) -> None:
         """What it is about, above the rows."""
@@ -99,7 +106,7 @@ class FormDialog(QDialog):
         set_look(self.message, sign or "dim")
         acceptable = ready and not wrong
         self.accept_button.setEnabled(acceptable)
-        self.accept_button.setToolTip("" if acceptable else tip(words))
+        self.accept_button.setToolTip("" if acceptable else plain_tip(words))
         self._make_room()
 
     def fit(self) -> None:

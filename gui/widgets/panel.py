@@ -15,8 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import plain_text
-from devexplorer.gui.widgets.layouts import CENTRE, hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, hbox, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -117,7 +116,7 @@ class ElidedLabel(QLabel):
         shown = self.fontMetrics().elidedText(self.full_text, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
-        self.setToolTip(plain_text.tip(self.full_text) if shown != self.full_text else "")
+        self.setToolTip(plain_tip(self.full_text) if shown != self.full_text else "")
 
 
 class ShrinkingLabel(ElidedLabel):

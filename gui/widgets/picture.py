@@ -8,8 +8,7 @@ from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from devexplorer.gui.widgets.layouts import LEFT
-from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.layouts import LEFT, plain_tip
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 
@@ -33,7 +32,7 @@ class Picture(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            text = tip(self.tip_at(QPointF(event.pos())))  # an empty one hides the last
+            text = plain_tip(self.tip_at(QPointF(event.pos())))  # an empty one hides the last
             QToolTip.showText(event.globalPos(), text, self, QRect(event.pos(), QSize(1, 1)))
             return True
         return super().event(event)

@@ -1,11 +1,17 @@
-"""The look that the tables of the bottom tabs share: compact rows, quiet header, nothing to edit. Main thread."""
+"""Tables: rows of texts that get their new rows as a whole and update only what changed, and the look that the tables
+of the bottom tabs share. Main thread.
+
+Rows are known by a key, so that a table that grows at its top or changes a cell keeps selection and scroll position.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QPainter, QResizeEvent
+from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -16,25 +22,127 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.gui.widgets.layouts import LEFT
-from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.layouts import LEFT, plain_tip
 from devexplorer.gui.widgets.theme import Role, font
 
 ROW_PX, PAD_PX = 24, 12
 LEAST_ROWS = 2
+Index = QModelIndex | QPersistentModelIndex
+_NOWHERE = QModelIndex()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The header of a column: its title, whether the column has numbers, what the title means."""
+
+    title: str
+    is_number: bool = False
+    tip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One text, its colour (`#RRGGBB`; empty: the usual one) and its tooltip, which is shown as it is, never as rich
+    text."""
+
+    text: str
+    colour: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row: what it is known by, and one cell per column."""
+
+    key: Hashable
+    cells: tuple[Cell, ...]
+
+
+class RowsModel(QAbstractTableModel):
+    """Shows the rows of the last `set_rows`."""
+
+    def __init__(self, columns: Sequence[Column], parent: Any = None) -> None:
+        super().__init__(parent)
+        self._columns = tuple(columns)
+        self._rows: list[TableRow] = []
+
+    @property
+    def rows(self) -> list[TableRow]:
+        """What is shown, from the top."""
+        return list(self._rows)
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Have these columns from now on, without rows."""
+        self.beginResetModel()
+        self._columns, self._rows = tuple(columns), []
+        self.endResetModel()
+
+    def set_rows(self, rows: Sequence[TableRow]) -> None:
+        """Show these rows."""
+        old, new = [row.key for row in self._rows], [row.key for row in rows]
+        added = len(new) - len(old)
+        if added > 0 and new[added:] == old:
+            self.beginInsertRows(QModelIndex(), 0, added - 1)
+            self._rows[:0] = rows[:added]
+            self.endInsertRows()
+        elif new != old:
+            self.beginResetModel()
+            self._rows = list(rows)
+            self.endResetModel()
+        for number, row in enumerate(rows):
+            if row != self._rows[number]:
+                self._rows[number] = row
+                self.dataChanged.emit(self.index(number, 0), self.index(number, len(self._columns) - 1))
+
+    def rowCount(self, parent: Index = _NOWHERE) -> int:
+        return 0 if parent.isValid() else len(self._rows)
+
+    def columnCount(self, parent: Index = _NOWHERE) -> int:
+        return 0 if parent.isValid() else len(self._columns)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        cell = self._rows[index.row()].cells[index.column()]
+        match role:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole | Qt.ItemDataRole.EditRole:
+                return cell.text
+            case Qt.ItemDataRole.ForegroundRole:
+                return QColor(cell.colour) if cell.colour else None
+            case Qt.ItemDataRole.ToolTipRole:
+                return plain_tip(cell.tip) or None
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return self._alignment(index.column())
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(self._columns):
+            return None
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return self._columns[section].title
+            case Qt.ItemDataRole.ToolTipRole:
+                return self._columns[section].tip or None
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return self._alignment(section)
+            case Qt.ItemDataRole.FontRole:
+                return font(Role.LABEL)
+        return None
+
+    def _alignment(self, column: int) -> int:
+        side = Qt.AlignmentFlag.AlignRight if self._columns[column].is_number else Qt.AlignmentFlag.AlignLeft
+        return int(side | Qt.AlignmentFlag.AlignVCenter)
 
 
 class Padded(QStyledItemDelegate):
     """Room left and right of each text, so that a column of numbers does not touch the words behind it."""
 
-    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
         left = PAD_PX - 3 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         if option.state & QStyle.StateFlag.State_Selected:  # across the whole cell, or the row would be a row of boxes
             painter.fillRect(option.rect, option.palette.highlight())
         super().paint(painter, option, index)
@@ -43,7 +151,7 @@ class Padded(QStyledItemDelegate):
 class CutAtTheStart(Padded):
     """For paths, whose end matters most."""
 
-    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
         option.textElideMode = Qt.TextElideMode.ElideLeft
 

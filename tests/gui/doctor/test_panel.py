@@ -31,7 +31,7 @@ from devexplorer.gui.doctor.form import AT_WORK, NO_MODEL, ONLY_CPU
 from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
 from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
 from devexplorer.gui.widgets.reading_order import reading_order
-from devexplorer.gui.widgets.rows import Cell
+from devexplorer.gui.widgets.table import Cell
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, severity_colour
 
 LEFT = Qt.MouseButton.LeftButton
