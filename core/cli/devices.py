@@ -32,7 +32,6 @@ from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
-from devexplorer.core.virtual.device.details import details as virtual_details
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.topology import topology
 
@@ -120,7 +119,7 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
     if here.virtual is not None:
         for gpu in here.virtual.gpus:
             samples[gpu.id] = here.virtual.device_sample(gpu.id, now)
-            details[gpu.id] = virtual_details(gpu.id, gpu.profile, now)
+            details[gpu.id] = gpu.details(now)
         topologies.append(topology([(gpu.id, gpu.profile) for gpu in here.virtual.gpus]))
     return Readings(catalog, samples, details, tuple(topologies))
 

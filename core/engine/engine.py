@@ -51,7 +51,6 @@ from devexplorer.core.records.messages import (
     Undid,
 )
 from devexplorer.core.virtual import backend as virtual
-from devexplorer.core.virtual.device.details import details
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.topology import topology
 from devexplorer.core.workspace.command_result import CommandResult
@@ -159,7 +158,7 @@ class Engine:
         if (machine := self.machine) is not None:
             self.send(topology([(gpu.id, gpu.profile) for gpu in machine.gpus]))
             for gpu in machine.gpus:
-                self.send(details(gpu.id, gpu.profile, self.clock()))
+                self.send(gpu.details(self.clock()))
 
     def _progress(self, request: int) -> ProgressMonitor:
         """Reports the progress of one command, at most 20 times a second, and whether it was cancelled."""

@@ -223,11 +223,7 @@ def _sets(node: ast.stmt | ast.Call, first: str) -> Iterator[tuple[str, ast.expr
         if node.func.value.id == first and named and (name := _text(named[0])) is not None:
             yield name, node.args[1] if len(node.args) > 1 else None
     elif _is_setattr(node.func):
-        given = (
-            node.args[1:]
-            if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == first
-            else node.args
-        )
+        given = node.args[1:] if node.args and ast.unparse(node.args[0]) == first else node.args
         if given and (name := _text(given[0])) is not None:
             yield name, given[1] if len(given) > 1 else None
 
@@ -241,18 +237,9 @@ def _is_setattr(function: ast.expr) -> bool:
 
 def _key_of_dict(target: ast.expr, first: str) -> str | None:
     """`name` of `self.__dict__["name"]` and `vars(self)["name"]`."""
-    if not isinstance(target, ast.Subscript):
-        return None
-    held = target.value
-    through_vars = (
-        isinstance(held, ast.Call)
-        and isinstance(held.func, ast.Name)
-        and held.func.id == "vars"
-        and len(held.args) == 1
-        and isinstance(held.args[0], ast.Name)
-        and held.args[0].id == first
-    )
-    return _text(target.slice) if through_vars or own_attribute(held, first) == "__dict__" else None
+    if isinstance(target, ast.Subscript) and ast.unparse(target.value) in (f"{first}.__dict__", f"vars({first})"):
+        return _text(target.slice)
+    return None
 
 
 def _text(node: ast.expr) -> str | None:

@@ -82,7 +82,10 @@ class _Copying:
             return thing
         self._seen.add(id(thing))
         if type(thing) is functools.partial:
-            return self._partial(thing, depth)
+            partial: Any = thing
+            function, given, named, own = partial.__reduce__()[2]
+            named = {key: self.within(item, depth + 1) for key, item in named.items()}
+            partial.__setstate__((self.within(function, depth + 1), self.within(given, depth), named, own))
         self._change(thing, 0 if isinstance(thing, nn.Module) else depth)
         return thing
 
@@ -104,22 +107,6 @@ class _Copying:
                 new = value if type(value) in _ATOMS else self.within(value, depth + 1)
                 if new is not value:
                     held[key] = new
-
-    def _partial(self, thing: functools.partial[Any], depth: int) -> functools.partial[Any]:
-        function = self.within(thing.func, depth + 1)
-        given = tuple(self.within(item, depth + 1) for item in thing.args)
-        named = {key: self.within(item, depth + 1) for key, item in thing.keywords.items()}
-        pairs = [
-            (function, thing.func),
-            *zip(given, thing.args, strict=True),
-            *((named[key], thing.keywords[key]) for key in named),
-        ]
-        if all(new is old for new, old in pairs):
-            self._change(thing, depth)
-            return thing
-        made = functools.partial(function, *given, **named)
-        vars(made).update(vars(thing))
-        return made
 
     # --- functions
 

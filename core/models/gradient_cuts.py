@@ -92,14 +92,12 @@ def _named(cuts: Sequence[Cut], paths: Sequence[str]) -> tuple[Cut, ...]:
 def _cuts(model: nn.Module, ran: set[int], path: str) -> Iterator[Cut]:
     for place, module in model.named_modules(prefix=path):
         if id(module) in ran and not type(module).__module__.startswith("torch."):
-            own = {name for name, _ in module.named_parameters(recurse=False)}
-            for file, line, code, parameter in _in_class(type(module), own):
-                yield Cut(place, type(module).__name__, file, line, code, parameter)
+            yield from _in_class(place, module)
 
 
-def _in_class(kind: type, parameters: set[str]) -> Iterator[tuple[str, int, str, str | None]]:
+def _in_class(path: str, module: nn.Module) -> Iterator[Cut]:
     """What cuts in `forward` and in the methods that it calls on its object, each as the class itself has it."""
-    read: set[str] = set()
+    kind, read = type(module), set[str]()
     for source, function, first in reached_methods(kind):
         if function.name in read:
             continue
@@ -109,7 +107,8 @@ def _in_class(kind: type, parameters: set[str]) -> Iterator[tuple[str, int, str,
             value = _cut_off(node)
             if value is not None:
                 own = own_attribute(value, first)
-                yield source.file, node.lineno, ast.unparse(node), own if own in parameters else None
+                parameter = own if own in module._parameters else None
+                yield Cut(path, kind.__name__, source.file, node.lineno, ast.unparse(node), parameter)
 
 
 def _cut_off(node: ast.expr) -> ast.expr | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised
 
 BATCH, LENGTH = 2, 16
+Guess = tuple[InputSpec, ...]
 SIDES = (32, 64, 224, 28, 96, 128, 256, 299, 48, 16)
 """Sides of images, in the order in which they are tried."""
 _WHOLE = ("ids", "idx", "token", "tokens", "indices", "labels")
@@ -35,14 +39,6 @@ class Need(NamedTuple):
         return self.name.lower().rpartition("_")[2] in _MASK
 
 
-class Shape(NamedTuple):
-    """One guessed argument."""
-
-    shape: tuple[int, ...]
-    whole: bool = False
-    mask: bool = False
-
-
 def needs(model: nn.Module) -> list[Need]:
     """The arguments that forward takes by position."""
     try:
@@ -62,9 +58,9 @@ def vocabulary(model: nn.Module) -> int:
     return max(min([*sizes, *([configured] if isinstance(configured, int) else [])], default=2), 1)
 
 
-def candidates(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
+def candidates(model: nn.Module) -> Iterator[Guess]:
     """Guesses, the likeliest first."""
-    seen: set[tuple[Shape, ...]] = set()
+    seen: set[Guess] = set()
     for guess in (*_configured(model), *_by_layers(model)):
         if guess and guess not in seen:
             seen.add(guess)
@@ -92,7 +88,7 @@ def _field(model: nn.Module, *names: str) -> Any:
     return None
 
 
-def _configured(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
+def _configured(model: nn.Module) -> Iterator[Guess]:
     """From the configuration of a transformers model: its main input, and what else its forward cannot do without."""
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "model_type"):
@@ -111,31 +107,31 @@ def _configured(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
         if not all(name in known and name in arguments for name in names):
             continue
         last = max(arguments.index(name) for name in names)
-        guess: list[Shape] = []
+        guess: list[InputSpec] = []
         for name in arguments[: last + 1]:
             if name in names:
                 guess.append(known[name])
             elif name.endswith("mask"):
                 first = known[names[0]].shape
-                guess.append(Shape(first[:2], whole=True, mask=True))
+                guess.append(InputSpec(first[:2], torch.int64, ones=True))
             else:
                 break
         else:
             yield tuple(guess)
 
 
-def _modalities(model: nn.Module) -> dict[str, Shape]:
+def _modalities(model: nn.Module) -> dict[str, InputSpec]:
     length = min(LENGTH, _number(model, LENGTH, "max_position_embeddings", "n_positions"))
-    ids = Shape((BATCH, max(length, 1)), whole=True)
+    ids = _ids(BATCH, max(length, 1))
     side = _field(model, "image_size") or 224
     height, width = side if isinstance(side, (list, tuple)) else (side, side)
     frames = 2 * _number(model, 1500, "max_source_positions")
     return {
         "input_ids": ids,
         "decoder_input_ids": ids,
-        "pixel_values": Shape((BATCH, _number(model, 3, "num_channels"), int(height), int(width))),
-        "input_features": Shape((BATCH, _number(model, 80, "num_mel_bins"), frames)),
-        "input_values": Shape((BATCH, 16000)),
+        "pixel_values": InputSpec((BATCH, _number(model, 3, "num_channels"), int(height), int(width))),
+        "input_features": InputSpec((BATCH, _number(model, 80, "num_mel_bins"), frames)),
+        "input_values": InputSpec((BATCH, 16000)),
     }
 
 
@@ -147,7 +143,7 @@ def _number(model: nn.Module, otherwise: int, *names: str) -> int:
 # --- layers
 
 
-def _by_layers(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
+def _by_layers(model: nn.Module) -> Iterator[Guess]:
     wanted = needs(model)
     required = [need for need in wanted if need.required] or wanted[:1] or [Need("x", True)]
     entries = _entries(model)
@@ -158,11 +154,11 @@ def _by_layers(model: nn.Module) -> Iterator[tuple[Shape, ...]]:
         rows.insert(0, _matched(required, [firsts[min(index, len(firsts) - 1)] for index in range(len(required))]))
     for row in rows:
         yield from row
-    everything: Sequence[tuple[int, ...]] = ((BATCH, LENGTH), (BATCH, 3, 32, 32), (BATCH,))
+    everything = [InputSpec((BATCH, LENGTH)), InputSpec((BATCH, 3, 32, 32)), InputSpec((BATCH,))]
     yield from _matched(required, [everything] * len(required))
 
 
-def _matched(required: Sequence[Need], options: Sequence[Sequence[tuple[int, ...] | Shape]]) -> list[tuple[Shape, ...]]:
+def _matched(required: Sequence[Need], options: Sequence[Sequence[InputSpec]]) -> list[Guess]:
     """The n-th guess of every argument together, ids where the name says so."""
     longest = max(map(len, options), default=0)
     rows = []
@@ -170,37 +166,40 @@ def _matched(required: Sequence[Need], options: Sequence[Sequence[tuple[int, ...
         row = []
         for need, own in zip(required, options, strict=True):
             item = own[min(index, len(own) - 1)]
-            shape = item if isinstance(item, Shape) else Shape(item)
-            if need.whole and not shape.whole:
-                shape = Shape((BATCH, LENGTH), whole=True)
+            if need.whole and item.dtype is None:
+                item = _ids(BATCH, LENGTH)
             if need.mask:
-                shape = Shape(shape.shape[:2], whole=shape.whole, mask=True)
-            row.append(shape)
+                item = replace(item, shape=item.shape[:2], ones=True)
+            row.append(item)
         rows.append(tuple(row))
     return rows
 
 
-def _entries(model: nn.Module) -> list[Sequence[tuple[int, ...] | Shape]]:
+def _entries(model: nn.Module) -> list[list[InputSpec]]:
     """What the first layers would take, by their kinds."""
-    found: list[Sequence[tuple[int, ...] | Shape]] = []
+    found: list[list[InputSpec]] = []
     inside: tuple[str, ...] = ()
     for path, module in model.named_modules():
         if inside and path.startswith(inside):
             continue
         for kind, guess in _LAYERS.items():
             if isinstance(module, kind):
-                found.append(guess(module))
+                found.append([item if isinstance(item, InputSpec) else InputSpec(item) for item in guess(module)])
                 inside = (*inside, f"{path}." if path else "")
                 break
         else:  # a custom layer: `x @ self.weight`, or with the weight transposed
             found += [
-                [(BATCH, size) for size in item.shape]
+                [InputSpec((BATCH, size)) for size in item.shape]
                 for item in module.parameters(recurse=False)
                 if not is_uninitialised(item) and item.dim() == 2
             ]
         if len(found) == 3 or "" in inside:
             break
     return found
+
+
+def _ids(*shape: int) -> InputSpec:
+    return InputSpec(shape, torch.int64)
 
 
 def _images(channels: int) -> list[tuple[int, ...]]:
@@ -217,9 +216,9 @@ def _channels(layer: Any) -> int:
     return 3 if lazy else int(layer.in_channels)
 
 
-_LAYERS: Mapping[type[nn.Module], Callable[[Any], Sequence[tuple[int, ...] | Shape]]] = {
-    nn.Embedding: lambda m: [Shape((BATCH, LENGTH), whole=True), Shape((BATCH,), whole=True)],
-    nn.EmbeddingBag: lambda m: [Shape((BATCH, LENGTH), whole=True)],
+_LAYERS: Mapping[type[nn.Module], Callable[[Any], Sequence[tuple[int, ...] | InputSpec]]] = {
+    nn.Embedding: lambda m: [_ids(BATCH, LENGTH), _ids(BATCH)],
+    nn.EmbeddingBag: lambda m: [_ids(BATCH, LENGTH)],
     nn.MultiheadAttention: lambda m: [(BATCH, LENGTH, m.embed_dim), (LENGTH, m.embed_dim)],
     nn.RNNBase: lambda m: [(BATCH, LENGTH, m.input_size)],
     nn.RNNCellBase: lambda m: [(BATCH, m.input_size)],

@@ -65,7 +65,9 @@ def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = F
     if given.strip():
         return tuple(_completed(model, parse_inputs(given)))
     failure: BaseException | None = None
-    for guess in _guesses(model):
+    below = vocabulary(model)
+    for candidate in candidates(model):
+        guess = tuple(replace(item, below=below) for item in candidate)
         error = _on_meta(model, guess)
         if error is not None and (
             values or isinstance(error, NotImplementedError) or "meta" in str(error)
@@ -114,15 +116,9 @@ def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSp
     first = next(iter(candidates(model)), ())
     for index, spec in enumerate(specs):
         need = wanted[index] if index < len(wanted) else Need("", False)
-        ids = need.whole or (index < len(first) and first[index].whole)
+        ids = need.whole or (index < len(first) and first[index].dtype is torch.int64)
         dtype = torch.int64 if spec.dtype is None and ids else spec.dtype
         yield replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask)
-
-
-def _guesses(model: nn.Module) -> Iterator[tuple[InputSpec, ...]]:
-    below = vocabulary(model)
-    for shapes in candidates(model):
-        yield tuple(InputSpec(item.shape, torch.int64 if item.whole else None, below, item.mask) for item in shapes)
 
 
 def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:

@@ -176,12 +176,7 @@ def _content(source: Source, folder: str) -> dict[str, Any]:
 def _config(kind: Any, content: dict[str, Any], options: dict[str, Any], name: str) -> Any:
     usual = kind()
     ways = {key.removeprefix("_") for key in dir(kind) if key.startswith("_") and key.endswith("_implementation")}
-    known = {*usual.to_dict(), *getattr(kind, "attribute_map", {}), *content, *ways}
-    unknown = [key for key in options if key not in known]
-    if unknown:
-        raise BadInput(*(f"the configuration of {name} has no '{key}'; {_near(key, sorted(known))}" for key in unknown))
-    for key, value in options.items():
-        _check_part(name, key, getattr(usual, key, None), value)
+    _check_options(name, usual, options, {*content, *ways})
     merged = {
         key: {**content[key], **value} if isinstance(value, dict) and isinstance(content.get(key), dict) else value
         for key, value in options.items()
@@ -189,14 +184,19 @@ def _config(kind: Any, content: dict[str, Any], options: dict[str, Any], name: s
     return kind.from_dict(content, **merged) if content else kind(**merged)
 
 
-def _check_part(name: str, key: str, part: Any, given: Any) -> None:
-    """A configuration within one: `text_config.num_hidden_layers=2`. Raises `BadInput` for what it has not."""
-    if not isinstance(given, dict) or not hasattr(part, "to_dict"):
-        return
-    known = [f"{key}.{item}" for item in (*part.to_dict(), *getattr(part, "attribute_map", {}))]
-    unknown = [path for item in given if (path := f"{key}.{item}") not in known]
+def _check_options(
+    name: str, config: Any, options: Mapping[str, Any], others: Collection[str] = (), above: str = ""
+) -> None:
+    """Raise `BadInput` for options that a configuration, or one within it (`text_config.num_hidden_layers=2`), has
+    not. `others` are what it takes as well; `above` is its path, with a dot."""
+    known = sorted({above + key for key in (*config.to_dict(), *getattr(config, "attribute_map", {}), *others)})
+    unknown = [path for key in options if (path := above + key) not in known]
     if unknown:
         raise BadInput(*(f"the configuration of {name} has no '{path}'; {_near(path, known)}" for path in unknown))
+    for key, value in options.items():
+        part = getattr(config, key, None)
+        if isinstance(value, dict) and hasattr(part, "to_dict"):
+            _check_options(name, part, value, above=f"{above}{key}.")
 
 
 def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -> tuple[str, str]:

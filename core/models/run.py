@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from devexplorer.core.base.errors import DevExplorerError, first_line
 from devexplorer.core.isolation.source_location import SourceLocation, raised_at
-from devexplorer.core.models.walk import device_id, is_uninitialised, registered_ids, unregistered
+from devexplorer.core.models.walk import RegisteredIds, device_id, is_uninitialised, named_modules, unregistered
 from devexplorer.core.records.doctor import Finding
 
 
@@ -190,7 +190,7 @@ def _own_tensors(module: nn.Module) -> list[Operand]:
     """The module's own parameters and buffers, and what it holds unregistered."""
     own = [operand(name, t) for name, t in module.named_parameters(recurse=False)]
     own += [operand(name, t) for name, t in module.named_buffers(recurse=False)]
-    for path, thing in unregistered(module, registered_ids(module)):
+    for path, thing in unregistered(module, RegisteredIds(named_modules(module))):
         if isinstance(thing, Tensor):
             own.append(operand(f"{path} (not registered)", thing))
         else:

@@ -83,11 +83,6 @@ class Held:
         self._owned: dict[str, dict[str, int]] = {}
         """Object -> device -> bytes that count for it."""
 
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """Device -> bytes; never changed after it was handed out."""
-        return self.now.totals
-
     def sharing(self, names: Collection[str]) -> tuple[str, ...]:
         """Other objects that shared memory with these when they were last looked at."""
         known = set(names)

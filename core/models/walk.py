@@ -65,11 +65,6 @@ class RegisteredIds:
         return identity in self._ids
 
 
-def registered_ids(module: nn.Module) -> RegisteredIds:
-    """The ids below one module."""
-    return RegisteredIds(named_modules(module))
-
-
 def is_uninitialised(tensor: Tensor) -> bool:
     """Whether this is a lazy parameter or buffer before its first forward: it has a device and a dtype, but no
     shape."""

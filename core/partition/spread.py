@@ -3,26 +3,19 @@ thread."""
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 
 def even_budget(sizes: Sequence[int], devices: int) -> int:
     """Bytes per device with which so many devices, filled one after the other, hold all of these; `sizes` must not be
     empty."""
-    low, high = -(-sum(sizes) // devices), sum(sizes)
-    while low < high:
-        middle = (low + high) // 2
-        if _needed(sizes, middle) <= devices:
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    least = max(*sizes, -(-sum(sizes) // devices))
+    budgets = range(least, sum(sizes))
+    return least + bisect_left(budgets, True, key=lambda budget: _needed(sizes, budget) <= devices)
 
 
-def _needed(sizes: Sequence[int], budget: int) -> float:
-    if max(sizes) > budget:
-        return math.inf
+def _needed(sizes: Sequence[int], budget: int) -> int:
     needed, load = 1, 0
     for item in sizes:
         if load + item > budget:

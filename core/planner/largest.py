@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -94,18 +95,13 @@ def smallest(fits: Callable[[int], bool]) -> bool:
 
 def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> Largest:
     """The largest batch that fits, where a batch of 1 does; `may_fit` is quick, and True for everything that fits."""
-    low, high = 1, LIMIT + 1
-    while high - low > 1:  # high: the first that cannot fit
-        middle = (low + high) // 2
-        low, high = (middle, high) if may_fit(middle) else (low, middle)
+    batches = range(LIMIT + 1)
+    high = bisect_left(batches, True, lo=2, key=lambda batch: not may_fit(batch))  # the first that cannot fit
     step, batch = max(1, high // 64), high - 1
     while batch > 1 and not fits(batch):
         high, batch, step = batch, max(1, batch - step), 2 * step
-    low = batch
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return Largest(low, low == LIMIT)
+    batch = bisect_left(batches, True, lo=batch + 1, hi=high, key=lambda batch: not fits(batch)) - 1
+    return Largest(batch, batch == LIMIT)
 
 
 def by_bisection(fits: Callable[[int], bool], has_time: Callable[[], bool], sure: int = 1) -> Largest:

@@ -4,7 +4,7 @@ CUDA; and what its forward gets. In the planner's process."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,18 +43,9 @@ def _torch_text(error: BaseException) -> str:
     return first_line(error)
 
 
-@contextmanager
-def made_without_cards() -> Iterator[None]:
-    """Around the construction of a model: cards exist, and what is put on them stays where it is."""
-    with CudaEmulation(FindingCollector(), 1, virtual=True), OnCpu():
-        yield
-
-
-@contextmanager
-def run_on_cards(count: int) -> Iterator[None]:
+def run_on_cards(count: int) -> CudaEmulation:
     """Around a run on measuring GPUs: `cuda:N` is the N-th of them."""
-    with CudaEmulation(FindingCollector(), count, virtual=True):
-        yield
+    return CudaEmulation(FindingCollector(), count, virtual=True)
 
 
 VALUES_BYTES = 1 << 30
@@ -123,8 +114,11 @@ def subject_of(source: str, folder: str, inputs: str) -> Subject:
             return replace(_subject(builder, inputs), imitated=True)
 
 
-def _cards(imitated: bool) -> AbstractContextManager[None]:
-    return made_without_cards() if imitated else nullcontext()
+@contextmanager
+def _cards(imitated: bool) -> Iterator[None]:
+    """Around the construction of a model. `imitated`: cards exist, and what is put on them stays where it is."""
+    with run_on_cards(1) if imitated else nullcontext(), OnCpu() if imitated else nullcontext():
+        yield
 
 
 def _subject(builder: NamedBuilder, inputs: str) -> Subject:

@@ -230,10 +230,9 @@ class WatchedDevices:
 
             events.append(apple.details("mps", now))
         if self._virtual is not None:
-            from devexplorer.core.virtual.device.details import details
             from devexplorer.core.virtual.device.topology import topology
 
-            events += [details(gpu.id, gpu.profile, now) for gpu in self._virtual.gpus]
+            events += [gpu.details(now) for gpu in self._virtual.gpus]
             events.append(topology([(gpu.id, gpu.profile) for gpu in self._virtual.gpus]))
         return events
 

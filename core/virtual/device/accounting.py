@@ -175,7 +175,7 @@ def count_storage(storage: Any, gpu: VirtualGpu) -> None:
 def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
     """Allocate a block; raises `torch.OutOfMemoryError` when the device is full."""
     try:
-        return gpu.allocate(nbytes)
+        return gpu.memory.allocate(nbytes)
     except OutOfDeviceMemoryError as full:
         message = str(full)
     raise torch.OutOfMemoryError(message)

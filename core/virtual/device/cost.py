@@ -99,14 +99,11 @@ def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes
     """Seconds of a copy between two cards, over the slower of their peer links; None is the host: then over the card's
     host link."""
     if source is not None and destination is not None:
-        return _copy_seconds(nbytes, min(source.link_gb_s, destination.link_gb_s))
-    card = source if source is not None else destination
-    if card is None:
-        return 0.0
-    return _copy_seconds(nbytes, card.host_gb_s)
-
-
-def _copy_seconds(nbytes: int, link_gb_s: float) -> float:
+        link_gb_s = min(source.link_gb_s, destination.link_gb_s)
+    else:
+        card = source or destination
+        assert card is not None
+        link_gb_s = card.host_gb_s
     return nbytes / (link_gb_s * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,28 +17,15 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
-from devexplorer.core.virtual.device.memory import Block, CachingAllocator, Figures
+from devexplorer.core.virtual.device.memory import CachingAllocator, Figures
 from devexplorer.core.virtual.device.snapshot import snapshot
 
 CONTEXT_BYTES = 400 << 20
 """What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7
 and newer (pytorch/pytorch issue 109888; issue 107667 says 300 MB). A real one differs by card and grows with the
 kernels that are used."""
-
-
-class MemoryStats(NamedTuple):
-    """Memory of a virtual GPU at one moment; all figures shown for that moment come from one of these."""
-
-    figures: Figures
-    context: int
-    total: int
-
-    @property
-    def used(self) -> int:
-        """What nvidia-smi would show: reserved, and the context."""
-        return self.figures.reserved + self.context
 
 
 class VirtualGpu:
@@ -58,36 +45,29 @@ class VirtualGpu:
         self.values_bytes: int | None = None
         """Set for plans: floating-point tensors with more than one element get no values, others only up to this
         size."""
-        self.used = False
-        """Whether a tensor was ever allocated here; from then on the context is counted."""
-
-    def allocate(self, nbytes: int) -> Block:
-        """Take memory for a storage; the first one creates the context. Raises `OutOfDeviceMemory`."""
-        self.used = True
-        return self.memory.allocate(nbytes)
 
     def copy_seconds(self, other: VirtualGpu | None, nbytes: int) -> float:
         """Seconds of a copy between this card and another one, or the host (None)."""
         return self.roofline.copy_seconds(None if other is None else other.profile, nbytes)
 
     @property
-    def context_bytes(self) -> int:
-        """Bytes of the context; 0 before the first tensor."""
-        return self.memory.context_bytes if self.used else 0
-
-    def memory_stats(self) -> MemoryStats:
-        """A consistent reading, even while other threads allocate."""
-        # The context last: it is there before the first block, so no statistics show reserved memory without it.
-        return MemoryStats(self.memory.figures(), self.context_bytes, self.profile.memory_bytes)
-
-    @property
     def used_bytes(self) -> int:
         """What nvidia-smi would show: reserved, and the context."""
-        return self.memory_stats().used
+        return self.memory.figures().used
 
     def info(self) -> DeviceInfo:
         """What this device is."""
         return replace(_device_info(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
+
+    def details(self, time_unix_s: float) -> DeviceDetails:
+        """The profile's multiprocessors and power limit; the rest is not modelled."""
+        return DeviceDetails(
+            device=self.id,
+            time_unix_s=time_unix_s,
+            sm_count=self.profile.sm_count,
+            power_limit_default_w=self.profile.tdp_w,
+            simulated=True,
+        )
 
 
 def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
@@ -106,8 +86,7 @@ def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
     )
 
 
-def _allocator_sample(device: str, time_unix_s: float, stats: MemoryStats) -> AllocatorSample:
-    figures = stats.figures
+def _allocator_sample(device: str, time_unix_s: float, figures: Figures) -> AllocatorSample:
     return AllocatorSample(
         device=device,
         time_unix_s=time_unix_s,
@@ -116,7 +95,7 @@ def _allocator_sample(device: str, time_unix_s: float, stats: MemoryStats) -> Al
         peak_allocated_bytes=figures.peak,
         largest_free_block_bytes=figures.largest_free,
         segments=figures.segments,
-        context_bytes=stats.context,
+        context_bytes=figures.context,
         simulated=True,
     )
 
@@ -238,35 +217,33 @@ class VirtualMachine:
 
     def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample:
         """The allocator's numbers of this moment."""
-        return _allocator_sample(device, time_unix_s, self.gpu(device).memory_stats())
+        return _allocator_sample(device, time_unix_s, self.gpu(device).memory.figures())
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
         """Memory in use, and how busy the card would have been since the last reading (100 % at most).
 
         A virtual GPU has no temperature, power or clock rate: those stay None.
         """
-        return self._device_sample(device, time_unix_s, self.gpu(device).memory_stats())
+        return self.readings(device, time_unix_s)[1]
 
     def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample, DeviceSample]:
         """Both from the same moment, so reserved + context equals used to the byte."""
-        stats = self.gpu(device).memory_stats()
-        return _allocator_sample(device, time_unix_s, stats), self._device_sample(device, time_unix_s, stats)
-
-    def _device_sample(self, device: str, time_unix_s: float, stats: MemoryStats) -> DeviceSample:
-        busy, now = self.gpu(device).clock.busy_seconds, self._now()
+        gpu = self.gpu(device)
+        figures, busy, now = gpu.memory.figures(), gpu.clock.busy_seconds, self._now()
         with self._lock:
             then, busy_then = self._last_reading.get(device, (now, busy))
             self._last_reading[device] = (now, busy)
         share = (busy - busy_then) / (now - then) if now > then else None
-        return DeviceSample(
+        sample = DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
-            memory_used_bytes=stats.used,
-            memory_free_bytes=stats.total - stats.used,
-            memory_total_bytes=stats.total,
+            memory_used_bytes=figures.used,
+            memory_free_bytes=gpu.profile.memory_bytes - figures.used,
+            memory_total_bytes=gpu.profile.memory_bytes,
             utilization_percent=None if share is None else min(100.0, 100 * share),
             simulated=True,
         )
+        return _allocator_sample(device, time_unix_s, figures), sample
 
     def used_bytes(self, device: str) -> int:
         """What nvidia-smi would show."""

@@ -102,6 +102,13 @@ class Figures(NamedTuple):
     """The largest cached block."""
     segments: int
     """How many pieces were taken from the device."""
+    context: int
+    """What the context takes, which the first request creates."""
+
+    @property
+    def used(self) -> int:
+        """What nvidia-smi would show: reserved, and the context."""
+        return self.reserved + self.context
 
 
 def worst_case_bytes(sizes: Iterable[int]) -> int:
@@ -155,6 +162,7 @@ class CachingAllocator:
         self.capacity_bytes = capacity_bytes
         self.context_bytes = context_bytes
         self.index = index
+        self._has_context = False
         self._lock = threading.Lock()
         self._freed: deque[Block] = deque()
         self._pools: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
@@ -173,7 +181,9 @@ class CachingAllocator:
         self._retries = self._out_of_memory_count = 0
 
     def allocate(self, nbytes: int) -> Block:
-        """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemoryError`."""
+        """Take a block for `nbytes`; a request of 0 bytes takes nothing but creates the context. Raises
+        `OutOfDeviceMemoryError`."""
+        self._has_context = True
         if nbytes <= 0:
             return Block(0, 0, small=True)
         size = round_up(nbytes)
@@ -270,6 +280,7 @@ class CachingAllocator:
                 self._allocated.peak,
                 self._largest_free(),
                 len(self._segments),
+                self.context_bytes if self._has_context else 0,
             )
 
     def record(self, on: bool) -> None:

@@ -84,17 +84,16 @@ def charge_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbyte
 
 
 def _scalar(operation: Operation, source: VirtualTensor) -> Any:
-    """`.item()`: a copy of one element to the host."""
-    value = operation.overload(source._inner)
-    charge_copy(source._gpu, None, source.element_size(), 0.0)
-    return value
+    return scalar(source)
 
 
 def scalar(source: torch.Tensor) -> Any:
-    """The same below the Python key, where `torch.tensor([loss, other_loss])` takes its numbers from."""
+    """`.item()`: a copy of one element to the host. `torch.tensor([loss, other_loss])` asks for it below the Python
+    key."""
     assert isinstance(source, VirtualTensor)
+    value = source._inner.item()
     charge_copy(source._gpu, None, source.element_size(), 0.0)
-    return source._inner.item()
+    return value
 
 
 def _foreach_copy(operation: Operation, targets: Tensors, sources: Tensors, non_blocking: bool = False) -> None:

@@ -28,7 +28,7 @@ T4 = load_profiles()["Tesla T4"]
 
 
 def allocate(gpu: VirtualGpu, *sizes: int) -> list[Any]:
-    return [gpu.allocate(size) for size in sizes]
+    return [gpu.memory.allocate(size) for size in sizes]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_torch_reads_what_is_saved(gpu: VirtualGpu, tmp_path: Path) -> None:
 
 def test_a_full_device_is_recorded_as_torch_records_it(gpu: VirtualGpu) -> None:
     with pytest.raises(MemoryError):
-        gpu.allocate(T4.memory_bytes)
+        gpu.memory.allocate(T4.memory_bytes)
     entry = snapshot(gpu)["device_traces"][1][-1]
     assert entry["action"] == "oom"
     assert entry["device_free"] >= 0

@@ -103,7 +103,7 @@ def test_the_parts_add_up_while_another_thread_allocates() -> None:
         gpu, number = machine.gpu(1), 0
         while not stop.is_set():
             number += 1
-            blocks = [gpu.allocate(number % 7 * 3 * MIB + 1) for _ in range(8)]
+            blocks = [gpu.memory.allocate(number % 7 * 3 * MIB + 1) for _ in range(8)]
             for block in blocks:
                 gpu.memory.free(block)
             if number % 5 == 0:

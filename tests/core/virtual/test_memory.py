@@ -159,12 +159,12 @@ def test_figures_are_those_of_one_moment():
     memory = CachingAllocator(200 * MIB)
     kept = memory.allocate(700)
     memory.free(memory.allocate(30 * MIB))
-    assert memory.figures() == (1024, 32 * MIB, 30 * MIB + 1024, 30 * MIB, 2)
+    assert memory.figures() == (1024, 32 * MIB, 30 * MIB + 1024, 30 * MIB, 2, 0)
     memory.empty_cache()
-    assert memory.figures() == (1024, 2 * MIB, 30 * MIB + 1024, 2 * MIB - 1024, 1)
+    assert memory.figures() == (1024, 2 * MIB, 30 * MIB + 1024, 2 * MIB - 1024, 1, 0)
     memory.free(kept)
     memory.empty_cache()
-    assert memory.figures() == (0, 0, 30 * MIB + 1024, 0, 0)
+    assert memory.figures() == (0, 0, 30 * MIB + 1024, 0, 0, 0)
 
 
 def test_every_block_of_every_segment_is_listed_by_address():
