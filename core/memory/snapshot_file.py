@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.regular_files import open_regular
 
@@ -28,7 +28,7 @@ MOST_BYTES = 128 << 20
 NO_SNAPSHOT = "it is no allocator snapshot"
 
 Progress = Callable[[float], None]
-"""Gets the share of the file that is read; may raise to stop."""
+"""Gets the share of the file that is read; may raise `Cancelled`."""
 
 
 def save(snapshot: dict[str, Any], path: str) -> int:
@@ -69,8 +69,8 @@ def loads(data: bytes, name: str, progress: Progress = lambda share: None) -> ob
         return PlainUnpickler(source).load()
     except BadInput as error:
         raise BadInput(f"{name} was not opened: {error}") from None
-    except _Stopped as stopped:
-        raise stopped.reason from None
+    except Cancelled:
+        raise
     except (
         Exception
     ) as error:  # a damaged pickle can fail in any way: EOFError, KeyError, IndexError, ValueError, MemoryError, …
@@ -103,13 +103,6 @@ def _not_plain(what: str) -> BadInput:
     return BadInput(f"it {what}; a snapshot of PyTorch has plain values only, so this is none")
 
 
-class _Stopped(Exception):
-    """Carries what `progress` raised past the net for damaged files."""
-
-    def __init__(self, reason: Exception) -> None:
-        self.reason = reason
-
-
 class _Source(io.BytesIO):
     """The bytes as a file that reports how far it is read. Lengths that the pickle claims are cut to what is there."""
 
@@ -122,8 +115,5 @@ class _Source(io.BytesIO):
         data = super().read(count)
         if self.tell() - self._reported >= 1 << 16:
             self._reported = self.tell()
-            try:
-                self._progress(self._reported / self._size)
-            except Exception as reason:
-                raise _Stopped(reason) from None
+            self._progress(self._reported / self._size)
         return data

@@ -3,6 +3,7 @@ with it."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from devexplorer.core.base.dtypes import parse_dtype
@@ -26,9 +27,7 @@ def parse_input_shapes(text: str) -> Shapes:
                 f"'{item.strip()}' is no input; write shapes as 4x12 or 4x12:int64, several with commas between them"
             )
         shape = () if match["shape"] == "scalar" else tuple(map(int, match["shape"].split("x")))
-        elements = 1
-        for size in shape:
-            elements *= size
+        elements = math.prod(shape)
         if not 0 < elements <= LARGEST_ELEMENTS:
             most = f"{LARGEST_ELEMENTS:,} elements are the most"
             raise BadInput(f"an input of {match['shape']} has {elements:,} elements; sizes begin at 1, and {most}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from devexplorer.core.models.walk import device_id, is_uninitialised, named_modules, type_name
+from devexplorer.core.models.walk import bytes_of, device_id, named_modules, type_name
 
 _LISTS = (nn.ModuleList, nn.ModuleDict)
 
@@ -91,11 +91,6 @@ def holds_tensors(module: nn.Module) -> bool:
     return next(tensors_below(module), None) is not None
 
 
-def size(tensor: Tensor) -> int:
-    """Bytes; a lazy parameter has none yet."""
-    return 0 if is_uninitialised(tensor) else tensor.numel() * tensor.element_size()
-
-
 class _Cutter:
     """One walk over a model."""
 
@@ -136,7 +131,7 @@ class _Cutter:
     def _add(self, path: str, module: nn.Module, tensors: tuple[Tensor, ...], *, whole: bool) -> None:
         new = [tensor for tensor in tensors if id(tensor) not in self._counted]
         self._counted.update(map(id, new))
-        self.blocks.append(Block(path, module, tensors, sum(map(size, new)), whole))
+        self.blocks.append(Block(path, module, tensors, bytes_of(new), whole))
 
     def _may_be_cut(self, module: nn.Module, in_stack: bool) -> bool:
         if type(module).__name__ in self._kept:
@@ -151,7 +146,7 @@ class _Cutter:
                 yield from self._inside(child)
 
     def _too_large(self, held: tuple[Tensor, ...]) -> bool:
-        return self._largest is not None and sum(map(size, held)) > self._largest
+        return self._largest is not None and bytes_of(held) > self._largest
 
 
 def _kept_types(model: nn.Module) -> set[str]:

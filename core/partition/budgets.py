@@ -10,8 +10,8 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.walk import device_id
-from devexplorer.core.partition.blocks import Block, size
+from devexplorer.core.models.walk import bytes_of, device_id
+from devexplorer.core.partition.blocks import Block
 from devexplorer.core.partition.planner import Groups
 from devexplorer.core.partition.spread import even_budget
 
@@ -50,7 +50,7 @@ def _what_is_free(registry: DeviceRegistry, blocks: Sequence[Block]) -> dict[str
     held: dict[str, int] = {}
     for tensor in {id(tensor): tensor for block in blocks for tensor in block.tensors}.values():
         where = device_id(tensor.device)
-        held[where] = held.get(where, 0) + size(tensor)
+        held[where] = held.get(where, 0) + bytes_of((tensor,))
     infos = [info for info in registry.infos() if info.usable]
     order = [info.id for info in infos if info.kind != "cpu"] + [info.id for info in infos if info.kind == "cpu"]
     budgets: dict[str, int] = {}

@@ -32,6 +32,8 @@ class MeasuringMemory(CachingAllocator):
         super().__init__(limit_bytes, 0, index)
         self.sizes: list[int] = []
         self.events: list[int] = []
+        self.state_at: int | None = None
+        """Where in `events` the first step of the optimizer begins."""
         self.kinds: dict[int, str] = {}
         """Number of a block -> what it is for."""
         self._numbers: dict[int, int] = {}
@@ -96,7 +98,6 @@ class Measuring:
         self.devices: list[str] = []
         self._memories: list[MeasuringMemory] = []
         self._rooflines: list[MeasuringRoofline] = []
-        self._state_at: list[int] | None = None
         self._held: list[torch.Tensor] = []
         self.output_bytes = 0
         """Of the first tensor that forward returned."""
@@ -129,12 +130,12 @@ class Measuring:
 
     def optimizer_begins(self) -> None:
         """The first time, note where."""
-        if self._state_at is None:
-            self._state_at = [len(memory.events) for memory in self._memories]
+        for memory in self._memories:
+            if memory.state_at is None:
+                memory.state_at = len(memory.events)
 
     def traces(self) -> tuple[Trace, ...]:
         """What happened on each card."""
-        starts: list[int | None] = [None] * len(self._memories) if self._state_at is None else [*self._state_at]
         return tuple(
             Trace(
                 np.array(memory.sizes, dtype=np.int64),
@@ -142,8 +143,8 @@ class Measuring:
                 dict(memory.kinds),
                 Counter(roofline.work),
                 Counter(roofline.copies),
-                at,
+                memory.state_at,
                 self.output_bytes,
             )
-            for memory, roofline, at in zip(self._memories, self._rooflines, starts, strict=True)
+            for memory, roofline in zip(self._memories, self._rooflines, strict=True)
         )

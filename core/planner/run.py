@@ -220,12 +220,7 @@ def _backward(
         loss.backward()
 
 
-@contextmanager
-def _uncompiled() -> Iterator[None]:
+def _uncompiled() -> AbstractContextManager[None]:
     """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing unless it is
     imported."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

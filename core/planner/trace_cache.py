@@ -100,14 +100,13 @@ class TraceCache:
         self, config: StepConfig, batch: int, device_map: DeviceMap, why: BaseException
     ) -> tuple[Trace, ...]:
         """Tensors that it holds unregistered may be all that needs values; else everything does."""
-        if not self.subject.values:
-            self.subject = self.subject.with_values(why)
+        had_values = self.subject.values
+        self.subject = self.subject.with_values(why)
+        if not had_values:
             try:
                 return run_step(self.subject, config, batch, device_map)
             except OnlyWithValues:
                 pass
-        else:
-            self.subject = self.subject.with_values(why)
         self._values = True
         result = self._run(config, batch, device_map)
         self.notes[WITH_VALUES] = None

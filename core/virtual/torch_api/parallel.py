@@ -25,9 +25,9 @@ Tensors = Sequence[torch.Tensor]
 
 def register() -> None:
     """Let `torch.nn.parallel` work with virtual GPUs."""
-    for name, ours in _FUNCTIONS.items():
-        original = getattr(torch._C, name, None)
-        setattr(torch._C, name, ours if original is None else _either(original, ours))
+    for ours in _FUNCTIONS:
+        original = getattr(torch._C, ours.__name__, None)
+        setattr(torch._C, ours.__name__, ours if original is None else _either(original, ours))
     if hasattr(_functions, "_get_stream"):
         # torch keeps one for as many devices as there were at the first call, and more can be added here.
         _functions._get_stream = _background_stream(_functions._get_stream)
@@ -111,12 +111,13 @@ def _gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
     return out.copy_(torch.cat([tensor.to(out.device) for tensor in tensors], dim))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "_broadcast": _broadcast,
-    "_broadcast_out": _broadcast_out,
-    "_broadcast_coalesced": _broadcast_coalesced,
-    "_scatter": _scatter,
-    "_scatter_out": _scatter_out,
-    "_gather": _gather,
-    "_gather_out": _gather_out,
-}
+_FUNCTIONS = (
+    _broadcast,
+    _broadcast_out,
+    _broadcast_coalesced,
+    _scatter,
+    _scatter_out,
+    _gather,
+    _gather_out,
+)
+"""Called as torch calls those in C++ that they take over from."""

@@ -126,15 +126,10 @@ def _leave_alone() -> None:
     if not all(hasattr(frames, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")):
         return
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    for module in _modules():
-        for code in _codes(module):
-            frames.set_code_exec_strategy(code, skip)
-
-
-def _modules() -> Iterator[ModuleType]:
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE):
-            yield module
+            for code in _codes(module):
+                frames.set_code_exec_strategy(code, skip)
 
 
 def _codes(owner: Any) -> Iterator[CodeType]:

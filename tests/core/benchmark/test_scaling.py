@@ -354,7 +354,7 @@ def test_stopping_between_two_steps_ends_the_run_with_what_is_known(registry: De
 
 def test_a_device_that_cannot_be_prepared_is_the_runs_error(registry: DeviceRegistry, virtual: VirtualMachine) -> None:
     run = run_of(ScalingSpec(devices=BOTH, size=1024, iterations=1), registry)
-    taken = virtual.gpu("vgpu:1").allocate(virtual.device_free_bytes("vgpu:1") - (4 << 20))
+    taken = virtual.gpu("vgpu:1").memory.allocate(virtual.device_free_bytes("vgpu:1") - (4 << 20))
     with pytest.raises(torch.OutOfMemoryError):
         run.prepare()
     assert run.result(stopped=False, failure="full") is None
@@ -410,7 +410,7 @@ def test_a_size_that_does_not_fit_is_refused_with_the_bytes_needed(registry: Dev
     assert "needs 111.76 GiB on vgpu:0" in error.findings[0]
     virtual = registry.backend("vgpu:0")
     assert isinstance(virtual, VirtualMachine)
-    taken = virtual.gpu("vgpu:1").allocate(14 << 30)
+    taken = virtual.gpu("vgpu:1").memory.allocate(14 << 30)
     with pytest.raises(DoesNotFit) as caught:
         check_scaling(ScalingSpec(devices=BOTH, size=10_000), registry)
     virtual.gpu("vgpu:1").memory.free(taken)

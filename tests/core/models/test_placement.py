@@ -164,17 +164,17 @@ def test_held_bytes_count_each_storage_once_and_ask_only_objects_that_changed() 
     objects = {"x": x, "view": x[10:20], "model": model, "again": model, "lazy": samples.build("lazy-mlp")}
     held = Held()
     held.renew(objects, objects)
-    assert held.totals == {"cpu": 400 + weights}
+    assert held.now.totals == {"cpu": 400 + weights}
     assert held.sharing(["x"]) == ("view",)
     assert held.sharing(["x", "again"]) == ("model", "view")
 
-    before = held.totals
+    before = held.now.totals
     del objects["x"]
     held.renew(["x"], objects)
-    assert held.totals == {"cpu": 400 + weights}, "the view keeps the whole storage"
+    assert held.now.totals == {"cpu": 400 + weights}, "the view keeps the whole storage"
     del objects["view"], objects["again"]
     held.renew(["view", "again"], objects)
-    assert held.totals == {"cpu": weights}
+    assert held.now.totals == {"cpu": weights}
     assert before == {"cpu": 400 + weights}, "what was handed out stays as it is"
 
 

@@ -82,7 +82,7 @@ def test_the_parts_add_up_to_the_byte_whatever_is_done(actions: list[tuple[str, 
     for action, value in actions:
         if action == "allocate":
             try:
-                live.append(machine.gpu(0).allocate(value))
+                live.append(machine.gpu(0).memory.allocate(value))
             except OutOfDeviceMemoryError:
                 pass
         elif action == "free" and live:
@@ -127,7 +127,7 @@ def test_a_window_between_the_two_readings_of_a_moment_sees_parts_that_add_up_to
     state.set_catalog(Catalog(machine.devices(), ()))
     for event in machine.readings("vgpu:0", 1.0):
         state.apply(event)
-    machine.gpu(0).allocate(30 * MIB)
+    machine.gpu(0).memory.allocate(30 * MIB)
     inside, _ = machine.readings("vgpu:0", 1.1)
     state.apply(inside)  # the other one has not arrived yet
     device = state.devices["vgpu:0"]

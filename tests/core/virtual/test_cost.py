@@ -97,7 +97,7 @@ def test_devices_are_numbered_on_and_limited(machine):
 def test_the_context_counts_from_the_first_tensor_on(machine):
     assert machine.allocator_sample("vgpu:0", 5.0).context_bytes == 0
     assert machine.free_bytes("vgpu:0") == 15360 * MIB - CONTEXT_BYTES
-    machine.gpu("vgpu:0").allocate(MIB)
+    machine.gpu("vgpu:0").memory.allocate(MIB)
     sample = machine.device_sample("vgpu:0", 5.0)
     assert sample.memory_used_bytes == CONTEXT_BYTES + 2 * MIB
     assert machine.allocator_sample("vgpu:0", 5.0).context_bytes == CONTEXT_BYTES
