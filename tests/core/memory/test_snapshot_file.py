@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch.cuda import _memory_viz
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
 from devexplorer.core.memory import snapshot_file, snapshot_rows
@@ -231,9 +231,9 @@ def test_reading_tells_how_far_it_is_and_can_be_stopped() -> None:
     assert 0 < told[0] < told[-1] <= 1
 
     def stop(share: float) -> None:
-        raise InterruptedError("enough")
+        raise Cancelled("enough")
 
-    with pytest.raises(InterruptedError, match="enough"):
+    with pytest.raises(Cancelled, match="enough"):
         snapshot_file.loads(content, "file", stop)
 
 
