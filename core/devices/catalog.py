@@ -114,11 +114,10 @@ def join(
 
     top = [*cuda, *others]
     top, alone = _with_drm(top, drm, torch_devices is not None)
-    listed = _families(
-        [cpu, *top, *unusable, *alone], {index: info.id for (index, part), info in place.items() if part is None}, place
-    )
+    ids = {index: info.id for (index, part), info in place.items() if part is None}
+    listed = _families([cpu, *top, *unusable, *alone], ids, place)
     devices = [_with_datasheet(info, datasheets or {}) for info in listed]
-    names = {f"nvml:{index}": info.id for (index, part), info in place.items() if part is None}
+    names = {f"nvml:{index}": device for index, device in ids.items()}
     renamed = [replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems]
     mixed = _mixed_models(cards, cuda_device_order)
     return Catalog((*devices, *virtual), tuple(dict.fromkeys([*renamed, *mixed])))

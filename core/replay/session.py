@@ -51,7 +51,6 @@ class ReplayView(NamedTuple):
     """Why it could not be opened, one line."""
     progress: float
     """Of opening it, or afterwards of looking through it, 0 to 1."""
-    begin_unix_s: float
     length_ms: int
     position_ms: int
     now_unix_s: float
@@ -170,7 +169,6 @@ class ReplaySession:
             opened=reel is not None,
             failed=self._failed,
             progress=self._progress,
-            begin_unix_s=reel.unix_s(0) if reel is not None else 0.0,
             length_ms=reel.length_ms if reel is not None else 0,
             position_ms=round(self._position),
             now_unix_s=self.now(),

@@ -20,7 +20,7 @@ from devexplorer.core.devices.nvml.fields import (
     whole,
 )
 from devexplorer.core.devices.nvml.links import LINKS, with_traffic
-from devexplorer.core.devices.nvml.query import CardState, Getter, Query, QueryRunner
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
 from devexplorer.core.devices.nvml.topology import CPUS, numa_node
 from devexplorer.core.devices.plausible import in_range
@@ -64,9 +64,6 @@ _CORES_PER_SM = {3: 192, 5: 128, 7: 64, 9: 128, 10: 128, 11: 128, 12: 128}
 _CORES_PER_SM_MINOR = {(6, 0): 64, (6, 1): 128, (6, 2): 128, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128}
 """By compute capability: CUDA C++ Programming Guide, "Compute Capabilities", and helper_cuda.h of the CUDA samples."""
 
-_RETIRED = ("retired_pages_single_bit", "retired_pages_double_bit")
-"""By nvmlPageRetirementCause_t."""
-
 
 def _yes_no(number: int) -> bool:
     return bool(in_range(number, 0, 1, "as yes or no"))
@@ -90,10 +87,6 @@ def _pair(answer: Any) -> tuple[bool, bool | None]:
 def _remapped(answer: Any) -> tuple[int, int, bool, bool]:
     corrected, uncorrected, pending, failed = answer
     return count(corrected), count(uncorrected), _yes_no(pending), _yes_no(failed)
-
-
-def _retired(cause: int) -> Getter:
-    return lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, cause))
 
 
 QUERIES: tuple[Query, ...] = (
@@ -148,7 +141,9 @@ QUERIES: tuple[Query, ...] = (
         _remapped,
         also=("remapped_rows_uncorrected", "remapping_pending", "remapping_failed"),
     ),  # nvidia-smi --query-remapped-rows
-    *(Query(field, _retired(cause)) for cause, field in enumerate(_RETIRED)),  # retired_pages.…count
+    # nvmlPageRetirementCause_t: retired_pages.…count
+    Query("retired_pages_single_bit", lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, 0))),
+    Query("retired_pages_double_bit", lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, 1))),
     simple("retired_pages_pending", "nvmlDeviceGetRetiredPagesPendingStatus", _yes_no),  # retired_pages.pending
     CPUS,
 )

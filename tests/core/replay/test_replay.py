@@ -93,7 +93,7 @@ def test_it_opens_at_its_beginning_and_says_what_it_is(stage: Stage) -> None:
         False,
     )
     assert (view.playing, view.speed, view.failed, view.findings) == (True, 1, None, ())
-    assert view.begin_unix_s == START_UNIX_S
+    assert view.now_unix_s == START_UNIX_S
     assert list(stage.state.devices) == ["cpu", "cuda:0", "cuda:1"]
     assert stage.state.recording == "recording of forge"
     answer = stage.state.answer
