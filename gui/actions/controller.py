@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.base.errors import BadInput
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import (
     AddVirtual,
@@ -180,16 +179,9 @@ class Controller:
         names = tuple(dict.fromkeys(target.partition(":")[0] for target in self.selection()))
         self._send(Remove(names=names))
 
-    def add_virtual(self, spec: str) -> None:
-        """Add virtual GPUs."""
-        from devexplorer.core.devices.profiles import parse_virtual  # reads a file
-
-        try:
-            parse_virtual(spec)
-        except BadInput as error:
-            self._say(str(error))
-            return
-        self._send(AddVirtual(spec=spec))
+    def add_two_virtual(self) -> None:
+        """Add two virtual GPUs of the card that the tutorials use."""
+        self._send(AddVirtual(spec=TWO_T4))
 
     def set_threads(self, threads: int) -> None:
         """Set the CPU threads of one operation."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.actions.tab import TabSpec
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ def _make(context: WindowContext) -> BenchmarkPanel:
     page = BenchmarkPanel(context.state, context.theme)
     page.start_requested.connect(context.controller.benchmark)
     page.stop_requested.connect(context.controller.stop_benchmark)
-    page.virtual_offered.connect(partial(context.controller.add_virtual, TWO_T4))
+    page.virtual_offered.connect(context.controller.add_two_virtual)
     return page
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from PySide6.QtWidgets import QInputDialog, QSpinBox
 
 from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.actions.spec import ActionSpec
 from devexplorer.gui.widgets.panel import give_room
 
@@ -19,7 +18,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     return [
         ActionSpec("add_virtual", "Add virtual GPUs…", "Choose profiles of simulated cards",
                    partial(add_virtual_gpus, context), c.why_no_engine),
-        ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", partial(c.add_virtual, TWO_T4),
+        ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", c.add_two_virtual,
                    c.why_no_engine),
         ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses",
                    partial(_choose_threads, context), c.why_no_engine),
@@ -33,9 +32,7 @@ def add_virtual_gpus(context: WindowContext) -> None:
     """Choose profiles of simulated cards."""
     from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog
 
-    dialog = VirtualGpusDialog(context.window)
-    dialog.requested.connect(context.controller.add_virtual)
-    context.open_dialog(dialog)
+    context.ask(VirtualGpusDialog(context.window))
 
 
 def _choose_visible_devices(context: WindowContext) -> None:

@@ -54,8 +54,6 @@ class ProcessesPanel(QWidget):
         super().__init__(parent)
         self._state = state
         self._theme = theme
-        self.count = 0
-        """Processes that are shown, for the tab's title."""
         self.model = _Model(COLUMNS, self)
         self.table = _Table(self.model, "Processes", WIDTHS)
         header = self.table.horizontalHeader()
@@ -101,7 +99,6 @@ class ProcessesPanel(QWidget):
         self.model.set_rows(rows)
         if kept is not None and self.table.selected_key is None:  # another order resets the table
             self.table.select_key(kept)
-        self.count = len(result)
         watched = any(device.info.kind not in ("cpu", "virtual") for device in self._state.devices.values())
         self.nothing.setText(
             "No process uses a GPU now."
@@ -182,16 +179,12 @@ class ProcessesPanel(QWidget):
     def _missing(self, device: Device, field: str) -> Cell:
         return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: {self._why(device, field)}")
 
-    def _why(self, device: Device, *fields: str) -> str:
+    def _why(self, device: Device, field: str) -> str:
         """The most exact reason that was given."""
-        details = device.details.missing if device.details is not None else {}
-        for field in fields:
-            for problem in self._state.problems:
-                if problem.device in (device.info.id, None) and problem.field == field:
-                    return problem.reason
-            if field in details:
-                return details[field]
-        return WHY_NOT
+        for problem in self._state.problems:
+            if problem.device in (device.info.id, None) and problem.field == field:
+                return problem.reason
+        return WHY_NOT if device.details is None else device.details.missing.get(field, WHY_NOT)
 
 
 class _Model(RowsModel):

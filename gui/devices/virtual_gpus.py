@@ -5,7 +5,7 @@ The line is what counts: choosing a profile writes it, and it can be edited. It 
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import (
     QListWidget,
     QListWidgetItem,
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
-from devexplorer.core.records.messages import Fact
+from devexplorer.core.records.messages import AddVirtual, Fact
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
@@ -69,10 +69,7 @@ def profile_facts(profile: Profile) -> tuple[Fact, ...]:
 
 
 class VirtualGpusDialog(FormDialog):
-    """Search, choose, add. `requested` carries the line."""
-
-    requested = Signal(str)
-    """`[Nx ]PROFILE[, ...]`"""
+    """Search, choose, add."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Virtual GPUs", "Add", WIDTH_PX, parent)
@@ -155,6 +152,6 @@ class VirtualGpusDialog(FormDialog):
     def _on_more(self) -> None:
         self.line.setText(", ".join(filter(None, (self.line.text().strip().rstrip(","), self._piece()))))
 
-    def _accept(self) -> None:
-        self.requested.emit(self.line.text().strip())
-        self.accept()
+    def command(self) -> AddVirtual:
+        """See `FormDialog`."""
+        return AddVirtual(spec=self.line.text().strip())

@@ -17,11 +17,12 @@ from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
-from devexplorer.gui.objects.command_page import ExperimentPage, FactsPage
+from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
+from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.panel import ElidedLabel
+from devexplorer.gui.widgets.layouts import holder, line_edit, vbox
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
 OF_MODULES = ("type", "device")
@@ -33,11 +34,13 @@ SMALLEST = 16
 LARGEST = (256, 512, 1024, 2048, 4096)
 
 
-class _SelectionPage(FactsPage):
-    """A page about the one thing that is selected."""
+class _SelectionPage(ExperimentPage):
+    """A page about the one thing that is selected; its picture is the answer's facts."""
 
     def __init__(self, state: State, theme: Theme) -> None:
         super().__init__(state, theme)
+        self.facts = FactsTable()
+        self.set_picture(holder(vbox(self.facts, None, margins=(EDGE_PX, 4, EDGE_PX, 4))), shares=(1, 1))
         self.target = ElidedLabel(Role.STRONG)
         fixed = QSizePolicy.Policy.Fixed  # its width is set, and the row has to know of it
         self.target.setSizePolicy(fixed, fixed)
@@ -50,6 +53,11 @@ class _SelectionPage(FactsPage):
         self.target.setFixedWidth(min(self.target.fontMetrics().horizontalAdvance(words) + 4, TARGET_PX))
         self.target.set_full_text(words)
         super().refresh()
+
+    def show_result(self, done: Done) -> None:
+        """See `ExperimentPage`."""
+        if done.answer is not None:
+            self.facts.set_facts(done.answer.facts)
 
     @property
     def selected(self) -> tuple[str, Row] | None:

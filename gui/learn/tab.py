@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.actions.spec import LAB
 from devexplorer.gui.actions.tab import TabSpec
 
@@ -20,7 +18,7 @@ def _make(context: WindowContext) -> LearnPanel:
 
     page = LearnPanel(context.state, context.theme, context.settings.learned)
     page.learned_changed.connect(lambda learned: context.save_settings(learned=learned))
-    page.virtual_offered.connect(partial(context.controller.add_virtual, TWO_T4))
+    page.virtual_offered.connect(context.controller.add_two_virtual)
     return page
 
 

@@ -16,10 +16,9 @@ from devexplorer.core.session.jobs import Done, Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, plain_tip, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, can_add_virtual, why_not_live
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, plain_tip
+from devexplorer.gui.widgets.panel import can_add_virtual, why_not_live
 from devexplorer.gui.widgets.theme import Theme
 
 
@@ -133,17 +132,3 @@ class ExperimentPage(FormPage):
         job = self.running
         if job is not None:
             self.command_requested.emit(Cancel(job=job.request))
-
-
-class FactsPage(ExperimentPage):
-    """A page whose picture is the answer's facts."""
-
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
-        self.facts = FactsTable()
-        self.set_picture(holder(vbox(self.facts, None, margins=(EDGE_PX, 4, EDGE_PX, 4))), shares=(1, 1))
-
-    def show_result(self, done: Done) -> None:
-        """See `ExperimentPage`."""
-        if done.answer is not None:
-            self.facts.set_facts(done.answer.facts)

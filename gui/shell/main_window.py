@@ -35,7 +35,7 @@ from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import complete
 from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import TWO_T4, Controller
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.spec import ActionSpec, make_qactions, refresh
 from devexplorer.gui.actions.tab import TabSpec
 from devexplorer.gui.alerts.alarm_line import AlarmLine
@@ -185,7 +185,7 @@ class MainWindow(QMainWindow):
         QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
         self.devices.add_virtual_requested.connect(partial(add_virtual_gpus, self.context))
-        self.devices.virtual_offered.connect(partial(c.add_virtual, TWO_T4))
+        self.devices.virtual_offered.connect(c.add_two_virtual)
         self.devices.selected.connect(self.context.select_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.target_requested.connect(self.objects.select_near)

@@ -5,6 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.records.messages import AddVirtual
 from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog, profile_facts
 
 LEFT = Qt.MouseButton.LeftButton
@@ -58,15 +59,15 @@ def test_a_line_that_cannot_be_is_refused_with_the_reason(
     assert said.lower() in dialog.message.text().lower()
     assert dialog.message.property("words") == "error"
     assert not dialog.accept_button.isEnabled()
-    with qtbot.assertNotEmitted(dialog.requested):
+    with qtbot.assertNotEmitted(dialog.command_requested):
         qtbot.mouseClick(dialog.accept_button, LEFT)
 
 
 def test_add_asks_for_what_the_line_says(qtbot: QtBot, dialog: VirtualGpusDialog):
     dialog.line.setText("4x NVIDIA A10, Tesla T4")
-    with qtbot.waitSignal(dialog.requested) as requested:
+    with qtbot.waitSignal(dialog.command_requested) as requested:
         qtbot.mouseClick(dialog.accept_button, LEFT)
-    assert requested.args == ["4x NVIDIA A10, Tesla T4"]
+    assert requested.args == [AddVirtual(spec="4x NVIDIA A10, Tesla T4")]
     assert dialog.result() == VirtualGpusDialog.DialogCode.Accepted
 
 
