@@ -9,13 +9,14 @@ from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, number_text, shape_text
+from devexplorer.core.benchmark.kinds.sweep import fastest
 from devexplorer.core.benchmark.spec import parse_shape
 from devexplorer.core.records.benchmark import SweepCell, SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import cells_of, is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
-from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, best, ceiling, cell_words
+from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, ceiling, cell_words
 from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.widgets.layouts import hbox
@@ -70,7 +71,7 @@ class SweepView(QWidget):
         new = cells[len(self._drawn) :]
         if new or not cells:
             self._drawn = cells
-            self._best = best(cells)
+            self._best = fastest(cells)
         if self._arrangement.kind == "grid":
             self._fill_map(run, new)
         elif new or not cells:

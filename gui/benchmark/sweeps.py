@@ -50,12 +50,6 @@ def arrange(shapes: Sequence[Shape], *, searched: bool = False) -> Arrangement:
     return Arrangement("order", fixed=fixed)
 
 
-def best(cells: Sequence[SweepCell]) -> SweepCell | None:
-    """The cell with the highest median; None where nothing was measured."""
-    measured = [cell for cell in cells if cell.tflops is not None]
-    return max(measured, key=lambda cell: cell.tflops.median if cell.tflops else 0.0) if measured else None
-
-
 def cell_words(cell: SweepCell, top: SweepCell | None) -> str:
     """One shape in words, a line for each fact."""
     shape = shape_text(cell.shape)

@@ -33,10 +33,6 @@ Say = Callable[[str, bool], None]
 _WRITERS = {"json": write_json, "csv": write_csv, "html": write_report}
 
 
-def _nothing(message: str, failed: bool) -> None:
-    """For those who do not want to know."""
-
-
 def _said(say: Say, message: str) -> None:
     say(message, False)
 
@@ -50,10 +46,10 @@ class StoreThread:
 
     def __init__(
         self,
-        make: Callable[[], Store] = Store,
+        make: Callable[[], Store],
         *,
-        on_change: Callable[[], None] = lambda: None,
-        on_notice: Say = _nothing,
+        on_change: Callable[[], None],
+        on_notice: Say,
         retry_s: float = RETRY_S,
     ) -> None:
         """`make` is called on the thread."""

@@ -143,7 +143,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
         return Headline(self.throughput(result), UNITS["tflops"], None, result.datasheet_tflops, False)
 
     def subject(self, result: SweepResult) -> str:
-        cell = fastest(result)
+        cell = fastest(result.cells)
         count = len(result.cells)
         return count_text(count, "shape") if cell is None else f"{shape_text(cell.shape)} of {count}"
 
@@ -151,7 +151,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
         return f"The fastest of {count_text(len(result.cells), 'shape')}"
 
     def throughput(self, result: SweepResult) -> Spread | None:
-        cell = fastest(result)
+        cell = fastest(result.cells)
         return None if cell is None else cell.tflops
 
     def rows(self, result: SweepResult, conditions: Conditions) -> list[tuple[str, ...]]:
@@ -163,7 +163,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
         ]  # fmt: skip
 
     def summary(self, result: SweepResult, conditions: Conditions) -> str:
-        cell = fastest(result)
+        cell = fastest(result.cells)
         if cell is None or cell.tflops is None:
             return "No shape could be measured."
         median = cell.tflops.median
@@ -195,7 +195,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
         return result
 
 
-def fastest(result: SweepResult) -> SweepCell | None:
+def fastest(cells: Sequence[SweepCell]) -> SweepCell | None:
     """The shape with the highest throughput; None where none was measured."""
-    known = [cell for cell in result.cells if cell.tflops is not None]
+    known = [cell for cell in cells if cell.tflops is not None]
     return max(known, key=lambda cell: cell.tflops.median if cell.tflops else 0.0, default=None)

@@ -19,7 +19,7 @@ from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import kind_of
-from devexplorer.core.benchmark.kinds.documents import run_documents
+from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
@@ -47,10 +47,7 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     outcome = _measured(arguments, wanted, findings, tags, nvml)
     if outcome.finished:
         if arguments.json:
-            print_document(
-                benchmark=arguments.benchmark,
-                runs=[run for finished in outcome.finished for run in run_documents(*finished)],
-            )
+            print_document(**benchmark_document(outcome.finished))
         else:
             _print_results(console(), outcome.finished)
     for failure in outcome.failures:

@@ -161,5 +161,6 @@ def test_closing_carries_out_what_was_asked_for(path: Path) -> None:
 
 
 def test_one_that_was_never_started_can_be_closed(path: Path) -> None:
-    assert StoreThread(lambda: Store(path)).close()
+    never_started = StoreThread(lambda: Store(path), on_change=lambda: None, on_notice=lambda message, failed: None)
+    assert never_started.close()
     assert not path.exists()

@@ -547,7 +547,11 @@ def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
 
 @pytest.fixture
 def run_recorder(tmp_path: Path) -> Iterator[StoreThread]:
-    thread = StoreThread(lambda: Store(tmp_path / "history.sqlite3"))
+    thread = StoreThread(
+        lambda: Store(tmp_path / "history.sqlite3"),
+        on_change=lambda: None,
+        on_notice=lambda message, failed: pytest.fail(message),
+    )
     thread.start()
     yield thread
     assert thread.close()
