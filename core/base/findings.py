@@ -63,6 +63,10 @@ class Findings:
 
     # options that were given as text; None stays None
 
+    def parsed(self, text: str | None, parse: Callable[[str], T], otherwise: D) -> T | D:
+        """What `parse` makes of it; `otherwise` where it is not given, or wrong."""
+        return otherwise if text is None else self.checked(partial(parse, text), otherwise)
+
     def count(self, text: str | None, name: str) -> int | None:
         """A whole number above 0."""
         return None if text is None else self.checked(partial(parse_count, text, name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
@@ -70,10 +69,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest:
     """What is asked for; harmless values where something is wrong."""
     findings.check_virtual(arguments.virtual)
-    if arguments.device is not None:
-        findings.checked(partial(parse_device, arguments.device), None)
-    if arguments.input is not None:
-        findings.checked(partial(parse_input_shapes, arguments.input), ())
+    findings.parsed(arguments.device, parse_device, None)
+    findings.parsed(arguments.input, parse_input_shapes, None)
     return DoctorRequest(
         source=target(arguments.target, findings),
         folder=current_folder(findings),
@@ -81,5 +78,5 @@ def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest
         virtual=arguments.virtual or "",
         train=arguments.train,
         inputs=arguments.input or "",
-        dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
+        dtype=findings.parsed(arguments.dtype, parse_model_dtype, None),
     )

@@ -104,7 +104,7 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
     ):
         if given and not arguments.train:
             findings.add(f"{option} says how to train; give --train as well")
-    shapes = findings.checked(partial(parse_input_shapes, arguments.input), ()) if arguments.input is not None else ()
+    shapes = findings.parsed(arguments.input, parse_input_shapes, ())
     first = shapes[0][0][0] if shapes and shapes[0][0] else 1
     gpus = [findings.checked(partial(_gpu, text), "") for text in arguments.gpu or filter(None, [arguments.virtual])]
     autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
@@ -113,7 +113,7 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         folder=current_folder(findings),
         gpus=tuple(dict.fromkeys(gpus)),
         batch=findings.count(arguments.batch, "--batch") or first,
-        dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
+        dtype=findings.parsed(arguments.dtype, parse_model_dtype, None),
         autocast=findings.one_of(autocast, AUTOCAST, "--autocast"),
         train=arguments.train,
         optimizer=findings.one_of(

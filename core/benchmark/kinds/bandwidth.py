@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -76,9 +75,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         if arguments.pinned and arguments.pageable:
             findings.add("--pinned and --pageable exclude each other; omit both to measure both")
         pinned = (*([True] if arguments.pinned else []), *([False] if arguments.pageable else []))
-        sizes = default.sizes
-        if arguments.bytes is not None:
-            sizes = findings.checked(partial(parse_byte_sizes, arguments.bytes), sizes)
+        sizes = findings.parsed(arguments.bytes, parse_byte_sizes, default.sizes)
         return [
             BandwidthSpec(
                 sources=flat(arguments.sources) or named,
