@@ -6,8 +6,9 @@ Main thread only. Panels know the state, never each other and never the engine.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -206,31 +207,31 @@ class MainWindow(QMainWindow):
     # --------------------------------------------------------------------------------------
 
     def refresh(self, changes: Change, now_unix_s: float) -> None:
-        """Redraw what changed; the plots move with time anyway."""
+        """Redraw what changed; the plots move with time anyway. A part that fails does not keep the others from it."""
         self.axis.advance(now_unix_s)
-        if not self.isHidden():
-            self.memory.refresh(now_unix_s)
-            self.throughput.refresh(now_unix_s)
-        if changes & Change.DEVICES:
-            self.devices.refresh_devices()
-            self.objects.refresh_devices()
-            self._bind_move_keys()
-        if changes & (Change.DEVICES | Change.ENGINE):
-            self.toolbar.refresh_menus()
-        if changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE):  # the tree shows what the doctor found
-            self.objects.refresh()
-        if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
-            self.inspector.refresh()
-        self.bottom_dock.refresh(changes, now_unix_s)
-        self.context.refresh(changes)
-        if changes & Change.ALERTS:
-            self._tell_alerts()
-        if changes & Change.LOG:
-            self._mention_errors()
-        if changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS):
-            self.status.refresh()
-        if changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS):
-            self.refresh_actions()
+        redraws: list[tuple[bool | Change, Callable[[], None]]] = [
+            (not self.isHidden(), partial(self.memory.refresh, now_unix_s)),
+            (not self.isHidden(), partial(self.throughput.refresh, now_unix_s)),
+            (changes & Change.DEVICES, self.devices.refresh_devices),
+            (changes & Change.DEVICES, self.objects.refresh_devices),
+            (changes & Change.DEVICES, self._bind_move_keys),
+            (changes & (Change.DEVICES | Change.ENGINE), self.toolbar.refresh_menus),
+            # the tree shows the findings of the doctor
+            (changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE), self.objects.refresh),
+            (changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE), self.inspector.refresh),
+            (True, partial(self.bottom_dock.refresh, changes, now_unix_s)),
+            (True, partial(self.context.refresh, changes)),
+            (changes & Change.ALERTS, self._tell_alerts),
+            (changes & Change.LOG, self._mention_errors),
+            (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
+            (changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS), self.refresh_actions),
+        ]
+        for due, redraw in redraws:
+            if due:
+                try:
+                    redraw()
+                except Exception:
+                    sys.excepthook(*sys.exc_info())
 
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""

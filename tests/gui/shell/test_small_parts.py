@@ -3,17 +3,22 @@ first focus."""
 
 from __future__ import annotations
 
+import sys
+import time
+from unittest.mock import Mock
+
 import pytest
 from fakes.host import hosted
-from fakes.look_records import CPU, VGPU, state_with
+from fakes.look_records import CPU, VGPU, show, state_with, tensor
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base.formats import sentence
 from devexplorer.core.records.devices import Problem
+from devexplorer.core.records.messages import Log
 from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import State
+from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.devices.panel import DevicesPanel
@@ -137,3 +142,17 @@ def test_the_keyboard_starts_at_the_objects_and_no_other_window_flashes(qtbot: Q
     qapp.removeEventFilter(windows)
     assert windows.seen == [window]
     assert window.focusWidget() is window.objects
+
+
+def test_a_part_that_fails_does_not_keep_the_others_from_redrawing(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch):
+    state = state_with(CPU)
+    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings(), DARK)
+    qtbot.addWidget(window)
+    failures: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: failures.append(str(error)))
+    monkeypatch.setattr(window.objects, "refresh", Mock(side_effect=RuntimeError("a bug in the tree")))
+    show(state, tensor("x"))
+    state.log.append(Log(level="error", text="the line across the window", time_unix_s=time.time()))
+    window.refresh(Change.OBJECTS | Change.LOG, 0.0)
+    assert failures == ["a bug in the tree"]
+    assert window.banner.words.text() == "the line across the window"
