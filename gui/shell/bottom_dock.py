@@ -1,21 +1,24 @@
-"""The bottom dock: makes the page of a tab when it is first shown, redraws the existing pages. Main thread only."""
+"""The tabs at the bottom of the window: makes a page when its tab is first shown, redraws the existing pages. All have
+one height; a page that needs more scrolls. Main thread only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QSize, Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.tab import Page, TabSpec
-from devexplorer.gui.shell.bottom_tabs import BottomTabs
+from devexplorer.gui.widgets.layouts import ScrollArea, vbox
 from devexplorer.gui.widgets.reading_order import chain
 from devexplorer.gui.widgets.theme import Theme
 
+LEAST_PX = QSize(320, 120)
+"""What the tabs ask of the window, whatever their pages need."""
 AFTER_FIRST_PAINT_MS = 20
 """The window is painted and answers before its first page is loaded. Counted from when events are handled: what came
 before that can take longer than this."""
@@ -24,29 +27,65 @@ POINTS_S = 0.2
 """Least time between two redraws for points that runs measured."""
 
 
-class BottomDock(BottomTabs):
-    """`specs` from left to right. `refresh` and `refresh_texts` like the window."""
+class _Column(QVBoxLayout):
+    """A page is as low as it can be, not as high as it would like: a scroll area asks a layout of wrapped labels for
+    the latter."""
+
+    def hasHeightForWidth(self) -> bool:
+        return False
+
+
+class PageArea(ScrollArea):
+    """A page that fills the tab, and scrolls where the tab is smaller than the page can be."""
+
+    def __init__(self) -> None:
+        self._column = _Column()
+        self._column.setContentsMargins(0, 0, 0, 0)
+        super().__init__(self._column, sideways=True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its page has what Tab goes to
+
+    def set_page(self, page: QWidget) -> None:
+        """Show `page`, from now on."""
+        self._column.addWidget(page)
+
+
+class BottomDock(QFrame):
+    """`specs` from left to right. All tabs have one height, so changing the tab moves nothing else in the window.
+    `refresh` and `refresh_texts` like the window."""
 
     def __init__(self, context: WindowContext, specs: Sequence[TabSpec[Any]]) -> None:
+        super().__init__()
+        self.setObjectName("panel")
         self.specs = tuple(specs)
-        super().__init__(", ".join(spec.name for spec in specs).capitalize())
         self._context = context
         self._index = {spec.name: index for index, spec in enumerate(self.specs)}
         self._pages: dict[str, Page] = {}
         self._points_at_s = 0.0
-        for spec in self.specs:
-            self.add(spec.title)
+        name = ", ".join(self._index).capitalize()
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.setAccessibleName(name)
+        self.tabs.setUsesScrollButtons(True)
+        self.tabs.tabBar().setDrawBase(False)
+        self.tabs.tabBar().setAccessibleName(name)
+        self.areas = [PageArea() for _ in specs]
+        for spec, area in zip(specs, self.areas, strict=True):
+            self.tabs.addTab(area, spec.title)
+        vbox(self.tabs, margins=(1, 0, 1, 1), parent=self)
         self.tabs.currentChanged.connect(self._make_current)
         context.show_tab = self.show_page
         context.theme_changed.connect(self._set_theme)
         context.redraw_requested.connect(self._redraw)
+
+    def minimumSizeHint(self) -> QSize:
+        return LEAST_PX
 
     def page(self, name: str) -> Any:
         """The page of a tab, made when first asked for."""
         if name not in self._pages:
             page = self.specs[self._index[name]].make(self._context)
             self._pages[name] = page
-            self.area(self._index[name]).set_page(page)
+            self.areas[self._index[name]].set_page(page)
             chain(self.tabs.tabBar(), page)
             page.refresh()
         return self._pages[name]
@@ -83,12 +122,13 @@ class BottomDock(BottomTabs):
                 if spec.name in self._pages:
                     self._pages[spec.name].refresh()
                 if spec.count is not None:
-                    self.count(index, spec.count(self._context.state))
+                    count = spec.count(self._context.state)
+                    self.tabs.setTabText(index, f"{spec.title} ({count})" if count else spec.title)
 
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
-        for index, spec in enumerate(self.specs):
-            if spec.live and spec.name in self._pages and self.area(index).isVisible():
+        for spec, area in zip(self.specs, self.areas, strict=True):
+            if spec.live and spec.name in self._pages and area.isVisible():
                 self._pages[spec.name].refresh()
 
     def _set_theme(self, theme: Theme) -> None:

@@ -81,6 +81,12 @@ class Hands(Driver):
         field: QLineEdit = palette.field  # type: ignore[attr-defined]
         return field
 
+    @property
+    def tab_shown(self) -> str:
+        """Title of the tab in front, without its count."""
+        tabs = self.window.bottom_dock.tabs
+        return tabs.tabText(tabs.currentIndex()).split(" (")[0]
+
     def page(self, title: str) -> None:
         """Click a tab at the bottom."""
         bar = self.window.bottom_dock.tabs.tabBar()

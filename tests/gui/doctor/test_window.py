@@ -59,7 +59,7 @@ def test_check_finds_the_line_of_a_list_of_layers(start: Start) -> None:
     hands.build("list-pitfall")
     hands.select("list-pitfall")
     hands.click(toolbar_button(hands, "check"))
-    assert hands.window.bottom_dock.title == "Doctor"
+    assert hands.tab_shown == "Doctor"
     panel = checked(hands, "list-pitfall")
     assert panel.model.rows, hands.state.answer
     found = hands.state.diagnoses["list-pitfall"].problems
@@ -93,7 +93,7 @@ def test_a_double_click_in_the_tree_shows_the_line(start: Start) -> None:
     where = tree.visualRect(index).center()
     QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
     QTest.mouseDClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
-    assert hands.window.bottom_dock.title == "Doctor"
+    assert hands.tab_shown == "Doctor"
     assert hands.window.bottom_dock.page("doctor").finding.source.line == 6
 
 
@@ -125,7 +125,7 @@ def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monke
     panel.command_requested.connect(sent.append)
     hands.select("mlp")
     hands.key(Qt.Key.Key_C)
-    assert hands.window.bottom_dock.title == "Doctor"
+    assert hands.tab_shown == "Doctor"
     assert Check(target="mlp", device="vgpu:0") in sent
 
 

@@ -208,7 +208,7 @@ def test_a_model_is_asked_and_split_by_the_menu(hands: Hands) -> None:
     _lab(hands, "Split", "Join on one device")
     hands.until(lambda: not hands.state.objects["mlp"].hops, "joined")
     _lab(hands, "Split", "Split over devices…")
-    hands.until(lambda: hands.window.bottom_dock.title == "Split", "the page")
+    hands.until(lambda: hands.tab_shown == "Split", "the page")
 
 
 REASONS = {
@@ -281,5 +281,5 @@ def test_letters_typed_into_a_field_do_nothing_else(hands: Hands) -> None:
     hands.heartbeat.tick()
     assert not hands.state.jobs
     assert len(hands.session.actions) == count
-    assert hands.window.bottom_dock.title == "Benchmark"
+    assert hands.tab_shown == "Benchmark"
     field.clear()

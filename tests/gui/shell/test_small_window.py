@@ -201,7 +201,7 @@ def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow
     quiet.window.bottom_dock.show_page("alerts")
     quiet.settle()
     quiet.settle()  # the page tells its height to what is around it, which then has another one
-    area = quiet.window.bottom_dock.area([tab.name for tab in TABS].index("alerts"))
+    area = quiet.window.bottom_dock.areas[[tab.name for tab in TABS].index("alerts")]
     form = quiet.window.bottom_dock.page("alerts").form
     scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
     assert scrolls == [area]

@@ -8,19 +8,40 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.shell.bottom_tabs import BottomTabs
+from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter, share
+from devexplorer.gui.widgets.theme import DARK, Theme
 
 
-def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomTabs]:
-    tabs = BottomTabs("tabs")
-    for at, (title, needs) in enumerate((("Low", 40), ("High", 400))):
-        tabs.add(title)
-        page = QWidget()
-        inner = QPushButton(title)
-        inner.setMinimumSize(300, needs)
-        QVBoxLayout(page).addWidget(inner)
-        tabs.area(at).set_page(page)
+class ButtonPage(QWidget):
+    """A page that is one button, which needs so many pixels of height."""
+
+    def __init__(self, height: int) -> None:
+        super().__init__()
+        button = QPushButton("button")
+        button.setMinimumSize(300, height)
+        QVBoxLayout(self).addWidget(button)
+
+    def refresh(self) -> None:
+        """It never changes."""
+
+    def set_theme(self, theme: Theme) -> None:
+        """It has no colours."""
+
+
+def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomDock]:
+    state, window = State(), QWidget()
+    qtbot.addWidget(window)
+    qtbot.__dict__["window"] = window
+    controller = Controller(state, lambda _: 0, selection=tuple, say=str)
+    context = WindowContext(window, state, controller, Settings(), DARK, str)
+    specs = [TabSpec("low", lambda _: ButtonPage(40)), TabSpec("high", lambda _: ButtonPage(400))]
+    tabs = BottomDock(context, specs)
     upper = QWidget()
     upper.setMinimumHeight(50)
     splitter = KeptSplitter(Qt.Orientation.Vertical, [400, 200, 200], [200, 100, 120], 0, upper, QWidget(), tabs)
@@ -31,7 +52,7 @@ def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomTab
     return splitter, tabs
 
 
-def click_tab(tabs: BottomTabs, at: int) -> None:
+def click_tab(tabs: BottomDock, at: int) -> None:
     bar = tabs.tabs.tabBar()
     QTest.mouseClick(bar, Qt.MouseButton.LeftButton, pos=bar.tabRect(at).center())
 
@@ -57,14 +78,14 @@ def test_a_page_that_is_higher_than_the_tab_scrolls(qtbot: QtBot) -> None:
     _splitter, tabs = three_rows(qtbot)
     click_tab(tabs, 1)
     qtbot.wait(1)
-    area = tabs.area(1)
+    area = tabs.areas[1]
     assert area.verticalScrollBar().maximum() > 0
     area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
     button = area.findChild(QPushButton)
     assert area.viewport().rect().contains(button.mapTo(area.viewport(), button.rect().bottomRight())), (
         "its end can be reached"
     )
-    assert tabs.area(0).verticalScrollBar().maximum() == 0
+    assert tabs.areas[0].verticalScrollBar().maximum() == 0
 
 
 def test_the_height_that_the_user_drags_stays_whatever_the_window_does(qtbot: QtBot) -> None:
