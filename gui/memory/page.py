@@ -1,19 +1,23 @@
 """The memory page: breakdown of a device's memory as a bar and a table, and the counts of nvidia-smi and torch. Main
 thread.
 
-Actions are requested with signals; the page then shows the figures before and after.
+After a release or a restart the page shows the figures before and after.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session.state import Device
+from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
 from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
+from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.memory.table import PartsTable
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
@@ -56,22 +60,11 @@ class BreakdownBar(MemoryBar):
 class MemoryPanel(QWidget):
     """One device at a time. Feed it with `refresh`."""
 
-    release_requested = Signal(str)
-    """The device whose cache is to be released."""
-    restart_requested = Signal()
-    """The engine is to be ended and started again."""
-    record_requested = Signal(bool)
-    """Allocators are to record where blocks are asked for, or to stop."""
-    save_requested = Signal(str)
-    """The device whose snapshot is to be saved to a file that has yet to be chosen."""
-    browse_requested = Signal(str)
-    """The device whose allocator is to be looked at now."""
-    open_requested = Signal()
-    """A file that has yet to be chosen is to be opened."""
-
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, context: WindowContext) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._context, self._controller = context, context.controller
+        self._state, self._theme = context.state, context.theme
+        theme = context.theme
         self._opened: set[str] = {"workspace"}
         self._picked = False
         self._ids: list[str] = []
@@ -85,15 +78,17 @@ class MemoryPanel(QWidget):
         self.side = MemoryComparison()
         self.release = push_button("Release cache", self._ask_release)
         self.restart = push_button("Restart engine", self._ask_restart)
-        self.record = push_button("Record stacks", self.record_requested)
+        self.record = push_button("Record stacks", self._controller.record_allocator)
         self.record.setCheckable(True)
         self.snapshot = QPushButton("Snapshot ▾")
         menu = QMenu(self.snapshot)
         menu.setToolTipsVisible(True)
         self.snapshot.setMenu(menu)
-        self.browse = menu.addAction("Browse segments and blocks", lambda: self.browse_requested.emit(self.device_id))
-        self.save = menu.addAction("Save to a file…", lambda: self.save_requested.emit(self.device_id))
-        self.open = menu.addAction("Open a file…", self.open_requested.emit)
+        self.browse = menu.addAction(
+            "Browse segments and blocks", lambda: self._controller.open_snapshot(self.device_id)
+        )
+        self.save = menu.addAction("Save to a file…", lambda: save_snapshot(context, self.device_id))
+        self.open = menu.addAction("Open a file…", partial(open_snapshot, context))
         self._lay_out()
         self.chooser.activated.connect(self._chosen)
         self.table.toggled.connect(self._toggle)
@@ -224,11 +219,11 @@ class MemoryPanel(QWidget):
 
     def _ask_release(self) -> None:
         self._compare(f"releasing the cache of {self.device_id}", [self.device_id])
-        self.release_requested.emit(self.device_id)
+        self._controller.release_cache(self.device_id)
 
     def _ask_restart(self) -> None:
         self._compare("restarting the engine", list(self._state.devices))
-        self.restart_requested.emit()
+        self._context.restart_requested.emit()
 
     def _compare(self, what: str, devices: list[str]) -> None:
         before = {name: figures(self._state.devices[name]) for name in devices if name in self._state.devices}

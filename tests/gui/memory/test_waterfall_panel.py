@@ -8,11 +8,15 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, GIB, MIB, VGPU, state_with
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.devices import AllocatorSample, DeviceSample, ObjectUse, ProcessUse
-from devexplorer.core.records.messages import EngineLost
+from devexplorer.core.records.messages import Command, EngineLost, OpenSnapshot, RecordAllocator, ReleaseCache
+from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.memory.page import MemoryPanel
 from devexplorer.gui.memory.rows import Key
 from devexplorer.gui.widgets.theme import DARK, LIGHT
@@ -70,7 +74,18 @@ def state() -> State:
 
 
 def panel_of(qtbot: QtBot, state: State, width: int = 1400, height: int = 300) -> MemoryPanel:
-    return hosted(qtbot, lambda _: MemoryPanel(state, DARK), width, height)
+    def make(host: QWidget) -> MemoryPanel:
+        def send(command: Command) -> int:
+            sent.append(command)
+            return len(sent)
+
+        controller = Controller(state, send, selection=tuple, say=str)
+        return MemoryPanel(WindowContext(host, state, controller, Settings(), DARK, str))
+
+    sent: list[Command] = []
+    panel = hosted(qtbot, make, width, height)
+    qtbot.__dict__["sent"] = sent
+    return panel
 
 
 def texts(panel: MemoryPanel, column: int = 1) -> dict[object, str]:
@@ -202,9 +217,8 @@ def test_what_is_not_known_is_a_dash(qtbot: QtBot, state: State) -> None:
 
 def test_releasing_shows_before_and_after(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
-    with qtbot.waitSignal(panel.release_requested) as asked:
-        qtbot.mouseClick(panel.release, Qt.MouseButton.LeftButton)
-    assert asked.args == ["cuda:0"]
+    qtbot.mouseClick(panel.release, Qt.MouseButton.LeftButton)
+    assert qtbot.__dict__["sent"] == [ReleaseCache(device="cuda:0")]
     state.apply(msgspec.structs.replace(CARD, reserved_bytes=GIB, largest_free_block_bytes=0))
     panel.refresh()
     rows = {labels[0].text(): [one.text() for one in labels[1:]] for labels in panel.side.changed._rows}
@@ -224,7 +238,7 @@ def test_releasing_shows_before_and_after(qtbot: QtBot, state: State) -> None:
 def test_restarting_the_engine_shows_before_and_after_and_nothing_in_between(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     panel.show_device("vgpu:0")
-    with qtbot.waitSignal(panel.restart_requested):
+    with qtbot.waitSignal(panel._context.restart_requested):
         qtbot.mouseClick(panel.restart, Qt.MouseButton.LeftButton)
     state.apply(EngineLost(reason="ended", will_restart=True, time_unix_s=2.0))
     panel.refresh()
@@ -246,17 +260,18 @@ def test_restarting_the_engine_shows_before_and_after_and_nothing_in_between(qtb
 
 def test_the_buttons_ask_and_say_why_they_cannot(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
-    with qtbot.waitSignal(panel.record_requested) as record:
-        qtbot.mouseClick(panel.record, Qt.MouseButton.LeftButton)
-    assert record.args == [True]
-    for action, signal, wanted in (
-        (panel.browse, panel.browse_requested, ["cuda:0"]),
-        (panel.save, panel.save_requested, ["cuda:0"]),
-        (panel.open, panel.open_requested, []),
+    qtbot.mouseClick(panel.record, Qt.MouseButton.LeftButton)
+    panel.browse.trigger()
+    assert qtbot.__dict__["sent"] == [RecordAllocator(on=True), OpenSnapshot(device="cuda:0")]
+    for action, title in (
+        (panel.save, "Save the allocator snapshot of cuda:0"),
+        (panel.open, "Open an allocator snapshot"),
     ):
-        with qtbot.waitSignal(signal) as asked:
-            action.trigger()
-        assert asked.args == wanted
+        action.trigger()
+        [dialog] = panel.window().findChildren(QFileDialog)
+        assert dialog.windowTitle() == title
+        dialog.close()
+        qtbot.waitUntil(lambda: not panel.window().findChildren(QFileDialog))
     state.apply(EngineLost(reason="ended", will_restart=True, time_unix_s=2.0))
     panel.refresh()
     assert not panel.record.isChecked(), "a new engine does not record"
