@@ -38,11 +38,9 @@ COLUMN_PX = [92, 136, 216, 76, 80, 76, 72, 0]
 
 
 class AlertsPanel(QWidget):
-    """`rules_changed` carries a `tuple[Rule, ...]`, `dismissed` the device and the metric of an alert that the user has
-    seen."""
+    """The list of alerts and the form of rules; `dismissed` carries the device and the metric of an alert that the user
+    has seen."""
 
-    rules_changed = Signal(object)
-    notifications_changed = Signal(bool)
     dismissed = Signal(str, str)
 
     def __init__(self, state: State, theme: Theme, notifications: bool = True) -> None:
@@ -59,8 +57,6 @@ class AlertsPanel(QWidget):
         self.form = AlertRulesForm(state.alerts.rules, notifications)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
-        self.form.rules_changed.connect(self.rules_changed)
-        self.form.notifications_changed.connect(self.notifications_changed)
         self.refresh()
 
     def _lay_out(self) -> None:

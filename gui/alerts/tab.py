@@ -18,8 +18,8 @@ def _make(context: WindowContext) -> AlertsPanel:
     from devexplorer.gui.alerts.page import AlertsPanel
 
     page = AlertsPanel(context.state, context.theme, context.settings.notifications)
-    page.rules_changed.connect(partial(_set_rules, context))
-    page.notifications_changed.connect(lambda on: context.save_settings(notifications=on))
+    page.form.rules_changed.connect(partial(_set_rules, context))
+    page.form.notifications_changed.connect(lambda on: context.save_settings(notifications=on))
     page.dismissed.connect(partial(_dismiss, context))
     return page
 

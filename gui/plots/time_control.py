@@ -9,12 +9,12 @@ from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
 from devexplorer.gui.widgets.theme import Role, font
 
 FORMATS = {
-    "csv": "Readings as CSV…",
-    "parquet": "Readings as Parquet…",
-    "png": "Picture as PNG…",
-    "svg": "Picture as SVG…",
+    "csv": "Readings as CSV",
+    "parquet": "Readings as Parquet",
+    "png": "Picture as PNG",
+    "svg": "Picture as SVG",
 }
-"""What can be exported: the ending of the file, the words of the menu."""
+"""What can be exported: the ending of the file, the text of the menu."""
 
 
 class TimeControl(QToolButton):
@@ -48,8 +48,8 @@ class TimeControl(QToolButton):
         menu.addSeparator()
         self.exports = {}
         export = menu.addMenu("Export")
-        for ending, words in FORMATS.items():
-            self.exports[ending] = export.addAction(words)
+        for ending, text in FORMATS.items():
+            self.exports[ending] = export.addAction(f"{text}…")
             self.exports[ending].triggered.connect(lambda _checked=False, kind=ending: self.export_requested.emit(kind))
         self.setMenu(menu)
         self.setToolTip(

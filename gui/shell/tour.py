@@ -114,9 +114,7 @@ class Tour(QObject):
             Step("watched the memory step", _nothing, self._memory_stepped, 20, "3-moved"),
             Step("started a benchmark", lambda: self._benchmark(self._target(), "float16", "4096"), self._measures, 60),
             Step("watched the throughput", _nothing, lambda: self._run().points >= POINTS, 90, "4-benchmark"),
-            Step(
-                "stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30
-            ),
+            self._stop(),
             Step(
                 "moved back by undo",
                 lambda: self._key(Qt.Key.Key_Z, ctrl=True),
@@ -127,6 +125,10 @@ class Tour(QObject):
             Step("changed the theme", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10, "6-other-theme"),
             Step("changed it back", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10),
         ]
+
+    def _stop(self) -> Step:
+        button = self._app.window.toolbar.benchmark
+        return Step("stopped it", lambda: self._click(button), lambda: self._run().result is not None, 30)
 
     def _look_for_second_device(self) -> None:
         if len(self._state.usable_devices) == 1:
@@ -141,9 +143,7 @@ class Tour(QObject):
                 "started a benchmark on the CPU", lambda: self._benchmark("cpu", "float32", "1024"), self._measures, 60
             ),
             Step("watched its throughput", _nothing, lambda: self._run().points >= POINTS // 2, 60, "2-one-device"),
-            Step(
-                "stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30
-            ),
+            self._stop(),
             Step("saw why nothing can move", self._see_why_not, lambda: True),
             Step(
                 "took the offer",

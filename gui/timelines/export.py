@@ -18,10 +18,10 @@ from devexplorer.core.telemetry.history import THROUGHPUT
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.time_control import FORMATS
 from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
 from devexplorer.gui.timelines.slot import PlotSlot
 
-FORMATS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG picture", "svg": "SVG picture"}
 THREAD = "export"
 
 Start = Callable[[str, str, Callable[[], str]], None]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QWidget
 
@@ -35,9 +35,6 @@ PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 114
 
 class TopologyPanel(QWidget):
     """Reads `state.topologies` and `state.devices`; `refresh` after `Change.DETAILS` and `Change.DEVICES`."""
-
-    virtual_offered = Signal()
-    """The empty state's button: add two virtual GPUs."""
 
     def __init__(self, state: State, theme: Theme) -> None:
         super().__init__()
@@ -68,7 +65,6 @@ class TopologyPanel(QWidget):
         self.legend = label("", Role.LABEL, "dim", wrap=True)
         self.legend.setAccessibleName("what the codes mean")
         self.empty = EmptyState("", "Add two virtual GPUs")
-        self.empty.chosen.connect(self.virtual_offered)
         self._lay_out()
         self.refresh()
 

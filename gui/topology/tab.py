@@ -16,7 +16,7 @@ def _make(context: WindowContext) -> TopologyPanel:
     from devexplorer.gui.topology.page import TopologyPanel
 
     page = TopologyPanel(context.state, context.theme)
-    page.virtual_offered.connect(context.controller.add_two_virtual)
+    page.empty.chosen.connect(context.controller.add_two_virtual)
     return page
 
 

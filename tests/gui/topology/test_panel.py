@@ -59,7 +59,7 @@ def test_one_gpu_has_no_links_and_what_is_near_it_is_said(qtbot: QtBot) -> None:
         == "cuda:0 is the only GPU here, so there are no links between devices to show. CPUs near it: 0-31,64-95. NUMA"
         " node: 0."
     )
-    with qtbot.waitSignal(panel.virtual_offered):
+    with qtbot.waitSignal(panel.empty.chosen):
         qtbot.mouseClick(panel.empty.button, LEFT)
 
 
