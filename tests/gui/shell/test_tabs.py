@@ -35,15 +35,12 @@ class ButtonPage(QWidget):
 
 
 def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomDock]:
-    state, window = State(), QWidget()
-    qtbot.addWidget(window)
-    qtbot.__dict__["window"] = window
+    state, upper = State(), QWidget()
+    upper.setMinimumHeight(50)
     controller = Controller(state, lambda _: 0, selection=tuple, say=str)
-    context = WindowContext(window, state, controller, Settings(), DARK, str)
+    context = WindowContext(upper, state, controller, Settings(), DARK, str)
     specs = [TabSpec("low", lambda _: ButtonPage(40)), TabSpec("high", lambda _: ButtonPage(400))]
     tabs = BottomDock(context, specs)
-    upper = QWidget()
-    upper.setMinimumHeight(50)
     splitter = KeptSplitter(Qt.Orientation.Vertical, [400, 200, 200], [200, 100, 120], 0, upper, QWidget(), tabs)
     splitter.setHandleWidth(8)
     qtbot.addWidget(splitter)
