@@ -95,9 +95,9 @@ class AlertsPanel(QWidget):
         self.model.set_rows([*map(self._row, active), *self._over])
         alarms = sum(alert.level == ALARM for alert in active)
         notices = len(active) - alarms
-        words = [count_text(alarms, "alarm")] if alarms else []
-        words += [count_text(notices, "notice")] if notices else []
-        self.summary.setText(f"{' and '.join(words)} now" if words else "Nothing is wrong now" if over else "")
+        counts = [count_text(alarms, "alarm")] if alarms else []
+        counts += [count_text(notices, "notice")] if notices else []
+        self.summary.setText(f"{' and '.join(counts)} now" if counts else "Nothing is wrong now" if over else "")
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)
         self._show_button()
 
@@ -120,13 +120,13 @@ class AlertsPanel(QWidget):
             else (figure_text(value, quantity.unit), figure_text(alert.threshold, quantity.unit))
         )
         what = f"{quantity.label}, too low" if alert.below else quantity.label
-        words = alert_message(alert)
+        text = alert_message(alert)
         return TableRow(
             (alert.device, alert.metric, alert.since_unix_s, is_over),
             (
                 Cell(state, theme.dim if is_over else theme.error if is_alarm else theme.warning),
                 Cell(name, theme.cpu if device is None else device_colour(device.colour, theme)),
-                Cell(what, colour, f"{words}. {quantity.meaning}"),
+                Cell(what, colour, f"{text}. {quantity.meaning}"),
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),
                 Cell(since.strftime("%H:%M:%S"), colour, f"{since:%Y-%m-%d %H:%M:%S}"),

@@ -122,13 +122,13 @@ class _Row(QObject):
                 "✕", look="quiet", name=f"Remove the rule for {quantity.label}", tip="Remove this rule"
             )
         self.problem = label("", Role.LABEL, "error", wrap=True)
-        for control, words in (
+        for control, text in (
             (self.side, "when"),
             (self.raise_at, "raise at"),
             (self.clear_at, "clear at"),
             (self.seconds, "for how many seconds"),
         ):
-            control.setAccessibleName(f"{quantity.label}: {words}")
+            control.setAccessibleName(f"{quantity.label}: {text}")
         self.raise_at.show_figure(rule.raise_at)
         self.clear_at.show_figure(rule.clear_at)
         self._show()
@@ -189,12 +189,12 @@ class _Row(QObject):
         if (clear_at > raise_at) if self._below else (clear_at < raise_at):
             return ""
         unit, where = self._quantity.unit, "above" if self._below else "below"
-        words = f"“Clear at” must be {where} “Raise at” ({figure_text(raise_at, unit)})."
+        text = f"“Clear at” must be {where} “Raise at” ({figure_text(raise_at, unit)})."
         if self.rule.raise_at is None:
-            return f"{words} Until then the card decides."
+            return f"{text} Until then the card decides."
         now = limits(self.rule)
         return (
-            f"{words} Until then the rule stays at {figure_text(now.raise_at, unit)} and"
+            f"{text} Until then the rule stays at {figure_text(now.raise_at, unit)} and"
             f" {figure_text(now.clear_at, unit)}."
         )
 
@@ -202,9 +202,9 @@ class _Row(QObject):
         on, quantity = self.check.isChecked(), self._quantity
         auto = self.raise_at.figure is None
         self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
-        for box, words in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
+        for box, text in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
             box.setEnabled(on and not (auto and box is self.clear_at))
-            box.setToolTip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words))
+            box.setToolTip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else text))
             box.setAccessibleDescription(self.problem.text())
         self.side.setEnabled(on and not auto)
         self.seconds.setEnabled(on)
@@ -288,8 +288,8 @@ class AlertRulesForm(QWidget):
             if (widget := item.widget()) is not None:
                 widget.hide()
                 widget.deleteLater()
-        for place, (words, meaning) in enumerate(_HEADERS):
-            header = label(words, Role.LABEL, "dim", tip=meaning)
+        for place, (text, meaning) in enumerate(_HEADERS):
+            header = label(text, Role.LABEL, "dim", tip=meaning)
             self._grid.addWidget(header, 0, place)
         self._grid.setColumnStretch(0, 1)
         self.rows = [_Row(rule, self) for rule in complete(rules)]

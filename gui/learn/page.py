@@ -221,7 +221,7 @@ class LearnPanel(QWidget):
         self._needs_row.setVisible(course.exercise.two_devices and alone)
         self.again.setVisible(course.at > 0)
         self.next.setVisible(course.finished and left)
-        words = (
+        text = (
             PAUSED
             if not live
             else ""
@@ -230,8 +230,8 @@ class LearnPanel(QWidget):
             if left
             else "Done, and with it all exercises."
         )
-        self.note.setText(words)
-        self.note.setVisible(bool(words))
+        self.note.setText(text)
+        self.note.setVisible(bool(text))
         QTimer.singleShot(0, self, self._show_present)  # when the rows have their new heights
 
     def _show_present(self) -> None:
@@ -285,9 +285,9 @@ class _StepRow(QWidget):
         if distance == self.distance:
             return
         self.distance = distance
-        words = "done" if distance < 0 else "now" if distance == 0 else "later"
-        self.sign.setAccessibleName(words)
-        self.other.setAccessibleDescription(words)
+        text = "done" if distance < 0 else "now" if distance == 0 else "later"
+        self.sign.setAccessibleName(text)
+        self.other.setAccessibleDescription(text)
         self.now.setVisible(distance == 0)
         self.other.setVisible(distance != 0)
         self.how.setVisible(distance == 0)

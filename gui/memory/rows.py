@@ -102,16 +102,16 @@ def _shown(parts: MemoryParts, *, simulated: bool) -> list[tuple[str, int | None
 
 
 def _definition(device: Device, key: str) -> str:
-    words = PART_TEXTS[key].definition
+    text = PART_TEXTS[key].definition
     allocator = device.allocator
     if key == "cached" and allocator is not None and allocator.largest_free_block_bytes is not None:
         where = "" if allocator.segments is None else f", {count_text(allocator.segments, 'segment')}"
-        words = f"largest free block {bytes_text(allocator.largest_free_block_bytes)}{where}: {words}"
+        text = f"largest free block {bytes_text(allocator.largest_free_block_bytes)}{where}: {text}"
     if device.info.simulated and key == "context":
-        words = f"assumed for virtual GPUs, from the first tensor on: {words}"
+        text = f"assumed for virtual GPUs, from the first tensor on: {text}"
     if device.info.simulated and key == "other_processes":
-        words = "a virtual GPU has no other processes"
-    return words
+        text = "a virtual GPU has no other processes"
+    return text
 
 
 def _tip(key: str, size: int | None) -> str:

@@ -148,14 +148,14 @@ class DevicePlot(TimelinePlot):
         uncovered = not curve.left_s <= axis.left_unix_s or axis.right_unix_s > curve.right_s
         waited = not len(curve.times) or abs(axis.clock_unix_s - curve.taken_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
         grew = version != curve.version and curve.right_s == math.inf and waited
-        started_anew = version[0] != curve.version[0] or self._metric.id != curve.metric
-        if not (uncovered or grew or started_anew or pixel_s != curve.pixel_s):
+        restarted = version[0] != curve.version[0] or self._metric.id != curve.metric
+        if not (uncovered or grew or restarted or pixel_s != curve.pixel_s):
             return False
         # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
         # curve's first point, and one that starts elsewhere on every tick would crawl.
         left_s = curve.left_s
         may_stay = axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
-        if not may_stay or started_anew or pixel_s != curve.pixel_s:
+        if not may_stay or restarted or pixel_s != curve.pixel_s:
             left_s = axis.left_unix_s
         newest_s = history.latest_unix_s
         right_s = self._latest_s(history)

@@ -134,11 +134,11 @@ class TimelinePlot(Panel):
         self.setAccessibleName(text)
         self.canvas.setAccessibleName(f"{text} over time")
         if self._title_button is not None:
-            words = f"{text} ▾"
-            self._title_button.setText(words)
+            button_text = f"{text} ▾"
+            self._title_button.setText(button_text)
             # Qt would leave room for an icon and centre the text in it.
             self._title_button.setFixedWidth(
-                QFontMetrics(self._title_button.font()).horizontalAdvance(words) + 2 * BUTTON_EDGE_PX
+                QFontMetrics(self._title_button.font()).horizontalAdvance(button_text) + 2 * BUTTON_EDGE_PX
             )
             self._title_button.setAccessibleName(f"Shown: {text}")
 
@@ -321,11 +321,11 @@ class TimelinePlot(Panel):
         in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]
         taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in in_header)
         wordings = self._subtitles()
-        words = next(
+        text = next(
             (w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1]
         )
-        self.set_subtitle(words)
-        self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
+        self.set_subtitle(text)
+        self._subtitle.setMinimumWidth(metrics.horizontalAdvance(text) + 2)
 
     # Time axis, cursor, selection
 

@@ -39,13 +39,13 @@ class RecordButton(QPushButton):
             self._recorder, self._since = recorder, self._clock()
             set_look(self, "" if recorder is None else "error")  # with text beside it: never colour alone
         if recorder is None:
-            words, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
+            text, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
         else:
-            words = (
+            text = (
                 f"■ Stop recording  {elapsed_text(self._clock() - self._since)}  {bytes_text(recorder.bytes_written)}"
             )
             tip = f"Everything is recorded to {recorder.path}"
-        if words != self.text():
-            self.setText(words)
+        if text != self.text():
+            self.setText(text)
             self.setToolTip(tip)
             self.setAccessibleName("Stop recording" if recorder is not None else "Record")

@@ -89,10 +89,10 @@ class ExportDialog(QDialog):
         }
         reason = "Choose a device." if not choice.devices else "Choose a quantity." if not choice.metrics else ""
         widest = max(bins, default=0.0)
-        words = f"Lowest, mean and highest of every {widest:g} seconds." if widest else "Every reading."
+        text = f"Lowest, mean and highest of every {widest:g} seconds." if widest else "Every reading."
         if widest:
-            words += " Single readings are not kept that far back."
-        self.note.setText(reason or words)
+            text += " Single readings are not kept that far back."
+        self.note.setText(reason or text)
         self.save_button.setEnabled(not reason)
         self.save_button.setToolTip(reason)
 
@@ -109,9 +109,9 @@ class ExportDialog(QDialog):
         lists = []
         for checks, stretch in ((self.devices, 2), (self.metrics, 3)):
             head = hbox(label(checks.accessibleName(), words="dim"), None)
-            for words, state in (("all", Qt.CheckState.Checked), ("none", Qt.CheckState.Unchecked)):
+            for text, state in (("all", Qt.CheckState.Checked), ("none", Qt.CheckState.Unchecked)):
                 button = push_button(
-                    words, partial(_check_all, checks, state), look="quiet", name=f"{checks.accessibleName()}: {words}"
+                    text, partial(_check_all, checks, state), look="quiet", name=f"{checks.accessibleName()}: {text}"
                 )
                 button.setAutoDefault(False)
                 head.addWidget(button)

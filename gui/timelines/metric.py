@@ -67,15 +67,14 @@ class MetricPlot(DevicePlot):
         self.rescale()
 
     def refresh(self, now_unix_s: float) -> None:
-        is_empty = self.metric_id != FIRST and not self._tellers()
+        is_empty = self.metric_id != FIRST and not any(
+            device.history.has(self.metric_id) for device in self._state.devices.values()
+        )
         if is_empty != self.is_empty:
             self.show_empty(is_empty)
         if is_empty:
             self.empty.sentence.setText(f"No device reports: {self._metric.label}.")
         super().refresh(now_unix_s)
-
-    def _tellers(self) -> list[Device]:
-        return [device for device in self._state.devices.values() if device.history.has(self.metric_id)]
 
     def _listed(self, device: Device) -> bool:
         return self.metric_id == FIRST or device.history.has(self.metric_id)

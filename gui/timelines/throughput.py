@@ -71,13 +71,13 @@ class ThroughputPlot(DevicePlot):
         guides = []
         for figure, runs in figures.items():
             out_of_range = figure > self._scale.top
-            words = f"datasheet {number_text(figure / self._scale.unit.factor)}{' ↑' if out_of_range else ''}"
+            text = f"datasheet {number_text(figure / self._scale.unit.factor)}{' ↑' if out_of_range else ''}"
             if len(figures) > 1 or len(self._runs) > len(runs):
-                words += f"  {', '.join(run.spec.device for run in runs)}"
+                text += f"  {', '.join(run.spec.device for run in runs)}"
             if any(run.simulated for run in runs):
-                words += "  simulated"
+                text += "  simulated"
             # Out of range: no line, the label is at the top with an arrow. Nothing is hidden.
-            guides.append((self._scale.top * 2 if out_of_range else figure, words, self._theme.dim))
+            guides.append((self._scale.top * 2 if out_of_range else figure, text, self._theme.dim))
         return guides
 
     def _entry(self, device: Device) -> Entry:

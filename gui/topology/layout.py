@@ -221,9 +221,9 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
         links = tuple(link for a, b in combinations(group, 2) if (link := pairs.link(a, b)) is not None)
         code = links[0].code or ""
         middle = QPointF((boxes[0].center().x() + boxes[-1].center().x()) / 2, y)
-        words = f"{code} between any two" + (", simulated" if links[0].simulated else "")
+        text = f"{code} between any two" + (", simulated" if links[0].simulated else "")
         layout.wires.append(
-            Wire("nvlink", path, group, links, words, middle, _thick(links[0]), links[0].simulated, tuple(legs))
+            Wire("nvlink", path, group, links, text, middle, _thick(links[0]), links[0].simulated, tuple(legs))
         )
     base = bottom + len(full) * LANE_PX
     far = max((abs(_middle(layout, link.a) - _middle(layout, link.b)) for link in rest), default=1.0)
@@ -236,8 +236,8 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
         path.cubicTo(QPointF(a, base + depth * 4 / 3), QPointF(b, base + depth * 4 / 3), QPointF(b, base))
         path.lineTo(b, bottom)
         at = _free_place(path, layout)
-        words = (link.code or "") if at is not None else ""
-        layout.wires.append(Wire("nvlink", path, (link.a, link.b), (link,), words, at, _thick(link), link.simulated))
+        text = (link.code or "") if at is not None else ""
+        layout.wires.append(Wire("nvlink", path, (link.a, link.b), (link,), text, at, _thick(link), link.simulated))
 
 
 def _free_place(path: QPainterPath, layout: Layout) -> QPointF | None:

@@ -69,9 +69,9 @@ class TopologyPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        words = label("every pair by", Role.LABEL, "dim")
-        words.setBuddy(self.choice)
-        bar = hbox(words, self.choice, None, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
+        caption = label("every pair by", Role.LABEL, "dim")
+        caption.setBuddy(self.choice)
+        bar = hbox(caption, self.choice, None, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
         self.legend.setContentsMargins(EDGE_PX, 0, EDGE_PX, 2)
         right = holder(vbox(bar, (self.table, 1), self.legend, spacing=4, margins=(0, 0, 0, 4)))
         self.splitter = splitter(self.area, right, stretches=[1, 0])
@@ -115,9 +115,7 @@ class TopologyPanel(QWidget):
         self.picture.set_topology(devices, self._pairs)
         self._fill_matrix()
         result = legend(self._state.topologies.values())
-        self.legend.setText(
-            "     ".join(f"{code}  {words}".replace(" ", "\N{NO-BREAK SPACE}") for code, words in result)
-        )
+        self.legend.setText("     ".join(f"{code}  {text}".replace(" ", "\N{NO-BREAK SPACE}") for code, text in result))
 
     def _new_columns(self, devices: dict[str, Device]) -> None:
         columns = [Column(name, tip=device.info.name) for name, device in devices.items()]
@@ -167,18 +165,18 @@ class TopologyPanel(QWidget):
         """The empty state: why there is nothing to draw."""
         reason = next((problem.reason for problem in self._state.problems if problem.field == "topology"), None)
         if not names:
-            words = "There is no GPU, so there are no links between devices to show."
+            text = "There is no GPU, so there are no links between devices to show."
         elif len(names) == 1:
-            words = f"{names[0]} is the only GPU here, so there are no links between devices to show."
+            text = f"{names[0]} is the only GPU here, so there are no links between devices to show."
             node, cpus = self._pairs.numa_node(names[0]), self._pairs.cpus(names[0])
-            words += f" CPUs near it: {cpus}." if cpus else ""
-            words += f" NUMA node: {node}." if node is not None else ""
+            text += f" CPUs near it: {cpus}." if cpus else ""
+            text += f" NUMA node: {node}." if node is not None else ""
         else:
-            words = f"The links between {len(names)} devices are unknown. " + sentence(
+            text = f"The links between {len(names)} devices are unknown. " + sentence(
                 reason or "no source reports them"
             )
-        if self.empty.sentence.text() != words:
-            self.empty.sentence.setText(words)
+        if self.empty.sentence.text() != text:
+            self.empty.sentence.setText(text)
         unavailable = self._state.engine.virtual_unavailable if self._state.engine is not None else None
         self.empty.button.setVisible(unavailable is None)
         self.empty.follow(self._state)
