@@ -28,13 +28,14 @@ def topology(gpus: Sequence[tuple[str, Profile]]) -> Topology:
 
 def _pair(a: str, first: Profile, b: str, second: Profile) -> PeerLink:
     slower = min(first, second, key=lambda profile: profile.link_gb_s)
-    kind = _kind(first) if _kind(first) == _kind(second) else "PCIe"
+    same = _kind(first) == _kind(second)
+    kind = _kind(first) if same else "PCIe"
     count = nvlinks(slower) if kind == "NVLink" else 0
     code = {"NVLink": f"NV{count or ''}", "xGMI": "XGMI"}.get(kind, "PHB")
     return PeerLink(
         a=a,
         b=b,
-        level=slower.link if kind != "PCIe" or _kind(first) == _kind(second) else "host bridge",
+        level=slower.link if same else "host bridge",
         code=code,
         nvlinks=count,
         peer_read="ok",

@@ -8,6 +8,7 @@ advances. The tensor inside may be on `meta`: then memory and time are counted a
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -24,8 +25,6 @@ from devexplorer.core.virtual.operators.operations import VIEW, Operation, chang
 
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
-_call_overridable: Any = handle_torch_function
-"""Calls a function as torch calls its own: a `TorchFunctionMode` that is on gets to see it."""
 _clock = time.perf_counter
 _operations: dict[Any, Operation] = {}
 _devices: dict[int, torch.device] = {}
@@ -57,6 +56,18 @@ def register_set_data(become: Callable[[torch.Tensor, torch.Tensor], None]) -> N
     """Let this be how a tensor takes data on a device of another kind (`core.virtual.tensor_swap`)."""
     global _set_data
     _set_data = become
+
+
+def _overridable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a `TorchFunctionMode` that is on see calls of this method, as it sees those of torch's own."""
+
+    @functools.wraps(method)
+    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if has_torch_function_unary(self):
+            return handle_torch_function(call, (self,), self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+
+    return call
 
 
 class VirtualTensor(torch.Tensor):
@@ -123,14 +134,12 @@ class VirtualTensor(torch.Tensor):
         # A compiled backward expects a plain tensor, and takes this one for one.
         return self
 
+    @_overridable
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        if has_torch_function_unary(self):
-            return str(_call_overridable(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
         return serialization.tensor_repr(self)
 
+    @_overridable
     def __format__(self, format_spec: str) -> str:
-        if has_torch_function_unary(self):
-            return str(_call_overridable(VirtualTensor.__format__, (self,), self, format_spec))
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
@@ -161,10 +170,9 @@ class VirtualTensor(torch.Tensor):
             return super().new(*args, **options)
         return super().new(*args, device=device)
 
+    @_overridable
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""
-        if has_torch_function_unary(self):
-            return _call_overridable(VirtualTensor.numpy, (self,), self, force=force)
         if force:
             return self.detach().cpu().numpy()
         raise TypeError(
@@ -191,10 +199,9 @@ class VirtualTensor(torch.Tensor):
             " instead"
         )
 
+    @_overridable
     def tolist(self) -> Any:
         """The values, copied to the host as on CUDA."""
-        if has_torch_function_unary(self):
-            return _call_overridable(VirtualTensor.tolist, (self,), self)
         return self.detach().cpu().tolist()
 
     def data_ptr(self) -> int:
