@@ -77,6 +77,11 @@ def list_text(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+def objects_text(titles: Sequence[str]) -> str:
+    """`mlp`, or `3 objects`."""
+    return titles[0] if len(titles) == 1 else f"{len(titles)} objects"
+
+
 def bytes_by_device_text(sizes: Mapping[str, int]) -> str:
     """`2.4 MiB on vgpu:0, 32 B on cpu`."""
     return ", ".join(f"{bytes_text(size)} on {device}" for device, size in sizes.items())

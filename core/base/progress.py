@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from devexplorer.core.base.errors import Cancelled
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressMonitor:
@@ -13,6 +15,11 @@ class ProgressMonitor:
     report: Callable[[float, str], None] = lambda done, text: None
     """Gets the share that is done, 0 to 1, and what is being done."""
     cancelled: Callable[[], bool] = lambda: False
+
+    def stop_if_cancelled(self, state: str) -> None:
+        """Raise `Cancelled` when the user has cancelled; `state` says what that leaves."""
+        if self.cancelled():
+            raise Cancelled(f"cancelled; {state}")
 
 
 NO_PROGRESS = ProgressMonitor()

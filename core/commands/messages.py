@@ -188,11 +188,7 @@ def edited(target: Target, index: tuple[int, ...], before: float, after: float) 
     """One element that was set."""
     position = ", ".join(map(str, index))
     words = f"It was {before:g}."
-    if target.also:
-        words += (
-            f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and"
-            " changed with it."
-        )
+    words += target.changed_too
     value = repr(after) if cmath.isfinite(after) else f'{type(after).__name__}("{after}")'
     code = f"with torch.no_grad():\n    {target.code()}[{position or '...'}] = {value}"
     title = f"{target.path or target.name}[{position}] is now {after:g}"

@@ -20,7 +20,6 @@ from devexplorer.core.models.casts import dtype_name, model_dtype
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.models.source import parse
-from devexplorer.core.models.trial import TrialCancelled
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -37,8 +36,7 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     recipe, device, dtype = _checked(workspace, command, folder)
     sizes = _tried(workspace, recipe, folder, progress)
     check_new_model(sizes, device, dtype, workspace.registry)
-    if progress.cancelled():
-        raise TrialCancelled("cancelled; no model was opened")
+    progress.stop_if_cancelled("no model was opened")
     name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
     progress.report(0.5, f"building {recipe.source.text}")
     started = time.perf_counter()

@@ -12,6 +12,7 @@ import torch
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
 from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.formats import objects_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import samples
@@ -137,7 +138,7 @@ def remove(workspace: Workspace, command: Remove, progress: ProgressMonitor) -> 
     if removed:
         for name in names:
             workspace.history.host(name)
-        workspace.changed(f"the removal of {_list(names)}", *removed)
+        workspace.changed(f"the removal of {objects_text(names)}", *removed)
     else:
         workspace.history.deleted(names, why)
     workspace.drop(names)
@@ -191,9 +192,9 @@ def _moved(
     result = workspace.mover.move(targets, device, dtype, workspace.bind, progress, around)
     report = result.report
     if not report.already_there:
-        title = f"the move of {_list(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
+        title = f"the move of {objects_text(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
         if report.kind == "cast":
-            title = f"the cast of {_list(report.objects)} to {report.dtype}"
+            title = f"the cast of {objects_text(report.objects)} to {report.dtype}"
         workspace.changed(title, MoveChange(result.origins))
     return report
 
@@ -206,12 +207,8 @@ def _copied(
     for target, thing in zip(targets, things, strict=True):
         name = workspace.new_name(None, f"{target.name}-{target.key}" if target.path else target.name)
         created.append(workspace.add(name, thing, workspace.extras_of_copy(target)))
-    workspace.changed(f"the copy of {_list(report.objects)} to {device}", CreateChange(*created))
+    workspace.changed(f"the copy of {objects_text(report.objects)} to {device}", CreateChange(*created))
     return msgspec.structs.replace(report, created=tuple(created))
-
-
-def _list(titles: Sequence[str]) -> str:
-    return titles[0] if len(titles) == 1 else f"{len(titles)} objects"
 
 
 def run(workspace: Workspace, command: Forward | Backward, progress: ProgressMonitor) -> CommandResult:

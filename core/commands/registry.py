@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from devexplorer.core.base.formats import objects_text
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
@@ -115,7 +116,7 @@ def _with_note(workspace: Workspace, result: CommandResult) -> CommandResult:
 def _moving(command: msg.Move) -> str:
     """A dtype makes it a cast, whether or not the device changes too: the command does not say where the targets
     are."""
-    things = _things(command.targets)
+    things = objects_text(command.targets)
     if command.copy:
         return f"copying {things} to {command.device}{f' as {command.dtype}' if command.dtype else ''}"
     if command.dtype:
@@ -125,17 +126,13 @@ def _moving(command: msg.Move) -> str:
 
 def _not_moved(command: msg.Move) -> str:
     done = "copied" if command.copy else "cast" if command.dtype else "moved"
-    return f"{_things(command.targets)} {'was' if len(command.targets) == 1 else 'were'} not {done}"
+    return f"{objects_text(command.targets)} {'was' if len(command.targets) == 1 else 'were'} not {done}"
 
 
 def _opening_snapshot(command: msg.OpenSnapshot) -> str:
     if command.device:
         return f"reading a snapshot of {command.device}"
     return f"opening {os.path.basename(command.path or 'a snapshot')}"
-
-
-def _things(targets: tuple[str, ...]) -> str:
-    return targets[0] if len(targets) == 1 else f"{len(targets)} objects"
 
 
 _changing = partial(CommandSpec, undoable=True, replayed=True)
@@ -205,7 +202,7 @@ SPECS: tuple[CommandSpec, ...] = (
     # files
     CommandSpec(
         lab.Save,
-        lambda c: f"saving {_things(c.targets) if c.targets else 'everything'}",
+        lambda c: f"saving {objects_text(c.targets) if c.targets else 'everything'}",
         "Nothing was saved",
         "files.save:save",
     ),
@@ -237,7 +234,7 @@ SPECS: tuple[CommandSpec, ...] = (
     _changing(lab.Untie, "untying {c.target}", "Nothing was untied", "workspace.parameters.tying:untie"),
     _changing(
         lab.SetRequiresGrad,
-        lambda c: f"{'unfreezing' if c.on else 'freezing'} {_things(c.targets)}",
+        lambda c: f"{'unfreezing' if c.on else 'freezing'} {objects_text(c.targets)}",
         "Nothing was changed",
         "workspace.parameters.flags:set_requires_grad",
     ),

@@ -33,6 +33,7 @@ from devexplorer.core.records.messages import AddVirtual, Answer, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.tensors import accelerators
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -53,23 +54,20 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
         for path in forced
     ]
     plan = _as_plan(name, blocks, budgets, proposal.devices, (*warnings, *proposal.warnings, *_lazy_warning(blocks)))
-    accelerators = [info.id for info in workspace.registry.infos() if info.usable and info.kind != "cpu"]
+    gpus = accelerators(workspace.registry)
     device_map = {block.path: block.device for block in plan.blocks}
     offers = [Offer("Split it like this", Split(target=name, device_map=device_map))]
-    if not accelerators:
+    if not gpus:
         offers = [Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC))]
         warning = (
             "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from."
         )
         plan = msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
     elif (
-        not command.budgets
-        and len(accelerators) > 1
-        and len({block.device for block in plan.blocks}) == 1
-        and len(blocks) > 1
+        not command.budgets and len(gpus) > 1 and len({block.device for block in plan.blocks}) == 1 and len(blocks) > 1
     ):
-        spread = PlanSplit(target=name, budgets=even(blocks, accelerators, budgets))
-        offers.append(Offer(f"Spread it over {len(accelerators)} devices", spread))
+        spread = PlanSplit(target=name, budgets=even(blocks, gpus, budgets))
+        offers.append(Offer(f"Spread it over {len(gpus)} devices", spread))
     return CommandResult(messages.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
 
 

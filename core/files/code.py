@@ -129,10 +129,14 @@ def loaded(path: str, form: str, device: str, bound: Sequence[tuple[str, str]]) 
         return f"{imports}\n\n{variable(bound[0][0])} = {whole}{rest}"
     if len(bound) == 1:
         return f"{imports}\n\n{variable(bound[0][0])} = {whole}{bound[0][1]}{rest}"
-    lines = [
+    return "\n".join([imports, "", f"{TENSORS} = {whole}", *assignments(bound, rest)])
+
+
+def assignments(bound: Sequence[tuple[str, str]], rest: str) -> list[str]:
+    """A line for each name: an earlier name that means the same tensor, or the tensor in the file."""
+    return [
         f"{variable(name)} = {below if below.isidentifier() else f'{TENSORS}{below}{rest}'}" for name, below in bound
     ]
-    return "\n".join([imports, "", f"{TENSORS} = {whole}", *lines])
 
 
 def checkpoint(

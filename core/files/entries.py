@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, Cancelled
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files.manifest import SEPARATOR, Document, SavedObject
 
@@ -25,10 +25,6 @@ DIMENSIONS_LIMIT = 64
 
 Tick = Callable[[int], None]
 """Told the bytes of each piece before it is copied; raises to stop."""
-
-
-class Stopped(Cancelled):
-    """Cancelled: what had begun is reverted."""
 
 
 class Entry(NamedTuple):
@@ -122,8 +118,7 @@ class Ticker:
 
     def __call__(self, count: int) -> None:
         """`count` bytes are about to be copied."""
-        if self._progress.cancelled():
-            raise Stopped(f"cancelled; {self._state}")
+        self._progress.stop_if_cancelled(self._state)
         self._progress.report(min(self._done / self._total, 1.0), self._doing)
         self._done += count
 

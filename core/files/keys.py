@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models.storages import storage_address
+from devexplorer.core.models.unmovable import refuse_not_dense
 from devexplorer.core.models.walk import device_id, is_uninitialised
 
 Identity = tuple[object, ...]
@@ -54,10 +55,4 @@ def refuse_unsavable(title: str, tensor: Tensor) -> None:
         )
     if tensor.is_meta:
         raise BadInput(f"'{title}' has no values: it is on the device meta, which only knows shapes")
-    if tensor.is_quantized:
-        raise BadInput(f"'{title}' is quantised; only dense tensors can be saved, and dequantize() makes one")
-    if tensor.is_nested:
-        raise BadInput(f"'{title}' is nested; only dense tensors can be saved, and to_padded_tensor() makes one")
-    if str(tensor.layout) != "torch.strided":
-        kind = str(tensor.layout).removeprefix("torch.").strip("_")
-        raise BadInput(f"'{title}' is {kind}; only dense tensors can be saved, and to_dense() makes one")
+    refuse_not_dense(f"'{title}'", tensor, "saved")

@@ -74,8 +74,7 @@ def _expected(suffix: str) -> str:
         ".py": "it is not text.",
         ".safetensors": "it has no safetensors header.",
         ".npy": "it does not begin as a NumPy array does.",
+        ".devrec": "it does not begin as a recording does.",
+        **dict.fromkeys(CHECKPOINTS, "torch.save did not write it."),
     }
-    words |= {".devrec": "it does not begin as a recording does."} | dict.fromkeys(
-        CHECKPOINTS, "torch.save did not write it."
-    )
     return words.get(suffix, "it is no pickle.")

@@ -185,12 +185,7 @@ def _code(command: Load, device: str, file: TensorFile, made: Loaded) -> str:
             ]
         if not item.training:
             made_lines.append(f"{variable(name)}.eval()")
-    rest = code.to(device)
-    tensors = [
-        f"{variable(name)} = {below if below.isidentifier() else f'{code.TENSORS}{below}{rest}'}"
-        for name, below in bound
-    ]
-    return "\n".join([lines, *made_lines, *tensors])
+    return "\n".join([lines, *made_lines, *code.assignments(bound, code.to(device))])
 
 
 def _model_code(name: str, saved: str, recipe: str, seed: int, device: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
+from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Envelope, Reply
 
@@ -128,8 +128,7 @@ def _replies(
         over = _has_ended(process)
         ready = waiting.poll(0 if over else 1000 * ASK_SECONDS)
         piece = os.read(readable, 1 << 16) if ready else b""
-        if progress.cancelled():
-            raise Cancelled("cancelled; nothing has changed")
+        progress.stop_if_cancelled("nothing has changed")
         data += piece
         if b"\n" in piece:
             *lines, rest = data.split(b"\n")

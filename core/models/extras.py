@@ -55,4 +55,4 @@ class Extras:
     def tensors(self) -> Iterator[Tensor]:
         """Tensors that belong to the object without being in it: the optimizer's state."""
         if self.optimizer is not None:
-            yield from state_tensors(self.optimizer)
+            yield from (value for _, _, value in state_tensors(self.optimizer))

@@ -27,7 +27,9 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
     return "adam"
 
 
-def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """Every tensor in its state."""
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, Tensor))
+def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, Tensor]]:
+    """Its state: (parameter, key, tensor), counters of steps included."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                yield parameter, key, value

@@ -42,10 +42,6 @@ WORKER = ModelWorker(
 )
 
 
-class TrialCancelled(Cancelled):
-    """The user did not want to wait for a model."""
-
-
 @dataclass(slots=True)
 class Trials:
     """What was tried and worked, for as long as its files stay as they are."""
@@ -54,7 +50,7 @@ class Trials:
     _known: dict[tuple[str, str], TrialResult] = field(default_factory=dict)
 
     def demand(self, source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS) -> TrialResult:
-        """Try a source, or remember that it worked. Raises `BadInput` with what went wrong, `TrialCancelled`."""
+        """Try a source, or remember that it worked. Raises `BadInput` with what went wrong, `Cancelled`."""
         key = source.text, os.path.abspath(folder or os.curdir)
         known = self._known.get(key)
         if known is not None and loading.unchanged(
@@ -72,11 +68,11 @@ class Trials:
 def tried(
     source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
 ) -> TrialResult:
-    """Try a source in a new process. Raises `BadInput` with what went wrong, `TrialCancelled`."""
+    """Try a source in a new process. Raises `BadInput` with what went wrong, `Cancelled`."""
     try:
         return WORKER.ask(TrialRequest(source.text, folder), progress, seconds=seconds)
     except Cancelled as error:
-        raise TrialCancelled("cancelled; no model was opened") from error
+        raise Cancelled("cancelled; no model was opened") from error
 
 
 # --- in the worker

@@ -26,6 +26,19 @@ QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, 
 _PLAIN = (Tensor, nn.Parameter, VirtualTensor)
 
 
+def refuse_not_dense(title: str, tensor: Tensor, done: str) -> None:
+    """Raise `BadInput` for a quantised, nested or sparse tensor; `done` says what only dense ones can be."""
+    if tensor.is_quantized:
+        kind, dense = "quantised", "dequantize()"
+    elif tensor.is_nested:
+        kind, dense = "nested", "to_padded_tensor()"
+    elif tensor.layout is not torch.strided:
+        kind, dense = str(tensor.layout).removeprefix("torch.").strip("_"), "to_dense()"
+    else:
+        return
+    raise BadInput(f"{title} is {kind}; only dense tensors can be {done}, and {dense} makes one")
+
+
 def refuse_special(
     name: str, tensor: Tensor, gradient: Tensor | None, device: torch.device, dtype: torch.dtype
 ) -> None:
@@ -37,12 +50,7 @@ def refuse_special(
         ):
             continue
         title = f"'{name}'" if item is tensor else f"the gradient of '{name}'"
-        if item.is_quantized:
-            raise BadInput(f"{title} is quantised; only dense tensors can be moved, and dequantize() makes one")
-        if item.is_nested or item.layout is not torch.strided:
-            kind = "nested" if item.is_nested else str(item.layout).removeprefix("torch.").strip("_")
-            way = "to_padded_tensor()" if item.is_nested else "to_dense()"
-            raise BadInput(f"{title} is {kind}; only dense tensors can be moved, and {way} makes one")
+        refuse_not_dense(title, item, "moved")
         if item.is_meta:
             raise BadInput(
                 f"{title} has no values: it is on the device meta, which only knows shapes; create it on the CPU"

@@ -184,7 +184,7 @@ def _steps(
         cards.label((parameter.grad for parameter in trained), "gradients")
         cards.optimizer_begins()
         optimizer.step()
-        cards.label(state_tensors(optimizer), "optimizer")
+        cards.label((value for _, _, value in state_tensors(optimizer)), "optimizer")
 
 
 @contextmanager

@@ -4,6 +4,8 @@ of the state that the laboratory fills. Lives on the main thread; no Qt, no torc
 
 from __future__ import annotations
 
+from typing import get_args
+
 from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis
 from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
@@ -14,6 +16,7 @@ from devexplorer.core.records.laboratory import (
     FileListed,
     Hop,
     Hopped,
+    LaboratoryEvent,
     SplitPlan,
     SplitPlanned,
     ValuesDescribed,
@@ -58,51 +61,28 @@ class QueryResults(EventHandlers):
             target
         )
 
-    @handles(ValuesDescribed)
-    def _values_described(self, event: ValuesDescribed) -> Change:
-        target = event.values.target
-        self.values[target] = event
-        self._described_in[target] = self.objects.get(target.partition(":")[0])
-        return Change.LABORATORY
-
-    @handles(CheckpointCompared)
-    def _checkpoint_compared(self, event: CheckpointCompared) -> Change:
-        self.comparison = event.comparison
-        return Change.LABORATORY
-
-    @handles(FileListed)
-    def _file_listed(self, event: FileListed) -> Change:
-        self.file = event.contents
-        return Change.LABORATORY
-
-    @handles(SplitPlanned)
-    def _split_planned(self, event: SplitPlanned) -> Change:
-        self.split_plans[event.plan.target] = event.plan
-        return Change.LABORATORY
-
-    @handles(Hopped)
-    def _hopped(self, event: Hopped) -> Change:
-        self.hops[event.target] = event.hops
-        return Change.LABORATORY
-
-    @handles(CrossoverMeasured)
-    def _crossover_measured(self, event: CrossoverMeasured) -> Change:
-        self.crossover = event
-        return Change.LABORATORY
-
-    @handles(WorkTimed)
-    def _work_timed(self, event: WorkTimed) -> Change:
-        self.work = event
-        return Change.LABORATORY
-
-    @handles(Checked)
-    def _checked(self, event: Checked) -> Change:
-        self.diagnoses[event.target], self.checked_as[event.target] = event.diagnosis, self.objects.get(event.target)
-        return Change.LABORATORY
-
-    @handles(FitPlanned)
-    def _fit_planned(self, event: FitPlanned) -> Change:
-        self.fit = event.report
+    @handles(*get_args(LaboratoryEvent))
+    def _result_arrived(self, event: LaboratoryEvent) -> Change:
+        match event:
+            case ValuesDescribed(values=values):
+                self.values[values.target] = event
+                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
+            case CheckpointCompared():
+                self.comparison = event.comparison
+            case FileListed():
+                self.file = event.contents
+            case SplitPlanned(plan=plan):
+                self.split_plans[plan.target] = plan
+            case Hopped():
+                self.hops[event.target] = event.hops
+            case CrossoverMeasured():
+                self.crossover = event
+            case WorkTimed():
+                self.work = event
+            case Checked(target=target):
+                self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
+            case FitPlanned():
+                self.fit = event.report
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base.event_handlers import handles
+from devexplorer.core.base.formats import objects_text
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint
@@ -433,7 +434,7 @@ def is_about(answer: Answer, target: str) -> bool:
 
 def _marker_text(report: MoveReport) -> str:
     """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
-    names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
+    names = objects_text(report.objects)
     if report.kind == "cast":
         return f"{names} cast {f'to {report.dtype}' if report.dtype else 'back'}"
     there = f"copied to {report.destination}" if report.kind == "copy" else f"→ {report.destination}"

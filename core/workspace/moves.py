@@ -34,10 +34,6 @@ from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.timing import Timing
 
 
-class MoveCancelled(MoveFailed, Cancelled):
-    """The move was cancelled; nothing has changed."""
-
-
 class Result(NamedTuple):
     """A move that succeeded, and where everything was before it."""
 
@@ -156,14 +152,12 @@ class Mover:
         done = 0
         weights = [*map(_weight, plan.parts)]
         total = max(sum(weights), 1)
-        report, cancelled = progress.report, progress.cancelled
         step = max(len(plan.parts) // 1000, 1)
         with torch.no_grad():
             for number, (part, weight) in enumerate(zip(plan.parts, weights, strict=True)):
                 if number % step == 0:
-                    if cancelled():
-                        raise MoveCancelled("cancelled")
-                    report(done / total, part.path)
+                    progress.stop_if_cancelled("nothing has changed")
+                    progress.report(done / total, part.path)
                 part.copy(copy)
                 done += weight
 
@@ -249,9 +243,9 @@ def wanted_dtype(targets: Sequence[Target], dtype: str | None) -> torch.dtype | 
     return model_dtype(dtype) if models else torch_dtype(dtype)
 
 
-def _failure(error: Exception, what: str, state: str) -> MoveFailed:
-    if isinstance(error, MoveCancelled):
-        return MoveCancelled(f"cancelled; {state}")
+def _failure(error: Exception, what: str, state: str) -> DevExplorerError:
+    if isinstance(error, Cancelled):
+        return Cancelled(f"cancelled; {state}")
     reason = str(error) if isinstance(error, DevExplorerError) else first_line(error)
     return MoveFailed(f"{what}: {reason}; {state}")
 

@@ -57,6 +57,14 @@ class Target(NamedTuple):
         """Whether it is a tensor inside a model that is no parameter."""
         return bool(self.path) and isinstance(self.thing, Tensor) and not isinstance(self.thing, nn.Parameter)
 
+    @property
+    def changed_too(self) -> str:
+        """A sentence, with a space before it, about the other names of a tensor that was changed; empty without any."""
+        if not self.also:
+            return ""
+        verb = "is" if len(self.also) == 1 else "are"
+        return f" {' and '.join(self.also)} {verb} the very same Parameter and changed with it."
+
     def code(self) -> str:
         """The target as Python."""
         if isinstance(self.thing, nn.Module) or not self.path:

@@ -164,34 +164,30 @@ class Workspace:
             return Target(name, "", thing)
         if isinstance(thing, Tensor):
             raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
-        module = dict(thing.named_modules(remove_duplicate=False)).get(path)
-        if module is not None:
-            return Target(name, path, module)
+        modules = dict(thing.named_modules(remove_duplicate=False))
+        if path in modules:
+            return Target(name, path, modules[path])
         tensors = named_tensors(thing)
+        if "[" in path and path not in tensors:
+            raise BadInput(
+                f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
+                " instead"
+            )
         if path not in tensors:
-            raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, tensors)}")
+            if path.rpartition(".")[2] == "grad":
+                raise BadInput(f"'{path}' is a tensor inside '{name}'; choose the module that holds it")
+            known = [part for part in (*modules, *tensors) if part]
+            raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, known)}")
         tensor = tensors[path]
         also = tuple(other for other, item in tensors.items() if item is tensor and other != path)
         return Target(name, path, tensor, also)
 
     def target(self, title: str) -> Target:
         """What `name` or `name:path` means, where the path is that of a module."""
-        name, _, path = (part.strip() for part in title.partition(":"))
-        thing = self.get(name)
-        if not path or isinstance(thing, Tensor):
-            return self.find(title)
-        modules = dict(thing.named_modules(remove_duplicate=False))
-        if path in modules:
-            return Target(name, path, modules[path])
-        if path in named_tensors(thing) or path.rpartition(".")[2] == "grad":
-            raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
-        if "[" in path:
-            raise BadInput(
-                f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
-                " instead"
-            )
-        known = [module for module in modules if module]
-        raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, known)}")
+        target = self.find(title)
+        if target.path and isinstance(target.thing, Tensor):
+            raise BadInput(f"'{target.path}' is a tensor inside '{target.name}'; choose the module that holds it")
+        return target
 
     def model(self, title: str) -> Target:
         """A model as a whole."""

@@ -35,6 +35,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from devexplorer.core.base.formats import objects_text
 from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.item_model import Index, ObjectsModel
@@ -234,7 +235,7 @@ class ObjectsTree(QTreeView):
 
     def drag_picture(self, targets: tuple[str, ...]) -> QPixmap:
         """What hangs at the pointer: the name, or how many."""
-        picture = QLabel(targets[0] if len(targets) == 1 else f"{len(targets)} objects")
+        picture = QLabel(objects_text(targets))
         picture.setTextFormat(Qt.TextFormat.PlainText)
         picture.setStyleSheet(
             f"color: {self._theme.text}; background: {self._theme.selection}; padding: 4px 10px;"

@@ -201,6 +201,5 @@ def _facts(values: Values) -> tuple[Fact, ...]:
         facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))
     if values.sampled:
         facts.append(Fact("from a sample of", f"{values.sampled:,}"))
-    clock = " (simulated)" if values.simulated else ""
-    facts.append(Fact("computed in", f"{seconds_text(values.seconds)}{clock}"))
+    facts.append(Fact("computed in", seconds_text(values.seconds, values.simulated)))
     return tuple(facts)

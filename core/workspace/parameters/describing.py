@@ -18,7 +18,6 @@ from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialise
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
 from devexplorer.core.workspace.parameters.statistics import figures
 from devexplorer.core.workspace.pieces import piece_elements, pieces
@@ -75,22 +74,25 @@ def values_of(
     else:
         found = figures(tensor, bins, exact=exact, progress=progress)
         moments = found.moments
-        known = moments.count > 0
         values = Values(
             **_known(title, tensor),
-            mean=_finite(moments.mean) if known else None,
-            std=_finite(moments.deviation) if known else None,
-            minimum=moments.minimum if known else None,
-            maximum=moments.maximum if known else None,
             zeros=moments.zeros,
             nans=moments.nans,
             infinities=moments.infinities,
             counts=found.counts,
             low=found.low,
             high=found.high,
-            norm=_finite(found.norm) if known else None,
             sampled=found.sampled,
         )
+        if moments.count:
+            values = msgspec.structs.replace(
+                values,
+                mean=_finite(moments.mean),
+                std=_finite(moments.deviation),
+                minimum=moments.minimum,
+                maximum=moments.maximum,
+                norm=_finite(found.norm),
+            )
     seconds, _ = timing.stop()
     gradient = gradient_of(tensor)
     below = (
@@ -143,8 +145,7 @@ def _counted(title: str, tensor: Tensor, progress: ProgressMonitor) -> Values:
     squares: list[float] = []
     with torch.no_grad():
         for piece in pieces(tensor.detach(), piece_elements(tensor)):
-            if progress.cancelled():
-                raise MoveCancelled("cancelled")
+            progress.stop_if_cancelled("nothing has changed")
             zeros += piece.numel() - int(torch.count_nonzero(piece))
             if piece.is_complex():
                 nan = piece.isnan()

@@ -17,7 +17,6 @@ from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import Initialise, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Event, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.rules import Rule, chosen, refuse_tensor
@@ -87,8 +86,7 @@ def _fill(fills: list[Fill], options: dict[str, float], seed: int, progress: Pro
     try:
         with torch.no_grad():
             for index, (path, tensor, rule) in enumerate(fills):
-                if progress.cancelled():
-                    raise MoveCancelled("cancelled; all values are as they were before")
+                progress.stop_if_cancelled("all values are as they were before")
                 progress.report(index / len(fills), path)
                 place = _drawn_on(tensor)
                 if place not in generators:
@@ -118,11 +116,7 @@ def _words(
                 f" The mean went from {value_text(before.mean)} to {value_text(now.mean)}, the standard deviation from "
                 f"{value_text(before.std)} to {value_text(now.std)}."
             )
-        if target.also:
-            words += (
-                f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and"
-                " changed with it."
-            )
+        words += target.changed_too
     else:
         weights = sum(own is rule for _, _, own in fills)
         words = f"{count_text(weights, 'parameter')} below it: {drawn}." if weights else ""

@@ -13,18 +13,17 @@ from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_lin
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name, loses
+from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MoveOptimizer
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.optimizers import (
     optimizer_of,
     optimizer_variable,
     state_bytes,
-    state_tensors,
     state_text,
 )
 from devexplorer.core.workspace.workspace import Workspace
@@ -151,8 +150,7 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], progress: Pr
     try:
         with torch.no_grad():
             for index, stray in enumerate(found):
-                if progress.cancelled():
-                    raise MoveCancelled("cancelled; the optimizer's state is where it was before")
+                progress.stop_if_cancelled("the optimizer's state is where it was before")
                 progress.report(index / len(found), "optimizer state")
                 new.append(stray.value.to(stray.parameter.device, stray.dtype))
     except DevExplorerError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, coun
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import suggestion, variable
-from devexplorer.core.models.optimizers import kind_of
+from devexplorer.core.models.optimizers import kind_of, state_tensors
 from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
@@ -31,14 +30,6 @@ def optimizer_variable(name: str) -> str:
 def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Every parameter that it changes."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, Tensor]]:
-    """Its state: (parameter, key, tensor), counters of steps included."""
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, Tensor):
-                yield parameter, key, value
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:

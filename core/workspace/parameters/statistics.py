@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.pieces import piece_elements, pieces
 
 WHOLE_LIMIT = 1 << 24
@@ -65,7 +64,7 @@ class Figures:
 
 
 def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor) -> Figures:
-    """Statistics of a dense real tensor that has values. Raises `MoveCancelled` between two pieces.
+    """Statistics of a dense real tensor that has values. Raises `Cancelled` between two pieces.
 
     Beside the tensor it takes the memory of a few pieces (`pieces.piece_elements`), or of the sample.
     """
@@ -109,8 +108,7 @@ def whole_moments(values: Tensor, progress: ProgressMonitor) -> Moments:
     parts = [_from_sums(n, row, work) for n, row in zip(sizes, sums, strict=True)]
     for index, piece in enumerate(pieces(values, limit)):
         if parts[index] is None:
-            if progress.cancelled():
-                raise MoveCancelled("cancelled")
+            progress.stop_if_cancelled("nothing has changed")
             parts[index] = _careful(piece)
     return combined([part for part in parts if part is not None])
 
@@ -222,8 +220,7 @@ def _finite_part(values: Tensor, progress: ProgressMonitor) -> Moments:
     )
     parts = []
     for piece, total in zip(pieces(values, limit), totals, strict=True):
-        if progress.cancelled():
-            raise MoveCancelled("cancelled")
+        progress.stop_if_cancelled("nothing has changed")
         parts.append(_mean_alone(piece.numel(), total) if math.isfinite(total) else _careful(piece))
     return combined(parts)
 
@@ -269,8 +266,7 @@ def _norm(moments: Moments, count: int) -> float:
 def _watched(values: Tensor, limit: int, progress: ProgressMonitor) -> Iterator[Tensor]:
     done, total = 0, max(values.numel(), 1)
     for piece in pieces(values, limit):
-        if progress.cancelled():
-            raise MoveCancelled("cancelled")
+        progress.stop_if_cancelled("nothing has changed")
         yield piece
         done += piece.numel()
         progress.report(min(done / total, 1.0), "values")

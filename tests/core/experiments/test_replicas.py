@@ -10,14 +10,13 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.errors import BadInput, Cancelled, DevExplorerError
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments.replica_run import ReplicaRun
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
-from devexplorer.core.workspace.moves import MoveCancelled
 
 DEVICES = ("vgpu:0", "vgpu:1")
 
@@ -82,7 +81,7 @@ def test_a_cancelled_one_leaves_no_copy_behind(place: Place) -> None:
     progress = ProgressMonitor(
         report=lambda done, text: said.append(text), cancelled=lambda: "a copy on vgpu:0" in said
     )
-    with pytest.raises(MoveCancelled):
+    with pytest.raises(Cancelled):
         dispatch(place.workspace, Replicate(target="mlp", devices=DEVICES, input="x"), progress)
     assert place.workspace.names == ("mlp", "x")
     assert place.held("vgpu:1") == 0

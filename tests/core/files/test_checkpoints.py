@@ -13,11 +13,10 @@ from places import Place, place_of
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files import entries
-from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.safe_file import SafeFile
 from devexplorer.core.records.laboratory import (
     CheckpointCompared,
@@ -303,7 +302,7 @@ def test_a_cancelled_load_leaves_the_model_as_it_was(
     before = values(place, "mlp")
     asked = iter([False] * 4)
     path = written(tmp_path, other_mlp())
-    with pytest.raises(Stopped, match="the model is unchanged"):
+    with pytest.raises(Cancelled, match="the model is unchanged"):
         dispatch(
             place.workspace,
             LoadCheckpoint(target="mlp", path=str(path)),

@@ -12,10 +12,9 @@ from places import Place, place_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import entries
-from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
 from devexplorer.core.records.laboratory import FileListed, ListFile, Load, Save
@@ -331,10 +330,10 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
     assert told == sorted(told)
     asked = iter([False] * 3)
     stops = ProgressMonitor(cancelled=lambda: next(asked, True))
-    with pytest.raises(Stopped, match="cancelled; nothing was loaded"):
+    with pytest.raises(Cancelled, match="cancelled; nothing was loaded"):
         dispatch(place.workspace, Load(path=str(path), device=place.first), stops)
     assert place.workspace.names == ("x", "x2")
-    with pytest.raises(Stopped, match="cancelled; nothing was written"):
+    with pytest.raises(Cancelled, match="cancelled; nothing was written"):
         dispatch(
             place.workspace,
             Save(targets=("x",), path=str(path), form=form, overwrite=True),

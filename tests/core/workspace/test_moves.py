@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed, RollbackFailed
+from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit, MoveFailed, RollbackFailed
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import MoveCancelled, Mover
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.timing import Timing
@@ -284,7 +284,7 @@ def test_cancelling_between_two_tensors_rolls_back(place: Place) -> None:
     before = fingerprint(model)
     seen: list[float] = []
     progress = ProgressMonitor(report=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
-    with pytest.raises(MoveCancelled):
+    with pytest.raises(Cancelled):
         Mover(place.registry).move([Target("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
     assert fingerprint(model) == before
     assert seen == sorted(seen)

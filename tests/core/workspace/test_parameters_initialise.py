@@ -10,11 +10,10 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.laboratory import Initialise, MakeOptimizer, TrainStep, ValuesDescribed
 from devexplorer.core.records.messages import BuildModel, NewTensor, Redo, Undo
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.initialising import initialise
 from devexplorer.core.workspace.parameters.rules import RULES
 
@@ -162,7 +161,7 @@ def test_cancelled_half_way_everything_is_as_before(place: Place) -> None:
     before = {path: p.detach().clone() for path, p in model(place).named_parameters()}
     asked = iter([False, True])
     command = Initialise(target="mlp", rule="ones")
-    with pytest.raises(MoveCancelled), place.workspace.history.transaction(command):
+    with pytest.raises(Cancelled), place.workspace.history.transaction(command):
         initialise(place.workspace, command, ProgressMonitor(cancelled=lambda: next(asked)))
     assert all(torch.equal(p, before[path]) for path, p in model(place).named_parameters())
 

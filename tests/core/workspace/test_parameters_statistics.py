@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from devexplorer.core.base.errors import Cancelled
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters import statistics
 from devexplorer.core.workspace.parameters.statistics import Figures, figures
 from devexplorer.core.workspace.pieces import pieces, pieces_together
@@ -227,5 +227,5 @@ def test_it_can_be_cancelled_between_two_pieces(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(statistics, "SUM_ELEMENTS", 100)
     monkeypatch.setattr(statistics, "piece_elements", lambda values: 100)
     asked = iter([False, False, True])
-    with pytest.raises(MoveCancelled):
+    with pytest.raises(Cancelled):
         figures(torch.ones(1000), BINS, exact=exact, progress=ProgressMonitor(cancelled=lambda: next(asked)))
