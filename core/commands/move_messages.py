@@ -42,7 +42,6 @@ def moved(
 
 def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
     """A move that was undone."""
-    verb = "are" if len(report.objects) > 1 else "is"
     words = (
         "The originals that were kept are back in place"
         if report.parameters and not report.bytes
@@ -50,7 +49,7 @@ def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
     )
     back = "in its old dtype again" if report.kind == "cast" else f"back on {report.destination}"
     return Answer(
-        title=f"{_things(report.objects)} {verb} {back if len(report.objects) == 1 else back.replace('its', 'their')}",
+        title=f"{_things_are(report.objects)} {back if len(report.objects) == 1 else back.replace('its', 'their')}",
         words=f"{words}. Everything is where it was before." if words else "Everything is where it was before.",
         facts=_move_facts(report, (), after),
         subject=after[0].name if len(after) == 1 else None,
@@ -59,9 +58,8 @@ def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
 
 def uncopied(gone: Sequence[str]) -> Answer:
     """A copy that was undone."""
-    verb = "are" if len(gone) > 1 else "is"
     return Answer(
-        title=f"{_things(gone)} {verb} gone again",
+        title=f"{_things_are(gone)} gone again",
         words="The copy was removed; the original is where it was all along.",
     )
 
@@ -70,10 +68,7 @@ def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot])
     """Any other change that was undone; `title` as in "the new tensor x"."""
     words = f"{title[:1].upper()}{title[1:]} was taken back."
     if gone:
-        words += (
-            f" {_things(gone)} {'are' if len(gone) > 1 else 'is'} gone; Redo makes {'them' if len(gone) > 1 else 'it'}"
-            " again."
-        )
+        words += f" {_things_are(gone)} gone; Redo makes {'them' if len(gone) > 1 else 'it'} again."
     else:
         words += " The previous state is restored."
     subject = after[0].name if len(after) == 1 else None
@@ -121,16 +116,17 @@ def _things(titles: Sequence[str]) -> str:
     return " and ".join(titles) if len(titles) <= 3 else f"{len(titles)} objects"
 
 
+def _things_are(titles: Sequence[str]) -> str:
+    return f"{_things(titles)} {'are' if len(titles) > 1 else 'is'}"
+
+
 def _title(report: MoveReport) -> str:
     titles = report.created if report.copied else report.objects
-    verb = "are" if len(titles) > 1 else "is"
     if report.kind == "cast":
-        return f"{_things(titles)} {verb} now {report.dtype}"
+        return f"{_things_are(titles)} now {report.dtype}"
     if report.uninitialised and not (report.parameters or report.buffers or report.tensors):
-        verb = "will be"
-    elif not report.copied:
-        verb += " now"
-    return f"{_things(titles)} {verb} on {report.destination}"
+        return f"{_things(titles)} will be on {report.destination}"
+    return f"{_things_are(titles)} {'' if report.copied else 'now '}on {report.destination}"
 
 
 def _amount(report: MoveReport) -> str:

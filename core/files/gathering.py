@@ -12,6 +12,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
+from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -110,16 +111,16 @@ def _about(
             name=name, kind="tensor", type=type_name(thing), devices=placed, requires_grad=thing.requires_grad
         )
     part = ":" in target
-    extras = workspace.extras(target.partition(":")[0])
+    extras = Extras() if part else workspace.extras(target)
     parameters = dict(thing.named_parameters(remove_duplicate=False))
     return SavedObject(
         name=name,
         kind="part" if part else "model",
         type=type_name(thing),
-        recipe=None if part else extras.recipe,
-        seed=0 if part else extras.seed,
-        source=None if part else extras.source,
-        inputs="" if part else extras.inputs,
+        recipe=extras.recipe,
+        seed=extras.seed,
+        source=extras.source,
+        inputs=extras.inputs,
         devices=placed,
         frozen=tuple(key for key, parameter in parameters.items() if not parameter.requires_grad),
         training=thing.training,

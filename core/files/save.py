@@ -9,7 +9,7 @@ import msgspec
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text, list_text
+from devexplorer.core.base.formats import bytes_text, count_text, list_text, objects_text
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
@@ -110,12 +110,8 @@ def _answer(command: Save, gathered: Gathered, size: int, replaced: bool) -> Ans
         Fact("tensors", f"{count:,}"),
         Fact("they were on", ", ".join(devices) or "no device"),
     )
-    named = (
-        command.targets[0]
-        if len(command.targets) == 1
-        else ("everything" if not command.targets else f"{len(command.targets)} objects")
-    )
-    title = f"{named} is saved" if len(command.targets) < 2 else f"{named} are saved"
+    named = objects_text(command.targets) if command.targets else "everything"
+    title = f"{named} {'is' if len(command.targets) < 2 else 'are'} saved"
     subject = command.targets[0].partition(":")[0] if len(command.targets) == 1 else None
     return Answer(title=title, words=" ".join(words), facts=facts, code=code.save(command, gathered), subject=subject)
 

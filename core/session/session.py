@@ -216,11 +216,9 @@ class Session(EventHandlers):
         value = None if value is None else checked(value)
         self._visible_before, self._visible_devices = self._running_visible, value
         self._explanation_due = True
-        if self._given_up:
-            self.restart_engine()
-            return
-        words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
-        self._ended_because = f"It is started again {words}."
+        if not self._given_up:
+            words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
+            self._ended_because = f"It is started again {words}."
         self.restart_engine()
 
     def drain(self) -> PollResult:

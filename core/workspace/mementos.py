@@ -19,6 +19,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.changes import ObjectChange, Undone
@@ -43,24 +44,22 @@ class ObjectMemento(ObjectChange):
     ) -> None:
         """`within`: the part of a model that `take` is limited to; `named`: it is the object of that name itself."""
         self.name, self._thing, self._extras, self._named = name, thing, extras, named
-        self._old_extras = copy.copy(extras)
         modules = [] if isinstance(thing, Tensor) else list(thing.modules())
         self._modules = [] if isinstance(thing, Tensor) else list(thing.get_submodule(within).modules())
         self._slots = [(module, key, parameter) for module in modules for key, parameter in module._parameters.items()]
-        self._training = [(module, module.training) for module in modules]
         tensors = [thing] if isinstance(thing, Tensor) else [item for _, _, item in self._slots if item is not None]
-        self._flags = [
-            (tensor, tensor.requires_grad)
-            for tensor in {id(tensor): tensor for tensor in tensors}.values()
-            if tensor.is_leaf
+        leaves = [tensor for tensor in {id(tensor): tensor for tensor in tensors}.values() if tensor.is_leaf]
+        self._attributes: list[tuple[Any, str, Any]] = [
+            *((module, "training", module.training) for module in modules),
+            *((tensor, "requires_grad", tensor.requires_grad) for tensor in leaves),
+            *((extras, name, getattr(extras, name)) for name in Extras.__slots__),
         ]
+        """What is given back by setting it: owner, name, previous value."""
         self._values: list[tuple[Tensor, Tensor]] = []
         self._buffers: list[tuple[nn.Module, str, Tensor]] = []
         self._gradients: list[_Gradient] = []
         self._waiting = [LazyModuleMemento(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
         self._state: Any = None
-        self._replaced: Extras | None = None
-        """The previous extras, when the command has given the object another optimizer."""
 
     # --- taking it
 
@@ -99,15 +98,13 @@ class ObjectMemento(ObjectChange):
     def settle(self) -> None:
         """The command is over: release what it did not change."""
         self._slots = [(module, key, old) for module, key, old in self._slots if module._parameters.get(key) is not old]
-        self._training = [(module, previous) for module, previous in self._training if module.training != previous]
-        self._flags = [(tensor, previous) for tensor, previous in self._flags if tensor.requires_grad != previous]
+        self._attributes = [item for item in self._attributes if getattr(item[0], item[1]) is not item[2]]
         self._waiting = [waiting for waiting in self._waiting if waiting.is_over]
         self._gradients = [  # one that was given up is not kept alive on its device; its copy is in the host's memory
             item if gradient_of(item.tensor) is item.gradient else item._replace(gradient=None)
             for item in self._gradients
         ]
         self._modules = []
-        self._replaced = self._old_extras if self._old_extras.optimizer is not self._extras.optimizer else None
 
     @property
     def kept_bytes(self) -> int:
@@ -119,8 +116,13 @@ class ObjectMemento(ObjectChange):
             old for module, key, old in self._slots if old is not None and module._parameters.get(key) is not old
         ]
         held = sum(map(size_of, _each_once((*copies, *replaced))))
-        state = () if self._replaced is None else self._replaced.tensors()
-        return held + sum(map(size_of, (*_tensors_in(self._state), *state)))
+        replaced_states = (
+            value
+            for owner, name, previous in self._attributes
+            if name == "optimizer" and previous is not None and previous is not owner.optimizer
+            for _, _, value in state_tensors(previous)
+        )
+        return held + sum(map(size_of, (*_tensors_in(self._state), *replaced_states)))
 
     # --- giving it back
 
@@ -146,7 +148,10 @@ class ObjectMemento(ObjectChange):
         """Undoing a move binds the name of a tensor to another one: from now on it is that one's image."""
         if self._named and isinstance(self._thing, Tensor):
             tensor = workspace.tensor_named(self.name)
-            self._flags = [(tensor, flag) for _, flag in self._flags]
+            self._attributes = [
+                (tensor if owner is self._thing else owner, name, previous)
+                for owner, name, previous in self._attributes
+            ]
             self._values = [(tensor, values) for _, values in self._values]
             self._gradients = [item._replace(tensor=tensor) for item in self._gradients]
             self._thing = tensor
@@ -154,10 +159,8 @@ class ObjectMemento(ObjectChange):
     def _now(self) -> ObjectMemento:
         """An image of the same things as they are now."""
         now = copy.copy(self)
-        now._old_extras = copy.copy(self._extras)
         now._slots = [(module, key, module._parameters.get(key)) for module, key, _ in self._slots]
-        now._training = [(module, module.training) for module, _ in self._training]
-        now._flags = [(tensor, tensor.requires_grad) for tensor, _ in self._flags]
+        now._attributes = [(owner, name, getattr(owner, name)) for owner, name, _ in self._attributes]
         now._values = [(tensor, _copied(tensor)) for tensor, _ in self._values]
         now._buffers = [
             (module, key, _copied(buffer))
@@ -173,10 +176,8 @@ class ObjectMemento(ObjectChange):
         for module, key, old in self._slots:
             module._parameters[key] = old
         renew_flat_weights(module for module, _, _ in self._slots)
-        for module, previous in self._training:
-            module.training = previous
-        for tensor, flag in self._flags:
-            tensor.requires_grad = flag  # a lazy parameter has no requires_grad_()
+        for owner, name, previous in self._attributes:
+            setattr(owner, name, previous)  # a lazy parameter has no requires_grad_()
         with torch.no_grad():
             for tensor, values in self._values:
                 _write(tensor, values)
@@ -193,8 +194,6 @@ class ObjectMemento(ObjectChange):
                 item.tensor.grad = gradient
             for waiting in self._waiting:
                 waiting.turn()
-        for field in Extras.__slots__:
-            setattr(self._extras, field, getattr(self._old_extras, field))
         if self._state is not None and self._extras.optimizer is not None:
             self._extras.optimizer.load_state_dict(_on_host(self._state))  # a copy: it may take what it is given
 

@@ -16,6 +16,7 @@ from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialise
 from devexplorer.core.records.laboratory import ClearGradients, SetRequiresGrad, SetTraining
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.parameters.optimizers import held_by
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -144,7 +145,7 @@ def _frozen_words(workspace: Workspace, resolved: _Resolved, changed: int, left:
         optimizer = workspace.extras(name).optimizer
         if optimizer is None:
             continue
-        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        known = {id(parameter) for parameter in held_by(optimizer)}
         unknown = sum(
             id(tensor) not in known for target, tensors in resolved if target.name == name for tensor in tensors
         )

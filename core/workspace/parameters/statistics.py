@@ -11,7 +11,7 @@ computing sample variances", 1979, in its form for many groups: M2 = sum of n_i 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -192,36 +192,27 @@ def _sampled(values: Tensor, progress: ProgressMonitor) -> tuple[Moments, Tensor
     """One pass that sums everything, which finds every NaN and Inf too, and a sample of `SAMPLE_ELEMENTS`, evenly
     spread in short runs."""
     limit = SUM_ELEMENTS if values.dtype is working_dtype(values.dtype) else piece_elements(values)
-    room = _Room(values, limit)
     every = max(RUN, values.numel() * RUN // SAMPLE_ELEMENTS)
-    sums: list[Tensor] = []
     taken: list[Tensor] = []
-    for piece in _watched(values, limit, progress):
-        sums.append(room.converted(piece).sum())
+    for piece in pieces(values, limit):
         n = piece.numel() // every * every
         taken.append(piece[:n].view(-1, every)[:, :RUN].reshape(-1) if n else piece[:RUN])
-    totals = torch.stack(sums).to("cpu", torch.float64).tolist()
-    parts = [
-        _mean_alone(piece.numel(), total) if math.isfinite(total) else _finite_part(piece, progress)
-        for piece, total in zip(pieces(values, limit), totals, strict=True)
-    ]
-    return combined(parts), torch.cat(taken)
+
+    def closer(piece: Tensor) -> Moments:
+        """Something odd is in it: looked for in small pieces, so that most stay quick."""
+        return _summed(piece, piece_elements(piece), _careful, progress)
+
+    return _summed(values, limit, closer, progress), torch.cat(taken)
 
 
-def _finite_part(values: Tensor, progress: ProgressMonitor) -> Moments:
-    """The mean, NaN and Inf of values among which there is something odd: looked for in small pieces, so that most stay
-    quick."""
-    limit = piece_elements(values)
+def _summed(values: Tensor, limit: int, odd: Callable[[Tensor], Moments], progress: ProgressMonitor) -> Moments:
+    """The mean, NaN and Inf, from sums of pieces; `odd` describes a piece whose sum is not finite."""
     room = _Room(values, limit)
-    totals = (
-        torch.stack([room.converted(piece).sum() for piece in _watched(values, limit, progress)])
-        .to("cpu", torch.float64)
-        .tolist()
-    )
+    sums = [room.converted(piece).sum() for piece in _watched(values, limit, progress)]
     parts = []
-    for piece, total in zip(pieces(values, limit), totals, strict=True):
+    for piece, total in zip(pieces(values, limit), torch.stack(sums).to("cpu", torch.float64).tolist(), strict=True):
         progress.stop_if_cancelled("nothing has changed")
-        parts.append(_mean_alone(piece.numel(), total) if math.isfinite(total) else _careful(piece))
+        parts.append(_mean_alone(piece.numel(), total) if math.isfinite(total) else odd(piece))
     return combined(parts)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
 from devexplorer.core.records.laboratory import MoveOptimizer, TrainStep
@@ -97,8 +98,9 @@ def _refuse_strays(name: str, optimizer: torch.optim.Optimizer) -> None:
         )
         why = "a move of the model does not move it, and PyTorch computes on one device at a time"
     else:
-        what = f"the optimizer's state is {stray.value.dtype} and its parameter {stray.parameter.dtype}".replace(
-            "torch.", ""
+        what = (
+            f"the optimizer's state is {dtype_name(stray.value.dtype)} and its parameter"
+            f" {dtype_name(stray.parameter.dtype)}"
         )
         why = "a cast of the model does not cast it"
     raise Refused(
