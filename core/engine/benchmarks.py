@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
@@ -182,13 +182,13 @@ class Benchmarks:
 
     def _end(self, active: _Active, error: Exception | None = None) -> None:
         """Send the results so far, the reason for an early end, or both."""
-        reason = None if error is None else first_line(error)
+        reason = None if error is None else (str(error).strip().splitlines() or [type(error).__name__])[0]
         stopped = active.stop.is_set()
         result: BenchResult | None = None
         try:
             result = active.run.result(stopped=stopped, failure=reason)
         except Exception as second:  # a run whose result fails must not keep its device busy
-            reason = reason or first_line(second)
+            reason = reason or (str(second).strip().splitlines() or [type(second).__name__])[0]
         if result is None and reason is None:
             reason = STOPPED_EARLY if stopped else "nothing was measured"
         now, number = self._clock(), active.number
