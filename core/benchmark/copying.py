@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import Unavailable, first_line
+from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
@@ -153,7 +153,7 @@ class Copier:
         except RuntimeError as error:
             if not case.pinned:
                 raise
-            raise Unavailable(f"there is no pinned memory here: {first_line(error)}") from error
+            raise Unavailable(f"there is no pinned memory here: {str(error).strip().splitlines()[0]}") from error
 
     def measures(self, case: Case, legs: Sequence[Leg]) -> tuple[Measure, Measure]:
         """How a block of copies is timed, and how copies are that are waited for one by one."""
