@@ -73,7 +73,7 @@ def row_of(evidence: Evidence, target: str) -> Row | None:
     snapshot = evidence.state.objects.get(name)
     if snapshot is None or not snapshot.rows or not path:
         return None if snapshot is None or not snapshot.rows else snapshot.rows[0]
-    outline = evidence.state.outlines.of(snapshot)
+    outline = evidence.state.row_tables.of(snapshot)
     index = outline.place(path)
     return None if index is None else outline.rows[index]
 

@@ -266,7 +266,7 @@ class RowTable:
         return list(itertools.compress(range(len(self.rows)), map(operator.is_not, self.rows, old.rows)))
 
 
-class Outlines:
+class RowTables:
     """The row tables of all objects, each for the latest snapshot."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.jobs import Done, Job, Run
 from devexplorer.core.session.query_results import QueryResults
-from devexplorer.core.session.row_table import Outlines
+from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
@@ -114,8 +114,8 @@ class State(QueryResults):
         super().__init__()
         self.devices: dict[str, Device] = {}
         self.problems: tuple[Problem, ...] = ()
-        self.outlines = Outlines()
-        """Structure and sums of the objects' rows: `outlines.of(snapshot)`."""
+        self.row_tables = RowTables()
+        """Structure and sums of the objects' rows: `row_tables.of(snapshot)`."""
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
         self.done: deque[Done] = deque(maxlen=COMMANDS)
@@ -229,7 +229,7 @@ class State(QueryResults):
         self.objects.pop(event.name, None)
         self._forget_answers(event.name, "")
         self.forget(event.name)
-        self.outlines.keep(self.objects)
+        self.row_tables.keep(self.objects)
         return Change.OBJECTS
 
     @handles(Answer)
@@ -311,7 +311,7 @@ class State(QueryResults):
         for place, row in zip(places, event.rows, strict=True):
             rows[place] = row
         snapshot = self.objects[event.name] = msgspec.structs.replace(event.rest, rows=tuple(rows))
-        self.outlines.changed(known, snapshot, places)
+        self.row_tables.changed(known, snapshot, places)
         return Change.OBJECTS
 
     def _welcome(self) -> Change:
@@ -387,7 +387,7 @@ class State(QueryResults):
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
         self.jobs.clear()
         self.objects.clear()
-        self.outlines.keep({})
+        self.row_tables.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
         self.forget_all()
         for run in self.active_runs:

@@ -79,7 +79,7 @@ def places_of(state: State, targets: Sequence[str]) -> dict[str, tuple[RowTable,
             snapshot = state.objects.get(name)
             if snapshot is None or not snapshot.rows:
                 continue
-            result[name] = (state.outlines.of(snapshot), [])
+            result[name] = (state.row_tables.of(snapshot), [])
         outline, places = result[name]
         index = outline.place(path)
         if index is not None:
@@ -93,7 +93,7 @@ def row_of(state: State, target: str) -> Row | None:
     snapshot = state.objects.get(name)
     if snapshot is None or not snapshot.rows:
         return None
-    outline = state.outlines.of(snapshot)
+    outline = state.row_tables.of(snapshot)
     index = outline.place(path)
     return None if index is None else outline.rows[index]
 

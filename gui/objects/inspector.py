@@ -144,7 +144,7 @@ class InspectorPanel(Panel):
         }
         if not _same(chosen, self._summed) or self._selection != self._summed_for:
             if not self._preparing.want(
-                [self._state.outlines.of(snapshot) for snapshot in chosen.values() if snapshot.rows]
+                [self._state.row_tables.of(snapshot) for snapshot in chosen.values() if snapshot.rows]
             ):
                 return  # what is on show stays until the sums of a large object are known
             self._summed, self._summed_for = chosen, self._selection

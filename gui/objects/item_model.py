@@ -25,7 +25,7 @@ from PySide6.QtCore import (
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.session.row_table import Outlines
+from devexplorer.core.session.row_table import RowTables
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
@@ -41,7 +41,7 @@ MANY = 8
 
 
 class ObjectsModel(QAbstractItemModel):
-    """The tree. Call `update(state.objects, state.outlines)` whenever objects changed."""
+    """The tree. Call `update(state.objects, state.row_tables)` whenever objects changed."""
 
     repaint_wanted = Signal()
     """So many cells changed that the view should repaint everything on screen."""
@@ -56,7 +56,7 @@ class ObjectsModel(QAbstractItemModel):
         self.has_findings = False
         """Whether some rows are findings of the doctor."""
         self._numbers = itertools.count(1)
-        self._own_outlines = Outlines()
+        self._own_row_tables = RowTables()
         self._shown = Arrangement({}, Options(), self._numbers)
 
     # --- taking over new snapshots ---------------------------------------------------------------------------------
@@ -64,18 +64,18 @@ class ObjectsModel(QAbstractItemModel):
     def update(
         self,
         objects: Mapping[str, ObjectSnapshot],
-        outlines: Outlines | None = None,
+        row_tables: RowTables | None = None,
         diagnoses: Mapping[str, Diagnosis] | None = None,
     ) -> None:
         """Make the tree show `objects`, and what the doctor found in them; what did not change is not touched."""
-        outlines, diagnoses = outlines or self._own_outlines, diagnoses or {}
+        row_tables, diagnoses = row_tables or self._own_row_tables, diagnoses or {}
         before, now = self._objects, {}
         for name, snapshot in objects.items():
             known, diagnosis = before.get(name), diagnoses.get(name)
             if known is not None and known.snapshot is snapshot and known.diagnosis is diagnosis:
                 now[name] = known
             elif snapshot.rows:
-                now[name] = known_as(snapshot, outlines.of(snapshot), diagnosis, known)
+                now[name] = known_as(snapshot, row_tables.of(snapshot), diagnosis, known)
         self.has_findings = any(known.findings is not None for known in now.values())
         changes = {
             name: _changes(before[name], known)

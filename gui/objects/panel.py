@@ -116,7 +116,7 @@ class ObjectsPanel(Panel):
         """Objects changed: show the new ones, keep selection and expansion."""
         new = [name for name in self._state.objects if name not in self._known]
         self._known = set(self._state.objects)
-        self.model.update(self._state.objects, self._state.outlines, self._state.diagnoses)
+        self.model.update(self._state.objects, self._state.row_tables, self._state.diagnoses)
         self._select_again()
         empty = not self._state.objects
         self.show_empty(empty)
@@ -192,7 +192,7 @@ class ObjectsPanel(Panel):
         """Select what is at this path of an object, or the nearest module around it."""
         snapshot = self._state.objects.get(name)
         if snapshot is not None and snapshot.rows:
-            outline = self._state.outlines.of(snapshot)
+            outline = self._state.row_tables.of(snapshot)
             near = outline.shape.paths[holder(outline, path)]
             target = f"{name}:{near}" if near else name
             if self.model.index_of(target).isValid():  # else a filter hides it
@@ -294,7 +294,7 @@ class ObjectsPanel(Panel):
         names = dict.fromkeys(target.partition(":")[0] for target in self._counted())
         known = (self._state.objects.get(name) for name in names)
         if self._preparing.want(
-            [self._state.outlines.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]
+            [self._state.row_tables.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]
         ):
             self._show_totals()
 

@@ -96,9 +96,9 @@ class Preparing(QObject):
         self._timer.setInterval(0)
         self._timer.timeout.connect(self._step)
 
-    def want(self, outlines: Sequence[RowTable]) -> bool:
+    def want(self, row_tables: Sequence[RowTable]) -> bool:
         """Whether these can be added up now; if not, `ready` is emitted when they can."""
-        self._wanted = [outline for outline in outlines if len(outline.rows) > AT_ONCE and not outline.is_ready]
+        self._wanted = [outline for outline in row_tables if len(outline.rows) > AT_ONCE and not outline.is_ready]
         if self._wanted:
             self._timer.start()
         else:

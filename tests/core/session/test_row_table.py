@@ -7,7 +7,7 @@ import pytest
 
 from devexplorer.core.records.messages import ObjectChanged, ObjectRemoved, RowsChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.session.row_table import Outlines, RowTable, Shape
+from devexplorer.core.session.row_table import RowTable, RowTables, Shape
 from devexplorer.core.session.state import Change, State
 
 
@@ -107,11 +107,11 @@ def changed(places: tuple[int, ...], device: str, rows: tuple[Row, ...] = ROWS) 
 def test_a_few_changed_rows_change_those_places_of_the_columns_and_nothing_else():
     state = State()
     state.apply(ObjectChanged(snapshot=snapshot(*ROWS)))
-    before = state.outlines.of(state.objects["m"])
+    before = state.row_tables.of(state.objects["m"])
     while before.step():
         pass
     assert state.apply(changed((2, 5), "cuda:0")) == Change.OBJECTS
-    after = state.outlines.of(state.objects["m"])
+    after = state.row_tables.of(state.objects["m"])
     assert after.shape is before.shape
     assert after.changes_since(before) == (2, 5)
     assert after.is_ready
@@ -123,22 +123,22 @@ def test_a_few_changed_rows_change_those_places_of_the_columns_and_nothing_else(
 def test_what_changed_over_several_events_is_found_by_looking():
     state = State()
     state.apply(ObjectChanged(snapshot=snapshot(*ROWS)))
-    before = state.outlines.of(state.objects["m"])
+    before = state.row_tables.of(state.objects["m"])
     state.apply(changed((2,), "cuda:0"))
     state.apply(changed((5,), "cuda:1", state.objects["m"].rows))
-    assert state.outlines.of(state.objects["m"]).changes_since(before) == [2, 5]
+    assert state.row_tables.of(state.objects["m"]).changes_since(before) == [2, 5]
 
 
 def test_other_paths_are_another_shape():
-    outlines = Outlines()
-    before = outlines.of(snapshot(*ROWS))
-    assert outlines.of(snapshot(*ROWS[:-1])).changes_since(before) is None
+    row_tables = RowTables()
+    before = row_tables.of(snapshot(*ROWS))
+    assert row_tables.of(snapshot(*ROWS[:-1])).changes_since(before) is None
 
 
 def test_the_same_paths_in_a_new_snapshot_keep_the_shape():
-    outlines = Outlines()
-    before = outlines.of(snapshot(*ROWS))
-    after = outlines.of(snapshot(*(msgspec.structs.replace(one, devices=("cuda:0",)) for one in ROWS)))
+    row_tables = RowTables()
+    before = row_tables.of(snapshot(*ROWS))
+    after = row_tables.of(snapshot(*(msgspec.structs.replace(one, devices=("cuda:0",)) for one in ROWS)))
     assert after.shape is before.shape
     assert after.changes_since(before) == list(range(len(ROWS)))
 
@@ -155,7 +155,7 @@ def test_rows_that_are_not_there_cannot_change(places: tuple[int, ...]):
 def test_an_object_that_is_gone_leaves_no_outline():
     state = State()
     state.apply(ObjectChanged(snapshot=snapshot(*ROWS)))
-    first = state.outlines.of(state.objects["m"])
+    first = state.row_tables.of(state.objects["m"])
     state.apply(ObjectRemoved(name="m"))
     state.apply(ObjectChanged(snapshot=snapshot(*ROWS)))
-    assert state.outlines.of(state.objects["m"]).shape is not first.shape
+    assert state.row_tables.of(state.objects["m"]).shape is not first.shape

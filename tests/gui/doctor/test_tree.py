@@ -186,14 +186,14 @@ def test_a_few_changed_rows_change_their_places_among_the_findings(tree: Objects
     state = state_with(CPU, VGPU)
     show(state, mlp())
     tell(state, some())
-    tree.update(state.objects, state.outlines, state.diagnoses)
+    tree.update(state.objects, state.row_tables, state.diagnoses)
     told_rows: list[str] = []
     tree.dataChanged.connect(lambda first, _last: told_rows.append(first.data(TARGET_ROLE)))
     rows, place = state.objects["mlp"].rows, 4
     moved = msgspec.structs.replace(rows[place], devices=("vgpu:0",))
     rest = msgspec.structs.replace(state.objects["mlp"], rows=())
     state.apply(RowsChanged(name="mlp", places=(place,), rows=(moved,), rest=rest))
-    tree.update(state.objects, state.outlines, state.diagnoses)
+    tree.update(state.objects, state.row_tables, state.diagnoses)
     assert told_rows == ["mlp:out"]
     assert tree.index_of("mlp:out").siblingAtColumn(Column.DEVICE).data() == "vgpu:0"
     assert tree.index_of("mlp:hidden").siblingAtColumn(Column.DEVICE).data() == "cpu"
@@ -228,16 +228,16 @@ def test_sorting_keeps_findings_below_their_modules(tree: ObjectsModel) -> None:
 def test_without_findings_the_outline_of_the_state_is_shown_itself(tree: ObjectsModel) -> None:
     state = state_with(CPU)
     show(state, mlp())
-    tree.update(state.objects, state.outlines, state.diagnoses)
+    tree.update(state.objects, state.row_tables, state.diagnoses)
     known = tree._shown.of("mlp")[0].known
-    assert known.outline is state.outlines.of(state.objects["mlp"])
+    assert known.outline is state.row_tables.of(state.objects["mlp"])
     assert known.findings is None
 
 
 def test_findings_follow_changes_in_place_and_say_when_they_cannot() -> None:
     state = state_with(CPU)
     show(state, mlp())
-    outline = state.outlines.of(state.objects["mlp"])
+    outline = state.row_tables.of(state.objects["mlp"])
     found = Findings(outline, some())
     numbers = dict(found.numbers)
     changed = outline.changed(
