@@ -1,5 +1,5 @@
-"""Names of the workspace: which are allowed, how new ones are found, and how they are written in Python. Pure
-functions, any thread."""
+"""Names of the workspace: which are allowed, how new ones are found, and how they are written in Python; what the name
+of a torch function says. Pure functions, any thread."""
 
 from __future__ import annotations
 
@@ -90,3 +90,13 @@ def expression(title: str) -> str:
     """A target as Python: `mlp:block 0` -> `mlp.get_submodule("block 0")`, never attribute syntax."""
     name, _, path = title.partition(":")
     return f"{variable(name)}.get_submodule({quoted(path)})" if path else variable(name)
+
+
+def writes_in_place(name: str) -> bool:
+    """Whether a torch function of this name changes its first argument: `add_`, `__iadd__`, `__setitem__`."""
+    inside = name.strip("_")
+    return (
+        inside == "setitem" or (name.startswith("__i") and inside != "invert")
+        if name.startswith("__")
+        else name.endswith("_")
+    )

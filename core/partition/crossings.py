@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
+from devexplorer.core.base.python_names import writes_in_place
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.extras import CrossingHooks
 from devexplorer.core.models.walk import device_id
@@ -340,14 +341,6 @@ def _common_device(func: Any, args: Any, kwargs: Any) -> torch.device | None:
     if len({tensor.device for tensor in tensors}) < 2:
         return None
     parameter = next((tensor for tensor in tensors if isinstance(tensor, nn.Parameter)), None)
-    return tensors[0].device if parameter is None or _writes(getattr(func, "__name__", "")) else parameter.device
-
-
-def _writes(name: str) -> bool:
-    """Whether a function of this name changes its first argument: `add_`, `__iadd__`, `__setitem__`."""
-    inside = name.strip("_")
     return (
-        inside == "setitem" or (name.startswith("__i") and inside != "invert")
-        if name.startswith("__")
-        else name.endswith("_")
+        tensors[0].device if parameter is None or writes_in_place(getattr(func, "__name__", "")) else parameter.device
     )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core import virtual
+from devexplorer.core.base.python_names import writes_in_place
 from devexplorer.core.doctor.code import fixes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.sources import Sources
@@ -157,7 +158,7 @@ def kind_of_function(func: Any) -> Kind:
         waits=name in WAITS,
         asks=name in ("__get__", "__set__", "__delete__") or (name in _CONVERSIONS and name not in WAITS),
         loss="loss" in name or name in ("cross_entropy", "kl_div", "binary_cross_entropy", "ctc_loss"),
-        writes=_writes(name),
+        writes=writes_in_place(name),
     )
 
 
@@ -170,15 +171,6 @@ def _description(func: Any, name: str, method: bool) -> str:
     if "functional" in module or module.startswith("torch._C._nn"):
         return f"nn.functional.{name}"
     return f"torch.{name}" if module.split(".")[0] == "torch" else name
-
-
-def _writes(name: str) -> bool:
-    inside = name.strip("_")
-    return (
-        inside == "setitem" or (name.startswith("__i") and inside != "invert")
-        if name.startswith("__")
-        else name.endswith("_")
-    )
 
 
 OPS = torch._ops.__file__
