@@ -30,7 +30,7 @@ class Devices(NamedTuple):
 def chosen(request: DoctorRequest) -> Devices:
     """Make the virtual GPUs that are wanted and choose the device. Raises `BadInput`, `Unavailable`."""
     virtual = request.wants_virtual
-    gpus = [device for device in _fleet().usable() if device != "cpu"]
+    gpus = [device for device in _registry().usable() if device != "cpu"]
     if request.virtual or not [device for device in gpus if device.startswith("vgpu") or not virtual]:
         try:
             add_virtual_gpus(request.virtual or DEFAULT, request.visible)
@@ -43,7 +43,7 @@ def chosen(request: DoctorRequest) -> Devices:
 def picked(device: str) -> Devices:
     """The device of that name among those there are; empty: the first GPU that is not virtual, or else `vgpu:0`. Raises
     `BadInput`."""
-    registry = _fleet()
+    registry = _registry()
     usable = registry.usable()
     gpus = [item for item in usable if item != "cpu"]
     first = next((item for item in gpus if not item.startswith("vgpu")), "vgpu:0")
@@ -53,5 +53,5 @@ def picked(device: str) -> Devices:
     return Devices(info, sum(item.startswith("vgpu") for item in usable) if imitated else real, imitated)
 
 
-def _fleet() -> DeviceRegistry:
+def _registry() -> DeviceRegistry:
     return DeviceRegistry([TorchBackend()] if unavailable() is not None else [TorchBackend(), install()])

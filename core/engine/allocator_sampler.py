@@ -20,7 +20,7 @@ class AllocatorSampler:
     def __init__(
         self, send: Callable[[Event], None], registry: DeviceRegistry, workspace: Workspace, clock: Callable[[], float]
     ) -> None:
-        self._send, self._fleet, self._workspace, self._clock = send, registry, workspace, clock
+        self._send, self._registry, self._workspace, self._clock = send, registry, workspace, clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._complaints: dict[str, str] = {}
@@ -39,7 +39,7 @@ class AllocatorSampler:
 
     def read(self) -> None:
         """One reading of each device; a failure is logged once and does not affect the others."""
-        for device in self._fleet.usable():
+        for device in self._registry.usable():
             try:
                 self._read(device)
             except Exception as error:  # on a real card any call can fail at any time
@@ -49,7 +49,7 @@ class AllocatorSampler:
                     self._send(Log(level="warning", text=complaint, time_unix_s=self._clock()))
 
     def _read(self, device: str) -> None:
-        now, backend = self._clock(), self._fleet.backend(device)
+        now, backend = self._clock(), self._registry.backend(device)
         allocator, reading = backend.readings(device, now)
         if allocator is not None:
             held = self._workspace.holdings()

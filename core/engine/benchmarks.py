@@ -73,7 +73,7 @@ class Benchmarks:
         `on_failure` is called with the error that ended a run early, after that was sent.
         """
         self._send = send
-        self._fleet = registry
+        self._registry = registry
         self._clock = clock
         self.resolve = resolve
         self._inputs_of = inputs_of
@@ -92,7 +92,7 @@ class Benchmarks:
     def check(self, spec: BenchSpec) -> BenchSpec:
         """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates
         nothing."""
-        spec = kind_of(spec).check(spec, self._fleet)
+        spec = kind_of(spec).check(spec, self._registry)
         running = list(self._active.values())
         busy = [device for device in devices_of(spec) if any(device in active.devices for active in running)]
         if busy:
@@ -112,7 +112,7 @@ class Benchmarks:
         spec = self.check(command.spec)
         number, stop = command.request, threading.Event()
         spec = kind_of(spec).with_inputs(spec, self._inputs_of)
-        run = make_runner(spec, number, self._fleet, stop, self._clock, self.resolve)
+        run = make_runner(spec, number, self._registry, stop, self._clock, self.resolve)
         active = _Active(number, spec, run, stop)
         if "cpu" not in active.devices:
             active.thread = threading.Thread(
@@ -124,7 +124,7 @@ class Benchmarks:
                 self._tf32_runs += 1
                 if self._tf32_runs == 1:
                     self._tf32.enter_context(tf32_products())
-        datasheet = kind_of(spec).datasheet_tflops(spec, self._fleet.info(spec.device))
+        datasheet = kind_of(spec).datasheet_tflops(spec, self._registry.info(spec.device))
         self._send(
             BenchPreparing(request=number, run=number, spec=spec, simulated=run.simulated, datasheet_tflops=datasheet)
         )

@@ -194,7 +194,7 @@ def test_a_pair_whose_data_arrives_wrong_is_routed_through_the_host(registry: De
     assert route.verified is True
     assert route.reason == "through the host, one leg after the other: vgpu:0 → cpu → vgpu:1"
     assert route.seconds is not None
-    legs = transfer_seconds(None, fleet_profile(registry), MIB)
+    legs = transfer_seconds(None, card_profile(registry), MIB)
     assert route.seconds.median == pytest.approx(2 * legs)
     assert "vgpu:0 → cpu → vgpu:1, 1 MiB" in [point.text for point in points]
     assert row(result, "vgpu:1", "vgpu:0").verified is True
@@ -202,7 +202,7 @@ def test_a_pair_whose_data_arrives_wrong_is_routed_through_the_host(registry: De
     assert not [one for one in result.rows if one.pinned and one.source == "vgpu:1"]
 
 
-def fleet_profile(registry: DeviceRegistry) -> Any:
+def card_profile(registry: DeviceRegistry) -> Any:
     machine = registry.backend("vgpu:0")
     assert isinstance(machine, VirtualMachine)
     return machine.gpu("vgpu:0").profile

@@ -414,7 +414,7 @@ def test_the_real_cpu() -> None:
     found.empty_cache("cpu")
 
 
-def test_it_is_a_backend_of_the_fleet() -> None:
+def test_it_is_a_backend_of_the_registry() -> None:
     member: Backend = backend(FakeCudaTorch(1), FakeLibcuda(T4))
     registry = DeviceRegistry([member])
     assert registry.usable() == ["cpu", "cuda:0"]
