@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.base import DevExplorerError
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.messages import AddVirtual, Answer, Command
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import AddVirtual, Answer, Command, ObjectSnapshot
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace

@@ -1,2 +1,48 @@
 """What every part of the program may use and that uses none of them: errors, formats, dtypes, whole files, progress. No
 torch, no Qt."""
+
+from devexplorer.core.base.atomic_files import replacing
+from devexplorer.core.base.dtypes import AUTOCAST, ITEM_BYTES, item_bytes, parse_dtype, parse_model_dtype, product_dtype
+from devexplorer.core.base.errors import (
+    BadInput,
+    Cancelled,
+    DevExplorerError,
+    DoesNotFit,
+    LinkError,
+    MoveFailed,
+    RollbackFailed,
+    Unavailable,
+    first_line,
+    out_of_host_memory,
+    typed_line,
+)
+from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.formats import (
+    MISSING,
+    bytes_by_device_text,
+    bytes_text,
+    count_text,
+    list_text,
+    number_text,
+    objects_text,
+    parse_bytes,
+    parse_count,
+    parse_seconds,
+    seconds_text,
+    sentence,
+    shape_text,
+)
+from devexplorer.core.base.message import Message
+from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base.python_names import (
+    MOVE_LAZILY_IMPORT,
+    expression,
+    quoted,
+    suggestion,
+    variable,
+    writes_in_place,
+)
+from devexplorer.core.base.regular_files import open_regular
+from devexplorer.core.base.times import elapsed_text, moment_text

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from devexplorer.core.base.errors import Cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressMonitor:
+class ProgressMonitor(NamedTuple):
     """How a long job reports its progress, and how it learns between two steps that it was cancelled."""
 
     report: Callable[[float, str], None] = lambda done, text: None

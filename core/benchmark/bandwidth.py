@@ -21,8 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import Unavailable
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import Unavailable, bytes_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, cases, send
 from devexplorer.core.benchmark.measuring import Samples, block_length
@@ -31,7 +30,7 @@ from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
+from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
 
 SINGLE_COPIES = 20
 """Copies that are waited for one by one, at most."""

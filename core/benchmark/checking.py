@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from devexplorer.core.base.errors import DoesNotFit
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import DoesNotFit, Findings, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

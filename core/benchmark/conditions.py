@@ -18,12 +18,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.base import EventHandlers, handles
 from devexplorer.core.benchmark.measuring import Samples
 from devexplorer.core.benchmark.statistics import spread
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions, Spread
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchPreparing, BenchStarted, EngineReady
+from devexplorer.core.records import (
+    BenchPreparing,
+    BenchResult,
+    BenchSpec,
+    BenchStarted,
+    Conditions,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
+    EngineReady,
+    Spread,
+)
 from devexplorer.core.telemetry.device_facts import held_down
 
 MOST_KEPT = 4096

@@ -25,12 +25,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import Unavailable
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import Unavailable, bytes_text
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.records.benchmark import BandwidthSpec
+from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.virtual.backend import meta_empty
 
 PIECE_BYTES = 16 << 20

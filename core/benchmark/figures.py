@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from devexplorer.core.benchmark.statistics import noise_of_spread
-from devexplorer.core.records.benchmark import Spread
+from devexplorer.core.records import Spread
 
 UNITS = {"tflops": "TFLOP/s", "gb_per_s": "GB/s", "samples_per_s": "samples/s", "seconds": "s", "speedup": "times"}
 """Quantity -> unit."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from devexplorer.core.base.errors import Unavailable, first_line, out_of_host_memory
+from devexplorer.core.base import Unavailable, first_line, out_of_host_memory
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec
+from devexplorer.core.records import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
 
 WARM_UP_SECONDS = 0.2

@@ -12,10 +12,10 @@ from math import ceil
 
 import numpy as np
 
-from devexplorer.core.base.formats import shape_text
+from devexplorer.core.base import shape_text
 from devexplorer.core.benchmark.measuring import LONGEST_BLOCK, Samples
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records import MatmulSpec
 
 WINDOW_SECONDS = 2.0
 """Sustained: the steady window."""

@@ -25,9 +25,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.base.dtypes import AUTOCAST
-from devexplorer.core.base.errors import BadInput, Unavailable, first_line
-from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Unavailable, first_line
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
@@ -45,7 +43,7 @@ from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.models.run import RunFailed, failed_backward, run, total
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
+from devexplorer.core.records import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import backward_guard, meta_empty
 
 VIRTUAL_STEPS = 5

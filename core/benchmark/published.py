@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from devexplorer.core.base.dtypes import parse_dtype
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text, parse_dtype
 from devexplorer.core.devices.profiles import name_words, resource_rows
 
 

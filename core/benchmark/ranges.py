@@ -7,8 +7,7 @@ import math
 import re
 from functools import partial
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import BadInput, Findings
 from devexplorer.core.benchmark.spec import LARGEST_SIDE
 
 MOST_SHAPES = 10_000

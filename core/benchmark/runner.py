@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records import BenchPoint, BenchResult, BenchSpec
 
 S = TypeVar("S", bound=BenchSpec)
 

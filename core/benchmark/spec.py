@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from devexplorer.core.base.dtypes import item_bytes, product_dtype
-from devexplorer.core.base.errors import BadInput, DoesNotFit
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.base.formats import parse_count as parse_count
-from devexplorer.core.base.formats import parse_seconds as parse_seconds
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.base import BadInput, DoesNotFit, Findings, bytes_text, item_bytes, product_dtype
+from devexplorer.core.base import parse_count as parse_count
+from devexplorer.core.base import parse_seconds as parse_seconds
+from devexplorer.core.records import DeviceInfo, MatmulSpec
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.records.benchmark import Spread
+from devexplorer.core.records import Spread
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.base.errors import Unavailable, first_line
+from devexplorer.core.base import Unavailable, first_line
 
 
 class CudaStreams:

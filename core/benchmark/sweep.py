@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.formats import shape_text
+from devexplorer.core.base import BadInput, Unavailable, shape_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
@@ -38,7 +37,7 @@ from devexplorer.core.benchmark.spec import (
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
+from devexplorer.core.records import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
 
 WARM_UP_SECONDS = 0.05
 """Per shape, or one iteration where that is longer."""

@@ -30,7 +30,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.device.machine import VirtualMachine

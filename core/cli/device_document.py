@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from devexplorer.core.base.formats import MISSING
+from devexplorer.core.base import MISSING
 from devexplorer.core.base.plain import plain
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.fact_rows import Group, Writer, label_width
 
 _OURS = ("device", "time_unix_s", "more", "missing", "simulated", "reason", "parent", "threads")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.formats import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
@@ -27,8 +27,7 @@ from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem, Topology
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem, Topology
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix

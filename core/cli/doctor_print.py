@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base import bytes_text, count_text, seconds_text
 from devexplorer.core.cli.terminal.output import printable
 from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
-from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
+from devexplorer.core.records import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 
-from devexplorer.core.base.formats import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml

@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.cli.terminal.output import printable, table
 from devexplorer.core.planner.messages import PARTS
-from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.records import Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
 """Cards whose parts are shown side by side; more of them are a list."""

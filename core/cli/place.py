@@ -9,14 +9,13 @@ from functools import partial
 
 import torch
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text, shape_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.messages import BuildModel, Move
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED

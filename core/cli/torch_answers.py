@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.devices.time_limit import TimeLimitError, call_within
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
 LIMIT_S = 25.0
 """torch is imported in one to three seconds; from a cold disk or over a network it takes ten. A driver that hangs costs

@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from devexplorer.core.base.errors import typed_line
+from devexplorer.core.base import typed_line
 from devexplorer.core.cli.torch_answers import TorchAnswers
 
 

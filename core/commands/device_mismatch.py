@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from devexplorer.core.partition.crossings import has_crossings
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 
 def explain(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from devexplorer.core.base.formats import count_text, sentence
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import ProgressMonitor, count_text, sentence
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.messages import AddVirtual, Answer, Fact, SetThreads
+from devexplorer.core.records import AddVirtual, Answer, Fact, SetThreads
 from devexplorer.core.virtual import backend
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace

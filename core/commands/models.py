@@ -9,20 +9,14 @@ from typing import NamedTuple
 
 import torch
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import count_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Findings, ProgressMonitor, count_text, python_names
 from devexplorer.core.commands import messages
 from devexplorer.core.models import builders, loading
 from devexplorer.core.models.casts import dtype_name, model_dtype
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.laboratory import OpenModel
-from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Answer, Fact, ObjectSnapshot, OpenModel
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_new_model, model_sizes

@@ -10,10 +10,7 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import objects_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, DevExplorerError, Findings, ProgressMonitor, first_line, objects_text
 from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import samples
 from devexplorer.core.models.casts import dtype_name, model_dtype, refuse_value
@@ -21,19 +18,19 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.run import operand
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.partition.messages import with_hops
-from devexplorer.core.records.laboratory import Hopped
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
     Combine,
     EditElement,
     Forward,
+    Hopped,
     Move,
+    MoveReport,
     NewTensor,
     Remove,
     Undo,
 )
-from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace import tensors
 from devexplorer.core.workspace.changes import CreateChange, ElementChange, MoveChange
 from devexplorer.core.workspace.command_result import CommandResult

@@ -7,14 +7,11 @@ import shlex
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
-from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.records.planner import Fit, FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 

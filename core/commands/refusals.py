@@ -9,26 +9,37 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit, out_of_host_memory
-from devexplorer.core.base.formats import bytes_text, sentence, shape_text
-from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.base import (
+    BadInput,
+    Cancelled,
+    DoesNotFit,
+    bytes_text,
+    expression,
+    out_of_host_memory,
+    quoted,
+    sentence,
+    shape_text,
+    variable,
+)
 from devexplorer.core.commands.registry import refused_title
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched
 from devexplorer.core.partition.crossings import has_crossings
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.laboratory import InsertHops, Join, TrainStep
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
     Answer,
     Backward,
+    Check,
     Combine,
     Command,
     Fact,
     Forward,
+    InsertHops,
+    Join,
     Move,
     NewTensor,
     Offer,
+    TrainStep,
 )
 from devexplorer.core.workspace.command_result import Refused
 from devexplorer.core.workspace.tensors import CombineFailed

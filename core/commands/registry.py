@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devexplorer.core.base.formats import objects_text
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, objects_text
+from devexplorer.core.records import Ask, BaseCommand, Check, Command, Crossover, PlanFit, Replicate, TimeWork
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
-from devexplorer.core.records.base import BaseCommand
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.experiments import Ask, Crossover, Replicate, TimeWork
-from devexplorer.core.records.messages import Command
-from devexplorer.core.records.planner import PlanFit
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.command_result import CommandResult, Handler

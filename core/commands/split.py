@@ -6,9 +6,7 @@ import itertools
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, count_text
 from devexplorer.core.commands.refusals import VIRTUAL_SPEC
 from devexplorer.core.models.unmovable import refuse_dispatched
 from devexplorer.core.models.walk import is_uninitialised, named_modules
@@ -19,9 +17,14 @@ from devexplorer.core.partition.crossings import CrossingsChange, DeviceCrossing
 from devexplorer.core.partition.foreign import is_dispatched, take_hooks
 from devexplorer.core.partition.mapping import placed
 from devexplorer.core.partition.planner import propose
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    AddVirtual,
+    Answer,
     InsertHops,
     Join,
+    MoveReport,
+    ObjectSnapshot,
+    Offer,
     PlanSplit,
     Split,
     SplitBlock,
@@ -29,8 +32,6 @@ from devexplorer.core.records.laboratory import (
     SplitPlanned,
     SplitShare,
 )
-from devexplorer.core.records.messages import AddVirtual, Answer, Offer
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.tensors import accelerators

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.base.errors import Unavailable, first_line
+from devexplorer.core.base import Unavailable, first_line
 
 COMPLETE = ("cuda", "vgpu")
 """Kinds whose own module answers everything, so that nothing else is asked."""

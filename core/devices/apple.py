@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.records.devices import DeviceDetails
+from devexplorer.core.records import DeviceDetails
 
 COMMAND = ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json")
 NOT_TOLD = "macOS tells it to administrators only (powermetrics)"

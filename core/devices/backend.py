@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from devexplorer.core.devices.device_id import choose_device
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 
 class Backend(Protocol):

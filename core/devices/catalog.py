@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, hidden_by
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records import DeviceInfo, Problem
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.drm import DrmCard

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text
 from devexplorer.core.devices.cpu_busy import CpuBusy
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
 
 class MemoryLimit(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from devexplorer.core.devices.time_limit import TimeLimitError, call_within
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records import DeviceInfo, Problem
 
 LIMIT_S = 10.0
 """For everything that is asked; waking cards that sleep takes seconds."""

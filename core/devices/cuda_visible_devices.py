@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import DeviceInfo
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 LONGEST = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 
 _PATTERN = re.compile(r"([a-z]+)(?::(\d{1,9}))?", re.ASCII)
 _SINGLE = {"cpu", "mps"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from devexplorer.core.devices.plausible import without_implausible
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+from devexplorer.core.records import DeviceDetails, DeviceSample
 
 T = TypeVar("T", int, float)
 

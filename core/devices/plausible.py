@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 MOST_BYTES = 1 << 50
 """No card has a pebibyte."""

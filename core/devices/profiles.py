@@ -17,8 +17,7 @@ from importlib.resources import files
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import BadInput, Findings
 
 MAX_DEVICES = 64
 """Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput, Unavailable, first_line
+from devexplorer.core.base import BadInput, Unavailable, first_line
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
@@ -27,7 +27,7 @@ from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.devices.time_limit import TimeLimitError, call_within
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})
 """Types that are listed elsewhere (`core.virtual`), and the type where no backend is registered."""

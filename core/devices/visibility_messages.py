@@ -6,10 +6,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import count_text, sentence
+from devexplorer.core.base import count_text, sentence
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, VisibleCards, card_number, value_text, visible_cards
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
+from devexplorer.core.records import AddVirtual, Answer, DeviceInfo, Fact, Offer, Rebuilt
 
 ONCE = "CUDA reads this variable only once per process, so the engine was restarted with it."
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, visible_cards
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records import DeviceInfo, Problem
 
 ORDER = "CUDA_DEVICE_ORDER"
 NOT_CERTAIN = (

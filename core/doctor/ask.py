@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models.worker import ModelWorker
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.records import Diagnosis, DoctorRequest
 
 LIMIT_SECONDS = 120.0
 WORKER = ModelWorker("devexplorer.core.doctor.ask", DoctorRequest, Diagnosis, "no diagnosis")

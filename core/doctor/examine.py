@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
@@ -48,7 +48,7 @@ from devexplorer.core.models.inputs import UnknownInputs, floating_dtype, parse_
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.records import Diagnosis, DoctorRequest
 
 THE_FORWARD = "the forward"
 AT_EVERY_CALL = ("device-hop", "hidden-sync")

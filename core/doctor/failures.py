@@ -11,15 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import out_of_host_memory
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text, out_of_host_memory
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models.guesses import needs
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.run import let_go
 from devexplorer.core.models.walk import named_modules
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TRIED = re.compile(

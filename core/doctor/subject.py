@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
@@ -22,7 +22,7 @@ from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import is_irregular, is_lazy, is_uninitialised, named_modules
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
 from devexplorer.core.workspace.parts import HOOKS
 

@@ -9,8 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.python_names import suggestion
+from devexplorer.core.base import BadInput, suggestion
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked
@@ -18,7 +17,7 @@ from devexplorer.core.doctor.examine import Doctor
 from devexplorer.core.doctor.findings.diagnosis import passed_over
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.doctor.subject import CopyBuilder
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
 
 

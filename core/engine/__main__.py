@@ -14,10 +14,10 @@ import time
 from functools import partial
 from typing import BinaryIO, NoReturn
 
-from devexplorer.core.base.errors import LinkError
+from devexplorer.core.base import LinkError
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, pieces, read_payload
 from devexplorer.core.engine.output import capture_output, take_link
-from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.records import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
 
 NICE = 2

@@ -18,8 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput, python_names
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
@@ -30,8 +29,16 @@ from devexplorer.core.models import samples
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
+from devexplorer.core.records import (
+    BenchEnded,
+    BenchPreparing,
+    BenchResult,
+    BenchSpec,
+    BenchStarted,
+    Event,
+    JobEnded,
+    StartBenchmark,
+)
 from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]

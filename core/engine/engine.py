@@ -19,8 +19,7 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base.errors import Cancelled, DevExplorerError, RollbackFailed, out_of_host_memory
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import Cancelled, DevExplorerError, ProgressMonitor, RollbackFailed, out_of_host_memory
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.refusals import refusal
@@ -31,7 +30,7 @@ from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.models.samples import recipes
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     Cancel,
     Command,

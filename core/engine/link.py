@@ -18,11 +18,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from devexplorer.core.base.errors import LinkError
-from devexplorer.core.records.base import BaseCommand
-from devexplorer.core.records.laboratory import Values
-from devexplorer.core.records.messages import Command, Event, ObjectChanged, RowsChanged, RowsFollow
-from devexplorer.core.records.objects import Row
+from devexplorer.core.base import LinkError
+from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow, Values
 
 EVENT_LIMIT = 64 << 20
 """Bytes of one frame."""

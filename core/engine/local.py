@@ -10,10 +10,10 @@ from types import TracebackType
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, LinkError
+from devexplorer.core.base import BadInput, LinkError
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.link import Joiner, over_the_link
-from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded, Log
+from devexplorer.core.records import AddVirtual, Answer, Command, Event, JobEnded, Log
 
 
 class LocalEngine:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from devexplorer.core.records.messages import Log
+from devexplorer.core.records import Log
 
 LONGEST_LINE = 8192
 LINES_A_SECOND = 300

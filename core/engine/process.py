@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from devexplorer.core.base.errors import BadInput, LinkError
+from devexplorer.core.base import BadInput, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
-from devexplorer.core.records.messages import Command, EngineLost, Event, Log
+from devexplorer.core.records import Command, EngineLost, Event, Log
 
 GRACE_SECONDS = 0.7
 """How long an engine that was asked to end may take before its group is killed."""

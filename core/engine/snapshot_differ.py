@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.messages import ObjectChanged, RowsChanged
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectChanged, ObjectSnapshot, Row, RowsChanged
 
 SMALL = 100
 """An object with at most this many rows is sent whole."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.experiments.asked import Asked
 from devexplorer.core.experiments.identity import (
     device_of_module,
@@ -17,8 +16,7 @@ from devexplorer.core.experiments.identity import (
 )
 from devexplorer.core.experiments.python_values import cpu_numpy, item, numpy, tolist
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.experiments import Ask
-from devexplorer.core.records.messages import Answer
+from devexplorer.core.records import Answer, Ask
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from devexplorer.core.base.errors import first_line
+from devexplorer.core.base import first_line
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.experiments import Ask
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Ask, Fact, Offer
 from devexplorer.core.workspace.workspace import Workspace
 
 

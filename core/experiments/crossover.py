@@ -12,10 +12,7 @@ from statistics import median
 
 import torch
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.formats import count_text, seconds_text
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.base.python_names import quoted
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, quoted, seconds_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -27,8 +24,7 @@ from devexplorer.core.experiments.products import (
     refuse_long,
     synchronise_code,
 )
-from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint
-from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, Fact
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 

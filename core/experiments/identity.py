@@ -6,10 +6,10 @@ from collections import Counter
 
 from torch import Tensor, nn
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.experiments.asked import Asked
 from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
-from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records import Answer, Fact
 from devexplorer.core.workspace.targets import Target
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, shape_text
+from devexplorer.core.base import BadInput, bytes_text, count_text, seconds_text, shape_text
 from devexplorer.core.experiments.asked import Asked
 from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.records.messages import Answer
+from devexplorer.core.records import Answer
 from devexplorer.core.workspace.timing import Timing
 
 MOST_IN_A_LIST = 1_000_000

@@ -11,17 +11,24 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text, list_text, seconds_text, shape_text
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.base import (
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    expression,
+    list_text,
+    python_names,
+    quoted,
+    seconds_text,
+    shape_text,
+    variable,
+)
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
 from devexplorer.core.models.run import Operand, operand
 from devexplorer.core.models.walk import device_id, is_uninitialised
-from devexplorer.core.records.experiments import Replicate
-from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records import Answer, Fact, Replicate
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult

@@ -12,8 +12,7 @@ from typing import ClassVar, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.files.manifest import SEPARATOR, Document, SavedObject
 
 CHUNK_BYTES = 16 << 20

@@ -8,8 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import BadInput, Findings
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.models.extras import Extras

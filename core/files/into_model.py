@@ -13,17 +13,23 @@ from collections.abc import Sequence
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, first_line
-from devexplorer.core.base.formats import bytes_text, count_text, shape_text
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.base.python_names import expression, quoted
+from devexplorer.core.base import (
+    NO_PROGRESS,
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    expression,
+    first_line,
+    quoted,
+    shape_text,
+)
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.matching import Match, best_match, compared
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models.walk import device_id, is_uninitialised
-from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, LoadCheckpoint
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, CheckpointCompared, CompareCheckpoint, Fact, LoadCheckpoint, Offer
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.mementos import ObjectMemento

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import ProgressMonitor, bytes_text, count_text
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.load import MOST_TENSORS
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.records.laboratory import FileContents, FileEntry, FileListed, ListFile, Load
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, FileContents, FileEntry, FileListed, ListFile, Load, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, python_names
 from devexplorer.core.files import load_messages
 from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import slots, state_of
@@ -23,7 +21,7 @@ from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.laboratory import Load
+from devexplorer.core.records import Load
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult

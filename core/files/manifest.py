@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from devexplorer.core.records.base import Record
+from devexplorer.core.records import Record
 
 KEY = "devexplorer"
 SCHEMA = 1

@@ -14,7 +14,7 @@ from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.laboratory import Comparison, KeyMismatch
+from devexplorer.core.records import Comparison, KeyMismatch
 
 NAMED = 1000
 """Keys of each kind that are named."""

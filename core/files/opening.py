@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, cut
 from devexplorer.core.files.pickle_tree import names_in
 from devexplorer.core.files.safe_file import SafeFile

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 
 STEPS_LIMIT = 5_000_000
 """Opcodes of one pickle: that of 50,000 tensors has a million and a half."""

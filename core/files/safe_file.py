@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, checked_key, device_said, shown, wrong_shape
 from devexplorer.core.files.manifest import KEY, decoded
 

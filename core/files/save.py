@@ -8,17 +8,14 @@ from typing import Any
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text, list_text, objects_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, count_text, list_text, objects_text
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.gathering import Gathered, Item, gather
 from devexplorer.core.files.manifest import KEY, encoded
 from devexplorer.core.files.writing import Hosted, checked_path, write_safetensors, write_torch, written
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.laboratory import Save
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, Offer, Save
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.workspace import Workspace

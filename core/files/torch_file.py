@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, first_line
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, bytes_text, first_line
 from devexplorer.core.files.entries import Entry, TensorFile, checked_key, cut, device_said, shown, wrong_shape
 from devexplorer.core.files.pickle_tree import Stored, Tree, leaves, read
 

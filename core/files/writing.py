@@ -16,9 +16,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, first_line, replacing
 from devexplorer.core.files.entries import Ticker, cut
 from devexplorer.core.files.keys import identity
 from devexplorer.core.files.safe_file import DTYPES

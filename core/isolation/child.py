@@ -23,7 +23,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from devexplorer.core.base.errors import DevExplorerError, typed_line
+from devexplorer.core.base import DevExplorerError, typed_line
 from devexplorer.core.isolation.source_location import kind_of, place_of
 
 Q = TypeVar("Q", bound=msgspec.Struct)

@@ -19,8 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable
 from devexplorer.core.isolation.child import Envelope, Reply
 
 R = TypeVar("R", bound=msgspec.Struct)

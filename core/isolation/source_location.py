@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from devexplorer.core.records.doctor import CodeLines
+from devexplorer.core.records import CodeLines
 
 AROUND = 4
 """Lines of code that are shown before and after one."""

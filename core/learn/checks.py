@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from devexplorer.core.learn.exercise import Evidence
-from devexplorer.core.records.messages import BuildModel, Command, Move
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import BuildModel, Command, Move, ObjectSnapshot, Row
 
 C = TypeVar("C", bound=Command)
 Check = Callable[[Evidence], bool]

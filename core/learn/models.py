@@ -7,11 +7,25 @@ from collections.abc import Callable
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
-from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.experiments import Replicate
-from devexplorer.core.records.laboratory import Describe, Initialise, InsertHops, ListFile, Load, Save, Tie
-from devexplorer.core.records.messages import Backward, EditElement, Forward, Move, NewTensor, StartBenchmark
+from devexplorer.core.records import (
+    Backward,
+    Check,
+    Describe,
+    EditElement,
+    Forward,
+    Initialise,
+    InsertHops,
+    ListFile,
+    Load,
+    Move,
+    NewTensor,
+    Replicate,
+    Save,
+    ScalingResult,
+    ScalingSpec,
+    StartBenchmark,
+    Tie,
+)
 
 MODELS, PARAMETERS, FILES, MANY = "Models", "Parameters", "Files", "Several devices"
 

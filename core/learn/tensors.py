@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
-from devexplorer.core.records.experiments import Ask, Crossover, TimeWork
-from devexplorer.core.records.laboratory import SetRequiresGrad
-from devexplorer.core.records.messages import Combine, Move, NewTensor, SetThreads, Undo
+from devexplorer.core.records import (
+    Ask,
+    Combine,
+    Crossover,
+    Move,
+    NewTensor,
+    SetRequiresGrad,
+    SetThreads,
+    TimeWork,
+    Undo,
+)
 
 DEVICES, TENSORS = "Devices", "Tensors"
 

@@ -16,10 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.base.regular_files import open_regular
+from devexplorer.core.base import BadInput, Cancelled, bytes_text, open_regular, replacing
 
 PROTOCOL = 4
 """What `torch.cuda.memory._dump_snapshot` writes with Python 3.8 to 3.13, and what the viewer at pytorch.org reads."""

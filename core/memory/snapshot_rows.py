@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.memory.snapshot_file import NO_SNAPSHOT
-from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
+from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 
 MOST_READ = 1_000_000
 """Blocks in a snapshot that is read: a file can refer to one list of blocks a thousand times without growing."""

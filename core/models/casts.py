@@ -8,8 +8,7 @@ from functools import cache
 
 import torch
 
-from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput, parse_dtype, parse_model_dtype
 
 
 def torch_dtype(text: str) -> torch.dtype:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.models.optimizers import state_tensors
-from devexplorer.core.records.laboratory import Hop
+from devexplorer.core.records import Hop
 
 
 class CrossingHooks(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base import BadInput, first_line
 from devexplorer.core.models import samples
 from devexplorer.core.models.casts import torch_dtype
 from devexplorer.core.models.copies import clone_model, deep_copy

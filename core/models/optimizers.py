@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base import OPTIMIZERS
 
 
 def make_optimizer(kind: str, parameters: Iterable[Tensor], **options: Any) -> torch.optim.Optimizer:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from devexplorer.core.base.errors import DevExplorerError, first_line
+from devexplorer.core.base import DevExplorerError, first_line
 from devexplorer.core.isolation.source_location import SourceLocation, raised_at
 from devexplorer.core.models.walk import RegisteredIds, device_id, is_uninitialised, named_modules, unregistered
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 
 class Operand(NamedTuple):

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 
 LIBRARIES = ("torchvision", "transformers")
 FORMS = (

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models import loading
 from devexplorer.core.models.source import Source, parse

@@ -11,7 +11,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress, serve
 from devexplorer.core.isolation.parent import run_in_subprocess
 from devexplorer.core.models import loading

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, Findings, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.walk import bytes_of, device_id
 from devexplorer.core.partition.blocks import Block

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import named_modules
 from devexplorer.core.workspace.changes import ObjectChange

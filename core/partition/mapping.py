@@ -10,10 +10,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, Findings, count_text, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.partition.blocks import own_tensors, tensors_below
 from devexplorer.core.workspace.targets import Target, named_tensors

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text, seconds_text
-from devexplorer.core.records.laboratory import Hop, MoveOptimizer, SplitPlan
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.base import bytes_by_device_text, bytes_text, count_text, seconds_text
+from devexplorer.core.records import Answer, Fact, Hop, MoveOptimizer, Offer, SplitPlan
 
 FOLLOW = (
     "Each part now moves its inputs to its own device, and the model's output returns to the device of its"

@@ -6,10 +6,10 @@ import gc
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models.worker import ModelWorker
-from devexplorer.core.records.planner import FitReport, FitSpec
+from devexplorer.core.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
 WORKER = ModelWorker("devexplorer.core.planner.ask", FitSpec, FitReport, "no answer")

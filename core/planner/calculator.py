@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, Unavailable, bytes_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.dividing import divided
@@ -21,7 +20,7 @@ from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace, step_seconds
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import library_bytes
-from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitSpec, Help
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 DIVISIONS = 5

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.partition.blocks import Block, blocks_of
 from devexplorer.core.partition.planner import Groups, propose

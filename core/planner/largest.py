@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.records.planner import FitCard, FitSpec
+from devexplorer.core.base import bytes_text
+from devexplorer.core.records import FitCard, FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {

@@ -9,9 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base import OPTIMIZERS, BadInput, Findings
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models.as_written import as_written
@@ -24,7 +22,7 @@ from devexplorer.core.planner.largest import LIMIT
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
-from devexplorer.core.records.planner import Fit, FitReport, FitSpec
+from devexplorer.core.records import Fit, FitReport, FitSpec
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""

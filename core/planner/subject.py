@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, first_line
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, bytes_text, first_line
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.findings.collector import FindingCollector

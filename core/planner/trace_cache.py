@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models.loading import error_text
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step

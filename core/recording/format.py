@@ -22,18 +22,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base.errors import DevExplorerError
-from devexplorer.core.records.base import Record
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.messages import (
+from devexplorer.core.base import DevExplorerError
+from devexplorer.core.records import (
+    AllocatorSample,
     BenchEnded,
+    BenchPoint,
     BenchPreparing,
     BenchStarted,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
     EngineLost,
     EngineReady,
     Log,
     Moved,
+    Problem,
+    Record,
+    Topology,
 )
 
 MAGIC = b"\x89DEVREC\r\n"

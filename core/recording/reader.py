@@ -13,9 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.base.regular_files import open_regular
+from devexplorer.core.base import BadInput, bytes_text, count_text, open_regular
 from devexplorer.core.recording.format import (
     HEAD_SIZE,
     MAGIC,
@@ -34,7 +32,7 @@ from devexplorer.core.recording.format import (
     decode_header,
     read_head,
 )
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo
 
 STEP = 1 << 20
 """Bytes that are searched at a time for the next frame."""

@@ -19,8 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import cast, get_args
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, count_text
 from devexplorer.core.recording.format import (
     Damaged,
     DeviceList,
@@ -33,8 +32,7 @@ from devexplorer.core.recording.format import (
     header_frame,
     prefix,
 )
-from devexplorer.core.records.devices import DeviceInfo, Problem
-from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.records import DeviceInfo, Event, Log, Problem
 
 FLUSH_S = 0.4
 """Longest time that records stay in this process."""

@@ -14,8 +14,17 @@ from typing import Any, cast
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import Reading
 from devexplorer.core.recording.recorder import Recorder
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady, Event
+from devexplorer.core.records import (
+    BenchEnded,
+    BenchPreparing,
+    BenchStarted,
+    DeviceDetails,
+    DeviceSample,
+    EngineLost,
+    EngineReady,
+    Event,
+    Topology,
+)
 
 _RETAINED: dict[type, Callable[[Any], object]] = {
     DeviceDetails: lambda event: event.device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.base.message import Message
+from devexplorer.core.base import Message
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 

@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, sentence
-from devexplorer.core.base.times import elapsed_text, moment_text
+from devexplorer.core.base import BadInput, bytes_text, elapsed_text, moment_text, sentence
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
-from devexplorer.core.records.messages import Answer, Command, Event, Fact
+from devexplorer.core.records import Answer, Command, Event, Fact
 from devexplorer.core.replay.timeline import RecordingTimeline
 from devexplorer.core.session.session import MOST_EVENTS, PollResult
 from devexplorer.core.session.state import State

@@ -20,9 +20,16 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded, by_time
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
+from devexplorer.core.records import (
+    AllocatorSample,
+    BenchEnded,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
+    DeviceDetails,
+    EngineLost,
+    EngineReady,
+)
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing

@@ -10,8 +10,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from devexplorer.core.base.errors import DevExplorerError
-from devexplorer.core.records.messages import Answer, Event
+from devexplorer.core.base import DevExplorerError
+from devexplorer.core.records import Answer, Event
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.records import Event, Log
 
 
 def install_hooks(put: Callable[[Event], None], clock: Callable[[], float] = time.time) -> Callable[[], None]:

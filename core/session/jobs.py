@@ -6,9 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
-from devexplorer.core.records.messages import Answer, Command
-from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.records import (
+    Answer,
+    BandwidthRow,
+    BenchPoint,
+    BenchResult,
+    BenchSpec,
+    Command,
+    MoveReport,
+    SweepCell,
+)
 
 
 @dataclass

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records.laboratory import ClearGradients
-from devexplorer.core.records.messages import Answer, Command, Forward, Move, Remove
+from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, Remove
 from devexplorer.core.session.script import Action
 
 

@@ -6,24 +6,28 @@ from __future__ import annotations
 
 from typing import get_args
 
-from devexplorer.core.base.event_handlers import EventHandlers, handles
-from devexplorer.core.records.doctor import Check, Checked, Diagnosis
-from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.base import EventHandlers, handles
+from devexplorer.core.records import (
+    Answer,
+    Check,
+    Checked,
     CheckpointCompared,
     Comparison,
+    CrossoverMeasured,
+    Diagnosis,
     FileContents,
     FileListed,
+    FitPlanned,
+    FitReport,
     Hop,
     Hopped,
     LaboratoryEvent,
+    ObjectSnapshot,
     SplitPlan,
     SplitPlanned,
     ValuesDescribed,
+    WorkTimed,
 )
-from devexplorer.core.records.messages import Answer
-from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.records.planner import FitPlanned, FitReport
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
 

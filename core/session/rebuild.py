@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.records.messages import Command, Rebuilt, Remove
+from devexplorer.core.records import Command, Rebuilt, Remove
 from devexplorer.core.session.journal import Entry, Journal
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectSnapshot, Row
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -17,8 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput, replacing
 
 
 class Action(NamedTuple):

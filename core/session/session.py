@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.base import BadInput, EventHandlers, handles
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
@@ -29,11 +28,11 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
-from devexplorer.core.records.laboratory import LaboratoryEvent
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     Command,
+    DeviceInfo,
+    DeviceSample,
     EngineDevices,
     EngineLost,
     EngineReady,
@@ -41,9 +40,11 @@ from devexplorer.core.records.messages import (
     JobEnded,
     JobProgress,
     JobStarted,
+    LaboratoryEvent,
     Log,
     Moved,
     ObjectChanged,
+    Problem,
     Rebuilt,
     Redid,
     SideEffects,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import platformdirs
 
-from devexplorer.core.base.atomic_files import replacing
+from devexplorer.core.base import replacing
 from devexplorer.core.telemetry.alert_rules import Rule
 
 

@@ -13,18 +13,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base.event_handlers import handles
-from devexplorer.core.base.formats import objects_text
+from devexplorer.core.base import handles, objects_text
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
+    AllocatorSample,
+    AllocatorSnapshot,
     Answer,
     BenchEnded,
+    BenchPoint,
     BenchPreparing,
     BenchStarted,
+    Check,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
     EngineLost,
     EngineReady,
     Event,
@@ -34,14 +36,16 @@ from devexplorer.core.records.messages import (
     JobStarted,
     Log,
     Moved,
+    MoveReport,
     ObjectChanged,
     ObjectRemoved,
+    Problem,
     Rebuilt,
     RowsChanged,
     SnapshotOpened,
+    Topology,
     UndoState,
 )
-from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.jobs import Done, Job, Run
 from devexplorer.core.session.query_results import QueryResults

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import MISSING, count_text, sentence
-from devexplorer.core.records.devices import DeviceInfo, Problem
-from devexplorer.core.records.messages import AddVirtual, Answer, EngineReady, Fact, Offer
+from devexplorer.core.base import MISSING, count_text, sentence
+from devexplorer.core.records import AddVirtual, Answer, DeviceInfo, EngineReady, Fact, Offer, Problem
 
 CODE = """import torch
 torch.__version__

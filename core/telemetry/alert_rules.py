@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from devexplorer.core.base.formats import MISSING, bytes_text
-from devexplorer.core.records.devices import DeviceDetails
+from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.records import DeviceDetails
 from devexplorer.core.telemetry.metrics import METRICS, UNITS
 
 ALARM, NOTICE = "alarm", "notice"

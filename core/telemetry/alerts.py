@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.formats import count_text
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
+from devexplorer.core.base import count_text
+from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
     DEFAULT_RULES,

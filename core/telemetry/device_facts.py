@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, NvLink, Problem
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, NvLink, Problem
 from devexplorer.core.telemetry.fact_rows import (
     CELSIUS,
     MEGAHERTZ,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 if TYPE_CHECKING:
-    from devexplorer.core.records.messages import Event
+    from devexplorer.core.records import Event
 
 INTERVAL_S = 1.0
 DETAILS_INTERVAL_S = 30.0

@@ -17,9 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from devexplorer.core.base import atomic_files
-from devexplorer.core.base.errors import Unavailable
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import Unavailable, atomic_files, count_text
 from devexplorer.core.telemetry.history import BY_ID, Window
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.core.telemetry.rings import Floats

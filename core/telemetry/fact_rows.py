@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.base import MISSING, bytes_text, number_text
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 
 NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
 NOT_TOLD = "not reported by the driver"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample
+from devexplorer.core.records import AllocatorSample, DeviceSample
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.core.telemetry.rings import BinRing, Floats, RowRing

@@ -10,9 +10,7 @@ from collections import deque
 from heapq import merge
 from operator import itemgetter
 
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import AllocatorSample, BenchPoint, DeviceSample, Event
 
 DROPPABLE = (DeviceSample, AllocatorSample, BenchPoint)
 """Readings: losing one costs a point of a curve."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample, ProcessUse
+from devexplorer.core.records import AllocatorSample, DeviceSample, ProcessUse
 
 
 class MemoryParts(NamedTuple):

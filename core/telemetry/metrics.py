@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 
 class Metric(NamedTuple):

@@ -31,11 +31,11 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.time_limit import WorkerPool
-from devexplorer.core.records.devices import DeviceSample, Problem, Topology
+from devexplorer.core.records import DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
 
 if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
-    from devexplorer.core.records.messages import Event
+    from devexplorer.core.records import Event
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from devexplorer.core.base.formats import MISSING
-from devexplorer.core.records.devices import Affinity, PeerLink, Topology
+from devexplorer.core.base import MISSING
+from devexplorer.core.records import Affinity, PeerLink, Topology
 
 SELF = "X"
 SIMULATED = "~"

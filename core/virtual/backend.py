@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.models.casts import loses
-from devexplorer.core.records.objects import CastError
+from devexplorer.core.records import CastError
 from devexplorer.core.workspace.parts import LazyPart, NamePart, ParameterPart, Part
 from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
 

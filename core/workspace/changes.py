@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.base import ProgressMonitor
+from devexplorer.core.records import MoveReport
 from devexplorer.core.workspace.plan import TensorOrigin
 
 if TYPE_CHECKING:

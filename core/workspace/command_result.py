@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.records.messages import Answer, Command, Event, Fact, Offer
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.base import BadInput, ProgressMonitor
+from devexplorer.core.records import Answer, Command, Event, Fact, MoveReport, ObjectSnapshot, Offer
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import DoesNotFit
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import DoesNotFit, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import cast_of
 from devexplorer.core.models.walk import is_uninitialised

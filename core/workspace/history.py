@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, RollbackFailed, first_line
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.records.messages import Command, UndoState
-from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, RollbackFailed, bytes_text, first_line
+from devexplorer.core.records import Command, MoveReport, UndoState
 from devexplorer.core.workspace.changes import Change, Undone
 from devexplorer.core.workspace.mementos import ObjectMemento
 

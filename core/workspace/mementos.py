@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of

@@ -17,14 +17,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import Cancelled, DevExplorerError, MoveFailed, RollbackFailed, first_line
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import (
+    NO_PROGRESS,
+    Cancelled,
+    DevExplorerError,
+    MoveFailed,
+    ProgressMonitor,
+    RollbackFailed,
+    first_line,
+)
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.records import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.cast_error import measure_cast_error
 from devexplorer.core.workspace.fit import check_sizes

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.storages import storage_address, storages_of
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below

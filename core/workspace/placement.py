@@ -27,7 +27,7 @@ from devexplorer.core.models.walk import (
     type_name,
     unregistered,
 )
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectSnapshot, Row
 
 VALUES_LIMIT = 100
 """Tensors with more elements are described, not printed."""

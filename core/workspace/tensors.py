@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import BadInput, DevExplorerError, Findings, first_line
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.models.casts import dtype_name, torch_dtype
 from devexplorer.core.models.run import Operand, operand
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.records import NewTensor
 from devexplorer.core.workspace.fit import check_sizes
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")

@@ -13,15 +13,13 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.run import Explain
 from devexplorer.core.models.storages import Held, Holdings
 from devexplorer.core.models.trial import Trials
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.records import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.changes import Change, MoveChange
 from devexplorer.core.workspace.history import BUDGET_BYTES, History
 from devexplorer.core.workspace.mementos import ObjectMemento

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.records.benchmark import BenchSpec
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
     Backward,
+    BenchSpec,
     BuildModel,
     Cancel,
     Combine,
@@ -20,16 +20,16 @@ from devexplorer.core.records.messages import (
     Redo,
     ReleaseCache,
     Remove,
+    Row,
     SaveSnapshot,
     SetThreads,
     StartBenchmark,
     StopBenchmark,
     Undo,
 )
-from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import movable, row_of
-from devexplorer.gui.widgets.panel import why_not_live
+from devexplorer.gui.widgets import why_not_live
 
 TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QByteArray, QMimeData
 
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.records.objects import Row
+from devexplorer.core.base import bytes_text
+from devexplorer.core.records import Row
 from devexplorer.core.session.row_table import Ints, RowTable
 from devexplorer.core.session.state import State
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.gui.actions.controller import Controller
 
 

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import ActionSpec
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Theme
 
 
 class Page(Protocol):

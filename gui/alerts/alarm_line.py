@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.core.telemetry.alerts import Alert, alert_message
-from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets import Banner
 
 ABOUT = "alarms"
 """What the banner is about while it shows them."""

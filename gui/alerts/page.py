@@ -9,16 +9,25 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QStackedLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, count_text
-from devexplorer.core.base.times import elapsed_text
+from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets.layouts import CENTRE, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Theme, device_colour
+from devexplorer.gui.widgets import (
+    CENTRE,
+    EDGE_PX,
+    Cell,
+    Column,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    Theme,
+    device_colour,
+    label,
+    push_button,
+    vbox,
+)
 
 SIDE_BY_SIDE_PX = 1260
 """From this width on the rules are beside the list."""

@@ -30,9 +30,7 @@ from devexplorer.core.telemetry.alert_rules import (
     new_rule,
 )
 from devexplorer.core.telemetry.metrics import UNITS
-from devexplorer.gui.widgets.layouts import ScrollArea, check_box, hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, check_box, give_room, hbox, label, push_button, vbox
 
 GIB = 1 << 30
 THRESHOLD_PX, SECONDS_PX, SIDE_PX = 96, 78, 92

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import ALARM, Rule
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import TabSpec, WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.gui.alerts.page import AlertsPanel

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.gui.actions import ActionSpec, WindowContext
 from devexplorer.gui.benchmark.tab import TAB
 
 

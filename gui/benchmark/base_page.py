@@ -14,20 +14,29 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import sentence
+from devexplorer.core.base import BadInput, Findings, sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records import BenchSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
-from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets.layouts import hbox, plain_tip, push_button
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, label
-from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import (
+    BUTTON_PX,
+    EDGE_PX,
+    NOT_IN_A_RECORDING,
+    NOT_READY,
+    Column,
+    DeviceChoice,
+    FormPage,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    Theme,
+    hbox,
+    label,
+    plain_tip,
+    push_button,
+)
 
 PROGRESS_PX = (120, 4)
 NOTHING_RUNS = "No benchmark is running."

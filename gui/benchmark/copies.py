@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text
-from devexplorer.core.records.benchmark import BandwidthRow
+from devexplorer.core.base import MISSING, bytes_text, number_text, seconds_text
+from devexplorer.core.records import BandwidthRow
 
 WRONG = "✕"
 """In front of a rate whose data arrived wrong."""

@@ -12,19 +12,36 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text
-from devexplorer.core.records.benchmark import BandwidthRow, BandwidthSpec
+from devexplorer.core.base import MISSING, bytes_text, number_text
+from devexplorer.core.records import BandwidthRow, BandwidthSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.copies import WRONG, Copies, Kind, latency_words, pair_text, rate_text, row_words
 from devexplorer.gui.benchmark.runs import is_simulated, rows_of, state_cell
 from devexplorer.gui.benchmark.summary import Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Padded, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    PAD_PX,
+    Cell,
+    Choice,
+    Column,
+    ElidedLabel,
+    Padded,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    TableRow,
+    Theme,
+    device_colour,
+    font,
+    hbox,
+    holder,
+    label,
+    splitter,
+    vbox,
+)
 
 NAME_PX, CELL_PX = 92, 70
 LEAST_PX = 132

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
-from devexplorer.core.base.formats import bytes_text, number_text, shape_text
+from devexplorer.core.base import bytes_text, number_text, shape_text
 from devexplorer.core.benchmark.spec import (
     check_fits,
     check_matmul,
@@ -18,14 +18,12 @@ from devexplorer.core.benchmark.spec import (
     parse_seconds,
     parse_shape,
 )
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.table import TableRow
+from devexplorer.gui.widgets import Choice, DtypeEdit, TableRow, free_bytes, line_edit
 
 MODES = (
     ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),

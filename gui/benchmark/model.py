@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
-from devexplorer.core.records.benchmark import ModelSpec
+from devexplorer.core.records import ModelSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import check_box, line_edit
-from devexplorer.gui.widgets.table import TableRow
+from devexplorer.gui.widgets import Choice, TableRow, check_box, line_edit
 
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),

@@ -21,8 +21,7 @@ from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
-from devexplorer.gui.widgets.side_nav import FormPages
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import FormPages, Theme
 
 PAGES: list[type[BenchPage[Any]]] = [
     MatmulPage,

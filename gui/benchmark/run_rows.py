@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, number_text, seconds_text
 from devexplorer.core.benchmark.kinds.matmul import product_text, product_tip
 from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.statistics import noise_verdict
-from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
+from devexplorer.core.records import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
 
 RUN_COLUMNS = (
     Column("device"),

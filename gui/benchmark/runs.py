@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,
     BenchResult,
@@ -21,8 +21,7 @@ from devexplorer.core.records.benchmark import (
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import held_down
-from devexplorer.gui.widgets.table import Cell
-from devexplorer.gui.widgets.theme import Theme, device_colour
+from devexplorer.gui.widgets import Cell, Theme, device_colour
 
 Seen = dict[int, set[str]]
 """Run -> what was seen to hold the clocks down while it ran."""

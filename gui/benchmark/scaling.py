@@ -6,20 +6,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import number_text, seconds_text, shape_text
+from devexplorer.core.base import Findings, number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
-from devexplorer.core.records.benchmark import MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.records import MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
-from devexplorer.gui.widgets.device_choice import AlikeDevices
-from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.panel import can_add_virtual
-from devexplorer.gui.widgets.theme import CPU, Theme
+from devexplorer.gui.widgets import (
+    CPU,
+    AlikeDevices,
+    DtypeEdit,
+    Theme,
+    can_add_virtual,
+    free_bytes,
+    line_edit,
+    mixed_clocks_of,
+)
 
 ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
 AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"

@@ -11,11 +11,21 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import ScrollArea, ScrollColumn, hbox, holder, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look, show_text
-from devexplorer.gui.widgets.table import Cell
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Choice,
+    Role,
+    ScrollArea,
+    ScrollColumn,
+    hbox,
+    holder,
+    label,
+    push_button,
+    set_look,
+    show_text,
+    vbox,
+)
 
 WIDTH_PX = 296
 

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_shapes
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
-from devexplorer.core.records.benchmark import SweepSpec
+from devexplorer.core.records import SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, took
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Choice, DtypeEdit, MenuEdit, Theme, free_bytes, line_edit, took
 
 MEASURE, SEARCH = "measure", "search"
 WAYS = (

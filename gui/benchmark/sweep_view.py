@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QStackedLayout, QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text, number_text, shape_text
+from devexplorer.core.base import BadInput, count_text, number_text, shape_text
 from devexplorer.core.benchmark.kinds.sweep import fastest
 from devexplorer.core.benchmark.spec import parse_shape
-from devexplorer.core.records.benchmark import SweepCell, SweepSpec
+from devexplorer.core.records import SweepCell, SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import cells_of, is_simulated, state_cell
@@ -19,8 +18,7 @@ from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, ceiling, cell_words
 from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
-from devexplorer.gui.widgets.layouts import hbox
-from devexplorer.gui.widgets.theme import Theme, device_colour
+from devexplorer.gui.widgets import Theme, device_colour, hbox
 
 Place = tuple[int, int] | float
 """Column and row of the map, or x of the curve."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from devexplorer.core.base.formats import number_text, shape_text
-from devexplorer.core.records.benchmark import SweepCell
+from devexplorer.core.base import number_text, shape_text
+from devexplorer.core.records import SweepCell
 
 Shape = tuple[int, int, int]
 SIDES = ("M", "N", "K")

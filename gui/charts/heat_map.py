@@ -14,11 +14,9 @@ from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
-from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import CENTRE, RIGHT, Picture, Theme, draw_text, text_width
 
 Place = tuple[int, int]
 """Column and row, counted from 0 at the left and at the top."""

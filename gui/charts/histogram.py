@@ -10,13 +10,10 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.records.laboratory import Values
+from devexplorer.core.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curves import Floats, round_values
-from devexplorer.gui.widgets.layouts import hbox, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.picture import Picture
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import EDGE_PX, Picture, Role, Theme, hbox, label, vbox
 
 TICK_EVERY_PX = 110
 MOST_DIGITS = 6

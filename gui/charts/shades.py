@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Theme
 
 STEPS = 64
 

@@ -20,9 +20,7 @@ from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
 from devexplorer.gui.plots.markers import Line
-from devexplorer.gui.widgets.layouts import vbox
-from devexplorer.gui.widgets.picture import Picture, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import Picture, Role, Theme, font, text_width, vbox
 
 KEY_PX, LINE_PX, MARK_PX, GAP_PX, SPACE_PX = 20, 20, 6, 6, 16
 LEFT_PX, TICK_PX = 52, 18

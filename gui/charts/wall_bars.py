@@ -9,9 +9,8 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.formats import seconds_text
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen
+from devexplorer.core.base import seconds_text
+from devexplorer.gui.widgets import Picture, Role, Theme, device_colour, device_pen, draw_text, text_width
 
 EDGE_PX, HEAD_PX, BAR_PX, GAP_PX, LONGEST_PX = 12, 20, 16, 4, 900
 

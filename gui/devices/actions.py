@@ -7,9 +7,8 @@ from functools import partial
 
 from PySide6.QtWidgets import QInputDialog, QSpinBox
 
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import ActionSpec
-from devexplorer.gui.widgets.panel import give_room
+from devexplorer.gui.actions import ActionSpec, WindowContext
+from devexplorer.gui.widgets import give_room
 
 
 def actions(context: WindowContext) -> list[ActionSpec]:

@@ -6,10 +6,7 @@ from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
-from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
-from devexplorer.gui.widgets.memory_bar import HEIGHT_PX
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, draw_text, font, text_width
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
 """Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""

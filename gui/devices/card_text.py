@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text
-from devexplorer.core.records.devices import Problem
+from devexplorer.core.base import MISSING, bytes_text, count_text
+from devexplorer.core.records import Problem
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message

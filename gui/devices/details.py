@@ -12,10 +12,22 @@ from PySide6.QtWidgets import (
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import facts, facts_text
 from devexplorer.core.telemetry.fact_rows import Group
-from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets import (
+    CENTRE,
+    EDGE_PX,
+    ElidedLabel,
+    EmptyState,
+    FactsSheet,
+    Role,
+    ScrollArea,
+    Theme,
+    device_colour,
+    hbox,
+    label,
+    line_edit,
+    push_button,
+    vbox,
+)
 
 
 class DetailsPanel(QWidget):

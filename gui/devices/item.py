@@ -24,16 +24,12 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.records.devices import Problem
+from devexplorer.core.records import Problem
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.alerts import Alert
-from devexplorer.gui.actions.dragging import Verdict, decode
+from devexplorer.gui.actions import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import plain_tip
-from devexplorer.gui.widgets.memory_bar import MemoryBar
-from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
+from devexplorer.gui.widgets import MemoryBar, Role, Theme, device_colour, device_dash, draw_text, pixmap, plain_tip
 
 EDGE_PX = 3
 """Width of the left edge in the device's colour."""

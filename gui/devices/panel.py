@@ -6,14 +6,27 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
-from devexplorer.core.base.formats import sentence
+from devexplorer.core.base import sentence
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import verdicts
+from devexplorer.gui.actions import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets.layouts import ScrollArea, holder, plain_tip, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label, show_text
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    HEADER_PX,
+    NOT_IN_A_RECORDING,
+    ElidedLabel,
+    Panel,
+    Role,
+    ScrollArea,
+    Theme,
+    holder,
+    label,
+    plain_tip,
+    push_button,
+    show_text,
+    vbox,
+)
 
 ALWAYS_FULL = 2
 FULL_CARDS = 4

@@ -8,13 +8,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, bytes_text
-from devexplorer.core.records.devices import ProcessUse
+from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.records import ProcessUse
 from devexplorer.core.session.state import Device, State
-from devexplorer.gui.widgets.layouts import CENTRE
-from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Theme, device_colour
+from devexplorer.gui.widgets import CENTRE, Cell, Column, RowsModel, RowsTable, TableRow, Theme, device_colour, label
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"

@@ -13,15 +13,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base import BadInput, bytes_text, count_text
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
-from devexplorer.core.records.messages import AddVirtual, Fact
-from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import give_room, label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.core.records import AddVirtual, Fact
+from devexplorer.gui.widgets import FactsTable, FormDialog, Role, give_room, hbox, label, line_edit, push_button, vbox
 
 FIRST = "Tesla T4"
 """The card that is chosen at first: two of them are what the tutorials use."""

@@ -21,8 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import MISSING, bytes_text, sentence
+from devexplorer.core.base import MISSING, BadInput, bytes_text, sentence
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number, checked, value_text
 from devexplorer.core.devices.visibility_messages import (
     cards_in_order,
@@ -31,13 +30,21 @@ from devexplorer.core.devices.visibility_messages import (
     selected_cards,
     visibility_note,
 )
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, plain_tip, push_button
-from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.table import Padded
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets import (
+    RIGHT,
+    ElidedLabel,
+    FormDialog,
+    Padded,
+    Role,
+    font,
+    hbox,
+    label,
+    line_edit,
+    plain_tip,
+    push_button,
+)
 
 INTRO = (
     "The engine sees only the checked cards and numbers them from 0 in this order. CUDA reads "

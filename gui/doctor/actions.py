@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from devexplorer.core.records.doctor import Check
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.core.records import Check
+from devexplorer.gui.actions import ActionSpec, WindowContext
 from devexplorer.gui.doctor.tab import TAB
 
 

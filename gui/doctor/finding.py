@@ -8,16 +8,28 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QLabel, QSizePolicy
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence
+from devexplorer.core.base import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.records.doctor import Finding, Unchecked
+from devexplorer.core.records import Finding, Unchecked
 from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import ScrollColumn, hbox, plain_tip, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label, show_text
-from devexplorer.gui.widgets.source_view import DiffView, SourceView
-from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    DiffView,
+    ElidedLabel,
+    Role,
+    ScrollColumn,
+    SourceView,
+    Theme,
+    hbox,
+    label,
+    pixmap,
+    plain_tip,
+    push_button,
+    severity_colour,
+    show_text,
+    vbox,
+)
 
 LEAST_PX, WIDTH_PX = 320, 440
 _SIGN_PX = 16

@@ -5,22 +5,25 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QWidget
 
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.messages import AddVirtual, Cancel
+from devexplorer.core.records import AddVirtual, Cancel, Check
 from devexplorer.core.session.jobs import Job
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import TWO_T4
-from devexplorer.gui.widgets.device_choice import DeviceField
-from devexplorer.gui.widgets.layouts import hbox, line_edit, plain_tip, push_button, vbox
-from devexplorer.gui.widgets.panel import (
+from devexplorer.gui.actions import TWO_T4
+from devexplorer.gui.widgets import (
     EDGE_PX,
+    DeviceField,
     ElidedLabel,
+    Role,
     can_add_virtual,
+    hbox,
     label,
+    line_edit,
+    plain_tip,
+    push_button,
     show_text,
+    vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.theme import Role
 
 WIDTH_PX = 248
 BUTTON_PX = 26

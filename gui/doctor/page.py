@@ -7,9 +7,7 @@ from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QStackedLayout, QWidget
 
-from devexplorer.core.records.doctor import Diagnosis
-from devexplorer.core.records.messages import Answer
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.doctor.finding import FindingView
 from devexplorer.gui.doctor.form import DoctorForm
@@ -26,11 +24,23 @@ from devexplorer.gui.doctor.rows import (
 )
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import CENTRE, hbox, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
-from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
+from devexplorer.gui.widgets import (
+    CENTRE,
+    EDGE_PX,
+    CutAtTheStart,
+    ElidedLabel,
+    Role,
+    RowsModel,
+    RowsTable,
+    ShrinkingLabel,
+    Theme,
+    hbox,
+    label,
+    pixmap,
+    severity_colour,
+    splitter,
+    vbox,
+)
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."

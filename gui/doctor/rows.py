@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from devexplorer.core.base.formats import MISSING, count_text, sentence
+from devexplorer.core.base import MISSING, count_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, verdict
-from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
+from devexplorer.core.records import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
-from devexplorer.gui.widgets.theme import Theme, severity_colour
+from devexplorer.gui.widgets import Cell, Column, TableRow, Theme, severity_colour
 
 COLUMNS: Final = (
     Column("severity"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.records.experiments import Ask
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import ASK, ActionSpec
+from devexplorer.core.records import Ask
+from devexplorer.gui.actions import ASK, ActionSpec, WindowContext
 
 QUESTIONS = {
     "type": "What is its type()?",

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import seconds_text
+from devexplorer.core.base import seconds_text
 from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overtaking, with_copies
-from devexplorer.core.records.experiments import CrossoverMeasured
+from devexplorer.core.records import CrossoverMeasured
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
 from devexplorer.gui.plots.canvas import Ticks
-from devexplorer.gui.widgets.theme import CPU, Theme, device_colour, device_dash
+from devexplorer.gui.widgets import CPU, Theme, device_colour, device_dash
 
 SHORTEST = 1e-9
 """Shorter times in seconds have no place on the axis."""

@@ -5,25 +5,29 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QSizePolicy
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, Findings, count_text
 from devexplorer.core.benchmark.spec import parse_count
-from devexplorer.core.records.experiments import Ask, Crossover, Replicate, TimeWork
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records import Ask, Crossover, Replicate, Row, TimeWork
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import row_of
+from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
-from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import holder, line_edit, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    AlikeDevices,
+    Choice,
+    DeviceField,
+    ElidedLabel,
+    FactsTable,
+    Role,
+    Theme,
+    holder,
+    line_edit,
+    vbox,
+)
 
 OF_MODULES = ("type", "device")
 """Questions that a module can be asked too."""

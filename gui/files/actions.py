@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.files.kinds import SUFFIXES
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import FILE, ActionSpec
+from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.files.models import ModelOpener
 
 ALL_KINDS = f"Models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"

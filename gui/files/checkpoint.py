@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QCheckBox, QWidget
 
-from devexplorer.core.base.formats import count_text, shape_text
-from devexplorer.core.records.laboratory import CompareCheckpoint, Comparison, LoadCheckpoint
+from devexplorer.core.base import count_text, shape_text
+from devexplorer.core.records import CompareCheckpoint, Comparison, LoadCheckpoint
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
-from devexplorer.gui.widgets.layouts import line_edit, push_button
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets import Cell, Column, TableRow, line_edit, push_button
 
 WIDTH_PX = 660
 KINDS = "Checkpoints (*.safetensors *.pt *.pth *.bin)"

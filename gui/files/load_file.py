@@ -6,13 +6,12 @@ from __future__ import annotations
 from PySide6.QtCore import QItemSelectionModel
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QWidget
 
-from devexplorer.core.base.formats import bytes_text, count_text, shape_text
-from devexplorer.core.records.laboratory import FileContents, ListFile, Load
+from devexplorer.core.base import bytes_text, count_text, shape_text
+from devexplorer.core.records import FileContents, ListFile, Load
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.objects.visible import natural
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets import Cell, Column, TableRow, line_edit
 
 WIDTH_PX = 620
 KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.npy)"

@@ -11,8 +11,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.records.laboratory import OpenModel
-from devexplorer.gui.actions.context import WindowContext
+from devexplorer.core.records import OpenModel
+from devexplorer.gui.actions import WindowContext
 
 MOST_RECENT = 10
 

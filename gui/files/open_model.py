@@ -9,15 +9,11 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import sentence
+from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.models.source import describe
-from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.records import OpenModel
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.panel import give_room
+from devexplorer.gui.widgets import FileField, FormDialog, give_room, line_edit
 
 WIDTH_PX = 560
 KINDS = {

@@ -15,9 +15,9 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, QObject, Signal
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, FileKind
-from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
 

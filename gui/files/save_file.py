@@ -7,12 +7,10 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.records.laboratory import Save
+from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.records import Save
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets import FileField, FormDialog, label
 
 WIDTH_PX = 520
 FORMS = {

@@ -11,14 +11,26 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.code_view import Colours
-from devexplorer.gui.widgets.layouts import hbox, push_button, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Colours,
+    Column,
+    Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    Theme,
+    font,
+    hbox,
+    label,
+    push_button,
+    splitter,
+    vbox,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session

@@ -6,9 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import FILE
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import FILE, TabSpec, WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.gui.files.session_code import SessionPanel

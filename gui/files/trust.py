@@ -7,9 +7,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.models.source import WhatRuns
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.widgets import FormDialog, Role, label
 
 WIDTH_PX = 520
 

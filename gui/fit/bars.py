@@ -12,13 +12,10 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from devexplorer.core.records.planner import Fit
+from devexplorer.core.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
-from devexplorer.gui.widgets.layouts import RIGHT
-from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import PAD_PX, RIGHT, RowsModel, RowsTable, Theme, draw_text
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72

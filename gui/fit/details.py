@@ -10,15 +10,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QLabel, QVBoxLayout, QWidget
 
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.records.planner import Fit, FitReport
+from devexplorer.core.base import bytes_text
+from devexplorer.core.records import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
 from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
-from devexplorer.gui.widgets.layouts import ScrollArea
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.reading_order import put_in_order
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, Theme, label, put_in_order
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680

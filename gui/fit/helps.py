@@ -8,11 +8,9 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
-from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
-from devexplorer.core.records.planner import FitReport, Help
-from devexplorer.gui.widgets.layouts import RIGHT, plain_tip, push_button
-from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.core.base import MISSING, bytes_text, seconds_text
+from devexplorer.core.records import FitReport, Help
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, label, plain_tip, push_button
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
 """Helps that the form can be set to."""

@@ -9,24 +9,33 @@ from __future__ import annotations
 from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base import OPTIMIZERS, Findings
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.planner import Fit, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
-from devexplorer.gui.widgets.layouts import check_box, hbox, line_edit, plain_tip, splitter
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, why_not_live
-from devexplorer.gui.widgets.table import RowsModel
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Choice,
+    ElidedLabel,
+    MenuEdit,
+    Role,
+    RowsModel,
+    Theme,
+    check_box,
+    hbox,
+    line_edit,
+    plain_tip,
+    splitter,
+    why_not_live,
+)
 
 PATIENCE_S = 60.0
 """In a window, with progress and Stop, a plan may take longer than on the command line."""

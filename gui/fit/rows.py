@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, sentence
-from devexplorer.core.base.optimizers import OPTIMIZERS
-from devexplorer.core.records.planner import Fit, FitBytes, FitReport
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
+from devexplorer.core.records import Fit, FitBytes, FitReport
+from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
 
 GIB: Final = 1 << 30
 MANY: Final = 10

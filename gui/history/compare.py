@@ -10,15 +10,29 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QDialog, QFrame, QStackedLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, count_text
+from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
-from devexplorer.gui.widgets.layouts import ScrollArea, holder, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ROW_PX,
+    Cell,
+    Column,
+    Index,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    TableRow,
+    Theme,
+    font,
+    holder,
+    label,
+    splitter,
+    vbox,
+)
 
 CONDITION_PX, RUN_PX = 172, 210
 SIZE_PX = (1040, 420)

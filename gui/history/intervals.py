@@ -16,16 +16,14 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text
 from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
 from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text
 from devexplorer.gui.plots.curves import round_values
-from devexplorer.gui.widgets.layouts import CENTRE
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import CENTRE, Picture, Role, Theme, draw_text, font, text_width
 
 ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20
 NAME_PX, WORDS_PX, PLOT_PX = (170, 300), (250, 400), 160

@@ -16,22 +16,33 @@ from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QFileDialog, QStackedLayout, QToolButton, QWidget
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.kinds import KINDS
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
 from devexplorer.gui.history.table import HistoryTable
-from devexplorer.gui.widgets.button_menu import ButtonMenu
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, plain_tip, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label, set_look
-from devexplorer.gui.widgets.save_dialog import SaveDialog
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ButtonMenu,
+    Choice,
+    ElidedLabel,
+    EmptyState,
+    SaveDialog,
+    Theme,
+    hbox,
+    holder,
+    label,
+    line_edit,
+    plain_tip,
+    push_button,
+    set_look,
+    vbox,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

@@ -8,8 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QWidget
 
-from devexplorer.gui.widgets.layouts import hbox, push_button
-from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button
 
 
 class Question(QFrame):

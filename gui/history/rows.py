@@ -10,17 +10,15 @@ from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
-from devexplorer.core.base.formats import MISSING, number_text
+from devexplorer.core.base import MISSING, number_text
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, kind_of
 from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict
-from devexplorer.core.records.benchmark import Conditions, Spread, StoredRun
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
-from devexplorer.gui.widgets.theme import Theme, device_colour
+from devexplorer.gui.widgets import Cell, Column, Index, RowsModel, TableRow, Theme, device_colour
 
 COLUMNS = (
     Column("when"),

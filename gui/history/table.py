@@ -8,11 +8,9 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPe
 from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle, QStyleOptionViewItem, QWidget
 
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
-from devexplorer.gui.widgets.chips import paint_chip, paint_chips
-from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import PAD_PX, Padded, RowsTable, Theme, paint_chip, paint_chips
 
 Place = QModelIndex | QPersistentModelIndex
 STRETCHED = {3: 2, 13: 2}

@@ -9,11 +9,24 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, can_add_virtual, label
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Column,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    TableRow,
+    Theme,
+    can_add_virtual,
+    hbox,
+    label,
+    line_edit,
+    pixmap,
+    push_button,
+    vbox,
+)
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))

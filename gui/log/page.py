@@ -8,10 +8,9 @@ from datetime import datetime
 from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
-from devexplorer.core.records.messages import Log
+from devexplorer.core.records import Log
 from devexplorer.core.session.state import LOG_LINES, State
-from devexplorer.gui.widgets.layouts import vbox
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import Role, Theme, font, vbox
 
 LEAST_PX = 72
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import FILE, ActionSpec
+from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.memory.snapshot_files import SnapshotViewer, open_snapshot
 
 

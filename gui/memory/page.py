@@ -12,18 +12,27 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QWidget
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text
 from devexplorer.core.session.state import Device
-from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
 from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
 from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.memory.table import PartsTable
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, push_button, vbox
-from devexplorer.gui.widgets.memory_bar import MemoryBar
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Choice,
+    ElidedLabel,
+    MemoryBar,
+    Role,
+    ScrollArea,
+    Theme,
+    device_colour,
+    hbox,
+    label,
+    push_button,
+    vbox,
+)
 
 BAR_PX, SIDE_PX, LEAST_PX = 20, 400, 120
 NO_ENGINE = "The engine is not ready yet."

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text
+from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
 
 COLUMNS = (
     Column("part"),

@@ -6,12 +6,10 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, 
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.records.allocator import AllocatorSnapshot, SegmentRow
+from devexplorer.core.base import bytes_text
+from devexplorer.core.records import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
-from devexplorer.gui.widgets.picture import Picture
-from devexplorer.gui.widgets.table import RowsModel
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Picture, RowsModel, Theme
 
 MAP_PX, SMALL_MAP_PX = 34, 12
 LEAST_PX = 6

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
-from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.widgets import EDGE_PX, Role, hbox, holder, label, push_button, vbox
 
 FIGURES = ("in use", "reserved", "allocated", "cached", "context")
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QDialog, QPlainTextEdit, QTabWidget, QWidget
 
-from devexplorer.core.records.allocator import AllocatorSnapshot
+from devexplorer.core.records import AllocatorSnapshot
 from devexplorer.core.session.state import State
 from devexplorer.gui.memory.segment_map import MapDelegate, SegmentMap
 from devexplorer.gui.memory.snapshot_rows import (
@@ -21,10 +21,22 @@ from devexplorer.gui.memory.snapshot_rows import (
     stack_rows,
     summary,
 )
-from devexplorer.gui.widgets.layouts import hbox, holder, line_edit, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
-from devexplorer.gui.widgets.table import RowsModel, RowsTable
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ElidedLabel,
+    Role,
+    RowsModel,
+    RowsTable,
+    Theme,
+    device_colour,
+    font,
+    hbox,
+    holder,
+    label,
+    line_edit,
+    splitter,
+    vbox,
+)
 
 NO_STACKS = (
     "No lines of code: recording was off when these blocks were allocated. Turn on “Record "

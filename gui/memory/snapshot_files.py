@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.widgets import Theme
 
 if TYPE_CHECKING:
-    from devexplorer.core.records.allocator import AllocatorSnapshot
+    from devexplorer.core.records import AllocatorSnapshot
     from devexplorer.gui.memory.snapshot import SnapshotDialog
 
 SNAPSHOTS = "Allocator snapshots"

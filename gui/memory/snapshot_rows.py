@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text
-from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.core.base import MISSING, bytes_text, count_text
+from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
+from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
 
 MOST_ROWS = 500
 """Listed at once, the largest; the filter finds the others."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.records.laboratory import Describe
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import PARAMETERS, ActionSpec
+from devexplorer.core.records import Describe
+from devexplorer.gui.actions import PARAMETERS, ActionSpec, WindowContext
 from devexplorer.gui.objects.tab import TAB
 
 

@@ -6,11 +6,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout
 
-from devexplorer.core.records.messages import Answer, Offer
-from devexplorer.gui.widgets.layouts import ScrollColumn, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
-from devexplorer.gui.widgets.text_block import ElidedButton
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.core.records import Answer, Offer
+from devexplorer.gui.widgets import EDGE_PX, ElidedButton, Role, ScrollColumn, label, set_look, vbox
 
 WIDTH_PX = 340
 

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from devexplorer.core.records.doctor import Finding
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records import Finding, Row
 from devexplorer.core.session.row_table import Ints
 from devexplorer.gui.objects.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from devexplorer.core.records.doctor import Finding
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import Finding, ObjectSnapshot, Row
 from devexplorer.gui.objects.findings import tally, told
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 
-from devexplorer.core.base.formats import shape_text
+from devexplorer.core.base import shape_text
 from devexplorer.gui.objects.arrangement import Entry
 from devexplorer.gui.objects.badges import Badge, badges, doctor_badge
 from devexplorer.gui.objects.findings import KIND, place_text, words_of
-from devexplorer.gui.widgets.layouts import plain_tip
+from devexplorer.gui.widgets import plain_tip
 
 MIB = 1 << 20
 

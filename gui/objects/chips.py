@@ -6,15 +6,22 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QTreeView, QWidget
 
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, Column
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.objects.item_model import ObjectsModel
-from devexplorer.gui.widgets.chips import Look, paint_chips, paint_device
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import RIGHT
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
+from devexplorer.gui.widgets import (
+    RIGHT,
+    Look,
+    Role,
+    Theme,
+    draw_text,
+    paint_chips,
+    paint_device,
+    pixmap,
+    severity_colour,
+    text_width,
+)
 
 ROW_PX = 26
 _PAD = 12

@@ -10,16 +10,23 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.messages import AddVirtual, Cancel, Command
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import AddVirtual, Cancel, Command
 from devexplorer.core.session.jobs import Done, Job
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, plain_tip
-from devexplorer.gui.widgets.panel import can_add_virtual, why_not_live
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import (
+    BUTTON_PX,
+    FormPage,
+    ScrollArea,
+    Theme,
+    can_add_virtual,
+    hbox,
+    holder,
+    plain_tip,
+    why_not_live,
+)
 
 
 class ExperimentPage(FormPage):

@@ -6,11 +6,9 @@ import math
 
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.formats import shape_text
-from devexplorer.core.records.messages import EditElement
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import line_edit
-from devexplorer.gui.widgets.panel import label
+from devexplorer.core.base import shape_text
+from devexplorer.core.records import EditElement
+from devexplorer.gui.widgets import FormDialog, label, line_edit
 
 WIDTH_PX = 380
 

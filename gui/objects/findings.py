@@ -12,10 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import count_text
 from devexplorer.core.doctor.findings.rules import SEVERITIES
-from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records import Diagnosis, Finding, Row, Unchecked
 from devexplorer.core.session.row_table import RowTable, Shape
 
 KIND: Final = "finding"

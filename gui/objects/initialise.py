@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
-from devexplorer.core.base.formats import shape_text
-from devexplorer.core.records.laboratory import Initialise
-from devexplorer.core.records.objects import Row
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.layouts import check_box
-from devexplorer.gui.widgets.panel import give_room, label
+from devexplorer.core.base import shape_text
+from devexplorer.core.records import Initialise, Row
+from devexplorer.gui.widgets import FormDialog, check_box, give_room, label
 
 WIDTH_PX = 440
 

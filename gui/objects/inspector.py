@@ -8,19 +8,27 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
 
-from devexplorer.core.records.messages import Answer
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Answer, ObjectSnapshot
 from devexplorer.core.session.state import State, is_about
 from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.objects.totals import Preparing
-from devexplorer.gui.widgets.code_view import CodeView
-from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.icons import pixmap
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel, set_look, show_text
-from devexplorer.gui.widgets.text_block import TextBlock
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    CodeView,
+    EmptyState,
+    FactsTable,
+    Panel,
+    Role,
+    ScrollArea,
+    TextBlock,
+    Theme,
+    hbox,
+    pixmap,
+    set_look,
+    show_text,
+    vbox,
+)
 
 _SIGN_PX = 16
 _LABELS_AT_MOST_PX = 130

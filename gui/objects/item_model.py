@@ -23,14 +23,13 @@ from PySide6.QtCore import (
     Signal,
 )
 
-from devexplorer.core.records.doctor import Diagnosis
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Diagnosis, ObjectSnapshot
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
-from devexplorer.gui.widgets.layouts import RIGHT
+from devexplorer.gui.widgets import RIGHT
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()

@@ -12,17 +12,11 @@ from typing import NamedTuple
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
-from devexplorer.core.base.dtypes import ITEM_BYTES, item_bytes, parse_dtype
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import MISSING, bytes_text, sentence
+from devexplorer.core.base import ITEM_BYTES, MISSING, BadInput, Findings, bytes_text, item_bytes, parse_dtype, sentence
 from devexplorer.core.devices.device_id import choose_device, parse_device
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.records import NewTensor
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.form_fields import free_bytes
-from devexplorer.gui.widgets.layouts import check_box, line_edit
+from devexplorer.gui.widgets import FileField, FormDialog, check_box, free_bytes, line_edit
 
 FILLS = {
     "ones": "ones",

@@ -9,9 +9,9 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPo
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.records import Diagnosis
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import tensors_of
+from devexplorer.gui.actions import tensors_of
 from devexplorer.gui.objects.arrangement import Key
 from devexplorer.gui.objects.cells import SORTED_BY
 from devexplorer.gui.objects.chips import ChipsDelegate
@@ -21,9 +21,7 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
-from devexplorer.gui.widgets.layouts import line_edit, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Panel, Role, Theme, line_edit, push_button, vbox
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from devexplorer.core.base.formats import bytes_text, count_text, shape_text
-from devexplorer.core.records.messages import Fact
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.base import bytes_text, count_text, shape_text
+from devexplorer.core.records import Fact, ObjectSnapshot, Row
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import Held, places_of
+from devexplorer.gui.actions import Held, places_of
 from devexplorer.gui.objects.totals import Totals
 
 

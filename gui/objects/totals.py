@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.session.row_table import Column, Ints, RowTable
-from devexplorer.gui.actions.dragging import Held
+from devexplorer.gui.actions import Held
 
 AT_ONCE = 4_000
 """Rows whose columns are read in well under 5 ms, so at once."""

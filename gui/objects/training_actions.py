@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.base.optimizers import OPTIMIZERS
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.base import OPTIMIZERS
+from devexplorer.core.records import (
     ClearGradients,
     MakeOptimizer,
     MoveOptimizer,
@@ -15,8 +15,7 @@ from devexplorer.core.records.laboratory import (
     TrainStep,
     Untie,
 )
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import MODEL, PARAMETERS, ActionSpec
+from devexplorer.gui.actions import MODEL, PARAMETERS, ActionSpec, WindowContext
 
 OPTIMIZER_TITLES = {**{kind: known.title for kind, known in OPTIMIZERS.items()}, "none": "No optimizer"}
 """Titles of the kinds of `MakeOptimizer`."""

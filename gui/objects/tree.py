@@ -35,11 +35,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base.formats import objects_text
-from devexplorer.gui.actions.dragging import encode
+from devexplorer.core.base import objects_text
+from devexplorer.gui.actions import encode
 from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.item_model import Index, ObjectsModel
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import Role, Theme, font
 
 _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
 _NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}

@@ -12,24 +12,29 @@ import math
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text, shape_text
-from devexplorer.core.records.laboratory import Describe, Values
-from devexplorer.core.records.messages import Fact
-from devexplorer.core.records.objects import Row
+from devexplorer.core.base import MISSING, bytes_text, seconds_text, shape_text
+from devexplorer.core.records import Describe, Fact, Row, Values
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import row_of
+from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.histogram import Histogram
-from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.layouts import CENTRE, ScrollArea, check_box, hbox, push_button, vbox
-from devexplorer.gui.widgets.panel import (
+from devexplorer.gui.widgets import (
+    CENTRE,
     EDGE_PX,
     ElidedLabel,
     EmptyState,
+    FactsTable,
+    Role,
+    ScrollArea,
     ShrinkingLabel,
+    Theme,
+    check_box,
+    device_colour,
+    hbox,
     label,
+    push_button,
+    vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
 
 FACTS_PX = 224
 FIRST_PX = 320

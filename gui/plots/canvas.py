@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsPathItem
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import Role, Theme, font
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
 GRID_ALPHA, GRID_Z = 0.15, -50

@@ -13,7 +13,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
+from devexplorer.gui.widgets import DARK, Role, Theme, font
 
 COLUMN_ROWS = 6
 """More curves than this are listed in two columns."""

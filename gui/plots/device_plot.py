@@ -19,8 +19,7 @@ from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
-from devexplorer.gui.widgets.panel import EmptyState
-from devexplorer.gui.widgets.theme import DARK, Theme, device_colour, device_pen
+from devexplorer.gui.widgets import DARK, EmptyState, Theme, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
 """More than two readings a pixel are thinned to the lowest and highest of each pixel."""

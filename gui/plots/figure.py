@@ -12,8 +12,7 @@ from PySide6.QtSvg import QSvgGenerator
 
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import Role, Theme, draw_text, font, text_width
 
 EDGE_PX, TITLE_PX, ROW_PX, BETWEEN_PX, FOOT_PX = 16, 24, 18, 12, 24
 SPACE_PX = 16

@@ -14,9 +14,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
-from devexplorer.gui.widgets.layouts import LEFT
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.widgets import DARK, LEFT, Role, Theme, device_colour, device_pen, draw_text, font, text_width
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
 """Length of the line, between line and text, between entries, height of an entry."""

@@ -14,7 +14,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
+from devexplorer.gui.widgets import DARK, Role, Theme, font
 
 GAP_PX = 4.0
 """Between a line and its label."""

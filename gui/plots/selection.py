@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
-from devexplorer.gui.widgets.theme import DARK, Theme
+from devexplorer.gui.widgets import DARK, Theme
 
 FILL_ALPHA, EDGE_ALPHA = 0.16, 0.8
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets import Role, font
 
 FORMATS = {
     "csv": "Readings as CSV",

@@ -18,7 +18,7 @@ from PySide6.QtCore import QSize, QTimer
 from PySide6.QtGui import QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session.state import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
@@ -30,9 +30,7 @@ from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
-from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel
-from devexplorer.gui.widgets.reading_order import put_in_order
-from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, font
+from devexplorer.gui.widgets import DARK, EDGE_PX, EmptyState, Panel, Role, Theme, device_colour, font, put_in_order
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""

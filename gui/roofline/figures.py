@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import bytes_text, number_text, shape_text
+from devexplorer.core.base import bytes_text, number_text, shape_text
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,
     BenchResult,
+    DeviceInfo,
     MatmulResult,
     ScalingResult,
     Spread,
@@ -28,7 +29,6 @@ from devexplorer.core.records.benchmark import (
     SweepCell,
     SweepResult,
 )
-from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.gui.history.rows import device_here, published
 
 LEAST_COPY_BYTES = 64 << 20

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text
 from devexplorer.gui.roofline.figures import Ceiling, Roofline
 
 LABEL_PX = 14

@@ -14,9 +14,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QStackedLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
 from devexplorer.core.benchmark.history.filter import Filter, device_of
-from devexplorer.core.records.benchmark import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
+from devexplorer.core.records import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.rows import datasheet_tip, percent_cell
@@ -35,11 +35,26 @@ from devexplorer.gui.roofline.figures import (
     targets,
 )
 from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import hbox, holder, push_button, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Choice,
+    Column,
+    ElidedLabel,
+    EmptyState,
+    Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    Theme,
+    device_colour,
+    hbox,
+    holder,
+    label,
+    push_button,
+    splitter,
+    vbox,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

@@ -31,8 +31,7 @@ from devexplorer.gui.roofline.layout import (
     placed,
     ranges,
 )
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import Theme, draw_text, text_width
 
 SIZE_PX, REACH_PX, RING_PX = 8.0, 12.0, 7.0
 """Of a mark; how near the pointer has to be; radius of the ring round the mark under it."""

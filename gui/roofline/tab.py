@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import TabSpec, WindowContext
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.history.tab import TAB as HISTORY
 

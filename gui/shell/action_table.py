@@ -6,8 +6,7 @@ from functools import partial
 from time import strftime
 from typing import TYPE_CHECKING
 
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import FILE, ActionSpec
+from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.doctor import actions as doctor

@@ -25,17 +25,17 @@ from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessag
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.files.kinds import recognise
-from devexplorer.core.records.messages import Command, Event, Log
+from devexplorer.core.records import Command, Event, Log
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.replaying import Replaying
+from devexplorer.gui.widgets import app_icon
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.icons import app_icon
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

@@ -11,11 +11,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.tab import Page, TabSpec
-from devexplorer.gui.widgets.layouts import ScrollArea, vbox
-from devexplorer.gui.widgets.reading_order import chain
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.actions import Page, TabSpec, WindowContext
+from devexplorer.gui.widgets import ScrollArea, Theme, chain, vbox
 
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QFormLayout, QWidget
 
-from devexplorer.gui.widgets.layouts import ScrollArea, vbox
-from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.widgets import Role, ScrollArea, label, vbox
 
 WORDS = (
     ("device", "A place where tensors live: cpu, cuda:1, mps, xpu:0, vgpu:0."),

@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.run import WINDOW_COMMANDS, ended, run
 from devexplorer.core.cli.terminal.refusal import refuse

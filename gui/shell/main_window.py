@@ -31,14 +31,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.records.messages import Log
+from devexplorer.core.records import Log
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import complete
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.spec import ActionSpec, make_qactions, refresh
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
 from devexplorer.gui.alerts.alarm_line import AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.alerts.tab import TAB as ALERTS
@@ -58,14 +55,20 @@ from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.toolbar import Toolbar
 from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets import (
+    Banner,
+    KeptSplitter,
+    OnScreen,
+    Theme,
+    TypingKeys,
+    chain,
+    first_size,
+    holder,
+    reading_order,
+    splitter,
+    vbox,
+)
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.banner import Banner
-from devexplorer.gui.widgets.layouts import holder, splitter, vbox
-from devexplorer.gui.widgets.on_screen import OnScreen, first_size
-from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
-from devexplorer.gui.widgets.reading_order import chain, reading_order
-from devexplorer.gui.widgets.theme import Theme
-from devexplorer.gui.widgets.typing_keys import TypingKeys
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder

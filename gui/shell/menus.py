@@ -12,8 +12,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.spec import SELECTION_MENUS, ActionSpec, fill_menu
+from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, fill_menu
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.palette import Choice

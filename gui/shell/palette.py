@@ -10,9 +10,7 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QDialog, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
-from devexplorer.gui.widgets.layouts import CENTRE, RIGHT, line_edit, vbox
-from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets import CENTRE, RIGHT, Role, font, label, line_edit, vbox
 
 SIZE_PX = (600, 460)
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QPushButton
 
-from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.base.times import elapsed_text
-from devexplorer.gui.widgets.panel import set_look
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.core.base import bytes_text, elapsed_text
+from devexplorer.gui.widgets import Role, font, set_look
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder

@@ -18,11 +18,8 @@ from PySide6.QtWidgets import (
     QStyleOptionSlider,
 )
 
-from devexplorer.core.base.times import elapsed_text, moment_text
-from devexplorer.gui.widgets.icons import icon, pixmap
-from devexplorer.gui.widgets.layouts import hbox, plain_tip
-from devexplorer.gui.widgets.panel import ElidedLabel, label
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.core.base import elapsed_text, moment_text
+from devexplorer.gui.widgets import ElidedLabel, Role, Theme, hbox, icon, label, pixmap, plain_tip
 
 if TYPE_CHECKING:
     from devexplorer.core.replay.session import ReplaySession, ReplayView

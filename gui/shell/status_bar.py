@@ -8,12 +8,10 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base import bytes_text, count_text, seconds_text
 from devexplorer.core.session.jobs import Job, Run
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.widgets.layouts import hbox, push_button
-from devexplorer.gui.widgets.panel import ShrinkingLabel
-from devexplorer.gui.widgets.theme import Role
+from devexplorer.gui.actions import Controller
+from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
 
 HEIGHT_PX = 26
 ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30

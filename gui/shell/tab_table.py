@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import TabSpec
 from devexplorer.gui.alerts import tab as alerts
 from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices

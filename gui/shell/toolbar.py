@@ -13,14 +13,9 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QFrame, QLayoutItem, QPushButton, QWidget
 
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
+from devexplorer.gui.actions import FILE, LAB, ActionSpec, Controller, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
-from devexplorer.gui.widgets.button_menu import ButtonMenu
-from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import hbox, push_button
-from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets import NOT_IN_A_RECORDING, ButtonMenu, Role, Theme, font, hbox, icon, push_button
 
 HEIGHT_PX = 44
 

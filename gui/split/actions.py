@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.records.laboratory import InsertHops, Join
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import SPLIT, ActionSpec
+from devexplorer.core.records import InsertHops, Join
+from devexplorer.gui.actions import SPLIT, ActionSpec, WindowContext
 from devexplorer.gui.split.tab import TAB
 
 

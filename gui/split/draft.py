@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.partition.spread import even_budget
-from devexplorer.core.records.laboratory import Hop, Split, SplitBlock, SplitPlan
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Hop, ObjectSnapshot, Split, SplitBlock, SplitPlan
 
 FEW = 3
 """So many blocks and more can become one box."""

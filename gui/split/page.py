@@ -6,21 +6,31 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedLayout, QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text, sentence
-from devexplorer.core.records.laboratory import InsertHops, Join, PlanSplit, Split
-from devexplorer.core.records.messages import AddVirtual, BuildModel
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.base import BadInput, count_text, sentence
+from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
 from devexplorer.core.session.state import State
 from devexplorer.gui.split.blocks import SplitBlocksModel
 from devexplorer.gui.split.draft import Draft, matches
 from devexplorer.gui.split.picture import SplitPicture
 from devexplorer.gui.split.shares import Shares
 from devexplorer.gui.split.table import BlocksTable
-from devexplorer.gui.widgets.form_fields import Choice, free_bytes
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, label
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    NOT_IN_A_RECORDING,
+    Choice,
+    ElidedLabel,
+    EmptyState,
+    Role,
+    ScrollArea,
+    Theme,
+    free_bytes,
+    hbox,
+    holder,
+    label,
+    push_button,
+    splitter,
+    vbox,
+)
 
 SHARES_PX = 268
 LANES = 3

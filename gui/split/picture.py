@@ -20,14 +20,24 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.formats import bytes_text, seconds_text
-from devexplorer.core.records.laboratory import Hop
+from devexplorer.core.base import bytes_text, seconds_text
+from devexplorer.core.records import Hop
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
-from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_device
-from devexplorer.gui.widgets.layouts import CENTRE, RIGHT
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Theme, device_colour, device_pen
+from devexplorer.gui.widgets import (
+    CENTRE,
+    CHIP_PX,
+    RIGHT,
+    Look,
+    Picture,
+    Theme,
+    chip_width,
+    device_colour,
+    device_pen,
+    draw_text,
+    paint_device,
+    text_width,
+)
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
 MORE = -3

@@ -18,15 +18,24 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import bytes_text, parse_bytes
+from devexplorer.core.base import BadInput, Findings, bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
-from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_device
-from devexplorer.gui.widgets.layouts import RIGHT, hbox, line_edit, vbox
-from devexplorer.gui.widgets.panel import label, set_look
-from devexplorer.gui.widgets.picture import Picture
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets import (
+    CHIP_PX,
+    RIGHT,
+    Look,
+    Picture,
+    Role,
+    Theme,
+    chip_width,
+    device_colour,
+    hbox,
+    label,
+    line_edit,
+    paint_device,
+    set_look,
+    vbox,
+)
 
 BAR_PX = 8
 FIELD_PX = 92

@@ -16,10 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets.chips import Look, paint_chips, paint_device
-from devexplorer.gui.widgets.picture import draw_text
-from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets import CutAtTheStart, Look, RowsTable, Theme, draw_text, paint_chips, paint_device
 
 Index = QModelIndex | QPersistentModelIndex
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}

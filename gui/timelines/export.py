@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
 from devexplorer.core.telemetry.history import THROUGHPUT
-from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import FORMATS

@@ -11,8 +11,7 @@ from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.limits import MEMORY
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.widgets.panel import EmptyState
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets import EmptyState, Role, font
 
 FIRST = "memory_used_bytes"
 """What is shown until something else is chosen: the one thing that every device has."""

@@ -21,9 +21,7 @@ from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, SHOW_FIRST, ScaleButton
-from devexplorer.gui.widgets.memory_bar import part_brushes
-from devexplorer.gui.widgets.panel import EmptyState
-from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
+from devexplorer.gui.widgets import DARK, EmptyState, Theme, device_colour, part_brushes
 
 STACK = (*(part.id for part in PART_METRICS), FIRST)
 """What can be in it, from the bottom. Where the allocator was not asked, memory used takes the place of all of them."""

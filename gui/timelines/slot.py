@@ -19,7 +19,7 @@ from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK, Theme
+from devexplorer.gui.widgets import DARK, Theme
 
 THROUGHPUT_CHOICE = THROUGHPUT.id
 PARTS_PREFIX = "parts:"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Signal
 
-from devexplorer.core.base.formats import number_text
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.base import number_text
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets.panel import EmptyState
+from devexplorer.gui.widgets import EmptyState
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.kinds.kind import BenchmarkKind

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QPointF, QRectF, QSizeF
 from PySide6.QtGui import QPainterPath
 
-from devexplorer.core.records.devices import PeerLink
+from devexplorer.core.records import PeerLink
 from devexplorer.core.telemetry.topology_text import Pairs, is_nvlink
 
 EDGE, SOCKET_PX, SWITCH_PX, DEVICE_PX = 12, 38, 16, 38

@@ -10,17 +10,34 @@ from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QWidget
 
-from devexplorer.core.base.formats import MISSING, sentence
-from devexplorer.core.records.devices import PeerLink
+from devexplorer.core.base import MISSING, sentence
+from devexplorer.core.records import PeerLink
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_text
 from devexplorer.gui.topology.picture import TopologyPicture
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, push_button, splitter, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
-from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ROW_PX,
+    Cell,
+    Choice,
+    Column,
+    EmptyState,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    TableRow,
+    Theme,
+    device_colour,
+    draw_text,
+    hbox,
+    holder,
+    label,
+    push_button,
+    splitter,
+    text_width,
+    vbox,
+)
 
 SHOWN = {
     "link": "How the two are connected",

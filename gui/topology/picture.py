@@ -19,9 +19,7 @@ from PySide6.QtGui import (
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
-from devexplorer.gui.widgets.layouts import CENTRE
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash
+from devexplorer.gui.widgets import CENTRE, Picture, Role, Theme, device_colour, device_dash, draw_text, text_width
 
 RADIUS_PX, EDGE_PX, REACH_PX = 5, 3, 8
 """Corners; the edge in the device's colour; how near to a line the pointer has to be."""

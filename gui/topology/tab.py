@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import TabSpec, WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.gui.topology.page import TopologyPanel

@@ -1,1 +1,78 @@
 """Widgets and looks that belong to no feature: theme, tables, forms, code views. Main thread only."""
+
+from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets.button_menu import ButtonMenu
+from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
+from devexplorer.gui.widgets.code_view import CodeView, Colours
+from devexplorer.gui.widgets.device_choice import AlikeDevices, AllDevices, DeviceChoice, DeviceField
+from devexplorer.gui.widgets.facts import FactsTable
+from devexplorer.gui.widgets.facts_sheet import FactsSheet
+from devexplorer.gui.widgets.file_field import FileField
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, mixed_clocks_of, took
+from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
+from devexplorer.gui.widgets.icons import app_icon, icon, pixmap
+from devexplorer.gui.widgets.layouts import (
+    CENTRE,
+    LEFT,
+    RIGHT,
+    ScrollArea,
+    ScrollColumn,
+    check_box,
+    hbox,
+    holder,
+    line_edit,
+    plain_tip,
+    push_button,
+    splitter,
+    vbox,
+)
+from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes
+from devexplorer.gui.widgets.on_screen import OnScreen, first_size
+from devexplorer.gui.widgets.panel import (
+    EDGE_PX,
+    HEADER_PX,
+    NOT_IN_A_RECORDING,
+    NOT_READY,
+    ElidedLabel,
+    EmptyState,
+    Panel,
+    ShrinkingLabel,
+    can_add_virtual,
+    give_room,
+    label,
+    set_look,
+    show_text,
+    why_not_live,
+)
+from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
+from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
+from devexplorer.gui.widgets.reading_order import chain, put_in_order, reading_order
+from devexplorer.gui.widgets.save_dialog import SaveDialog
+from devexplorer.gui.widgets.side_nav import FormPages
+from devexplorer.gui.widgets.source_view import DiffView, SourceView
+from devexplorer.gui.widgets.table import (
+    PAD_PX,
+    ROW_PX,
+    Cell,
+    Column,
+    CutAtTheStart,
+    Index,
+    Padded,
+    RowsModel,
+    RowsTable,
+    TableRow,
+)
+from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
+from devexplorer.gui.widgets.theme import (
+    CPU,
+    DARK,
+    Role,
+    Theme,
+    device_colour,
+    device_dash,
+    device_pen,
+    font,
+    severity_colour,
+)
+from devexplorer.gui.widgets.typing_keys import TypingKeys

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
-from devexplorer.core.records.messages import Fact
+from devexplorer.core.records import Fact
 from devexplorer.gui.widgets.panel import ShrinkingLabel, label
 from devexplorer.gui.widgets.text_block import TextBlock
 

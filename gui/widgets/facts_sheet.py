@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QWidget
 
-from devexplorer.core.base.formats import MISSING
+from devexplorer.core.base import MISSING
 from devexplorer.core.telemetry.fact_rows import Group, Row
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX

@@ -7,7 +7,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from devexplorer.core.records.messages import Command
+from devexplorer.core.records import Command
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import hbox, holder, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look

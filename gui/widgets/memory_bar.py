@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
 from devexplorer.gui.widgets.picture import Picture
 from devexplorer.gui.widgets.theme import Theme

@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QTextEdit, QWidget
 
-from devexplorer.core.records.doctor import CodeLines
+from devexplorer.core.records import CodeLines
 from devexplorer.gui.widgets.code_view import CodeBlock, CodeView, Colours
 from devexplorer.gui.widgets.layouts import LEFT, RIGHT
 from devexplorer.gui.widgets.theme import Theme

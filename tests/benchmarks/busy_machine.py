@@ -29,8 +29,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import Event, MatmulSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App

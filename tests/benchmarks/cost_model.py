@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from devexplorer.core.base.dtypes import item_bytes
-from devexplorer.core.base.formats import MISSING, shape_text
+from devexplorer.core.base import MISSING, item_bytes, shape_text
 from devexplorer.core.benchmark.published import Published, published
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.virtual.device import cost

@@ -25,7 +25,7 @@ import numpy as np
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records.benchmark import MatmulSpec, SweepSpec
+from devexplorer.core.records import MatmulSpec, SweepSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App

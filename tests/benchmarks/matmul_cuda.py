@@ -19,7 +19,7 @@ from devexplorer.core.benchmark.matmul import operands, product
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.benchmarks import make_runner
-from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec
+from devexplorer.core.records import MatmulResult, MatmulSpec
 
 SIZES = (1024, 4096, 8192)
 DTYPES = ("float16", "bfloat16")

@@ -26,7 +26,7 @@ from torch.utils.benchmark import Timer
 from devexplorer.core.benchmark.matmul import MatmulRun, Product, operands, product
 from devexplorer.core.benchmark.statistics import range_over_median
 from devexplorer.core.benchmark.timing import CpuTimer
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records import MatmulSpec
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 DTYPES = ("float32", "bfloat16")

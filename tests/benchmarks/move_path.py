@@ -25,8 +25,8 @@ from fakes.window import Driver, open_window  # noqa: E402
 from PySide6.QtCore import Qt  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
+from devexplorer.core.records import MoveReport  # noqa: E402
 from devexplorer.core.records.base import BaseCommand, BaseEvent  # noqa: E402
-from devexplorer.core.records.objects import MoveReport  # noqa: E402
 from devexplorer.core.workspace.command_result import CommandResult  # noqa: E402
 
 THREADS = ("MainThread", "jobs")

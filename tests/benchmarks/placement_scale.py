@@ -26,8 +26,7 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.link import FRAME_HEAD, Joiner, decode_event, frame, pieces
 from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
-from devexplorer.core.records.messages import Event, Move, ObjectChanged, Remove
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Event, Move, ObjectChanged, ObjectSnapshot, Remove
 from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.workspace.workspace import Workspace

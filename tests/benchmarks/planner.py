@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.records.planner import FitSpec
+from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.records import FitSpec
 
 LLAMA = (
     "transformers:llama?hidden_size=8192&num_hidden_layers=80&num_attention_heads=64&num_key_value_heads=8&intermediate_size=28672"

@@ -19,7 +19,7 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     from PySide6.QtWidgets import QApplication, QWidget
 
     from devexplorer.core.devices.catalog import Catalog
-    from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+    from devexplorer.core.records import DeviceInfo, DeviceSample
     from devexplorer.core.session.state import State
     from devexplorer.gui.plots.time_axis import TimeAxis
     from devexplorer.gui.timelines.metric import MetricPlot

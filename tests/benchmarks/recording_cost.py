@@ -31,7 +31,7 @@ from devexplorer.core.recording.format import (
 )
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.recorder import Recorder
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
+from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.replay.timeline import RecordingTimeline
 
 RATE_HZ = 10

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from turns import FEWEST, load
 
-from devexplorer.core.base.progress import NO_PROGRESS
+from devexplorer.core.base import NO_PROGRESS
 from devexplorer.core.workspace.parameters.statistics import SUM_ELEMENTS, figures, whole_moments
 from devexplorer.core.workspace.pieces import pieces
 

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
+from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample
 from devexplorer.core.session.state import State
 
 DEVICES = tuple(f"vgpu:{index}" for index in range(16))

@@ -30,11 +30,9 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QWidget
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import ObjectChanged, ObjectRemoved, RowsChanged
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import DeviceInfo, ObjectChanged, ObjectRemoved, ObjectSnapshot, Row, RowsChanged
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import verdicts
+from devexplorer.gui.actions import verdicts
 from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel

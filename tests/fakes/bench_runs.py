@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthRow,
+    BenchEnded,
     BenchPoint,
+    BenchPreparing,
     BenchResult,
     BenchSpec,
+    BenchStarted,
+    DeviceInfo,
     Spread,
     SweepCell,
     SweepResult,
     SweepSpec,
 )
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.session.state import State
 
 NOW = 1_800_000_000.0

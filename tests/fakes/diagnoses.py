@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.records.doctor import Checked, CodeLines, Diagnosis, Finding, Unchecked
+from devexplorer.core.records import Checked, CodeLines, Diagnosis, Finding, Unchecked
 from devexplorer.core.session.state import State
 
 FILE = "/home/ada/nets/net.py"

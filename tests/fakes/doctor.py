@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 HEADER = "import torch\nfrom torch import nn\n"

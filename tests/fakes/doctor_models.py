@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from devexplorer.core.records.doctor import DoctorRequest
+from devexplorer.core.records import DoctorRequest
 
 FOLDER = Path(__file__).parents[1] / "doctor_models"
 

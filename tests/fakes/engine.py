@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.link import Joiner, over_the_link
-from devexplorer.core.records.messages import Command, EngineLost, Event
+from devexplorer.core.records import Command, EngineLost, Event
 
 
 class EngineHere:

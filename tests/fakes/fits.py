@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
 
 GIB = 1 << 30
 BYTES = FitBytes(

@@ -23,12 +23,12 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.models import samples
 from devexplorer.core.models.inputs import specs_for, tensors
 from devexplorer.core.models.run import total
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import install
 from fakes.defects import Defect
 from fakes.doctor_models import Case, files, read

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTableView
 
-from devexplorer.core.records.messages import Remove
+from devexplorer.core.records import Remove
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.learn.page import LearnPanel

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import (
+from devexplorer.core.records import (
     Affinity,
     AllocatorSample,
     DeviceDetails,
     DeviceInfo,
     DeviceSample,
+    EngineReady,
     NvLink,
+    ObjectChanged,
+    ObjectSnapshot,
     PeerLink,
     Problem,
     ProcessUse,
+    Row,
     Topology,
 )
-from devexplorer.core.records.messages import EngineReady, ObjectChanged
-from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.session.state import State
 
 GIB, MIB = 1 << 30, 1 << 20

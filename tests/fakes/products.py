@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devexplorer.core.base.dtypes import item_bytes, product_dtype
+from devexplorer.core.base import item_bytes, product_dtype
 
 
 def matmul_seconds(machine: Any, device: str, m: int, n: int, k: int, dtype: str) -> float:

@@ -7,8 +7,7 @@ from pathlib import Path
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import Command, Event
+from devexplorer.core.records import Command, DeviceInfo, Event
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.session.state import Change
 from devexplorer.gui.shell.app import App

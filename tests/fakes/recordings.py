@@ -14,10 +14,23 @@ from devexplorer.core.recording.format import (
     header_frame,
     prefix,
 )
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem, ProcessUse
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Log, Moved
-from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.records import (
+    AllocatorSample,
+    BenchEnded,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
+    DeviceInfo,
+    DeviceSample,
+    Log,
+    MatmulResult,
+    MatmulSpec,
+    Moved,
+    MoveReport,
+    Problem,
+    ProcessUse,
+    Spread,
+)
 
 START_UNIX_S = 1_700_000_000.0
 GIB = 1 << 30

@@ -9,7 +9,7 @@ import numpy as np
 
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.statistics import noise, spread
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,
     BandwidthSpec,

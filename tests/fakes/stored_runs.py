@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,
     BandwidthSpec,
     BenchResult,
     Conditions,
+    DeviceInfo,
     DeviceWall,
     MatmulResult,
     MatmulSpec,
@@ -23,7 +24,6 @@ from devexplorer.core.records.benchmark import (
     SweepResult,
     SweepSpec,
 )
-from devexplorer.core.records.devices import DeviceInfo
 
 BEGAN_UNIX_S = 1_794_900_000.0
 H200 = DeviceInfo(

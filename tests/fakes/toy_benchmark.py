@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, exact, figure
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write

@@ -41,10 +41,9 @@ from devexplorer.core.devices import cpu
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import decode_event, frame, pieces
 from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.records import BandwidthSpec, FitSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as said
-from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
-from devexplorer.core.records.planner import FitSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.core.telemetry.alert_rules import Rule

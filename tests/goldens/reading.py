@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 from fakes.scripts import PROBE
 
-from devexplorer.core.base.python_names import variable
+from devexplorer.core.base import variable
 from devexplorer.core.benchmark.history.importing import read_runs
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import figures, kind_name
@@ -31,10 +31,21 @@ from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.recording.reader import open_recording
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec, StoredRun
-from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, Load
-from devexplorer.core.records.messages import BuildModel, Command, EngineDevices, EngineLost, Event, ObjectChanged
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import (
+    BenchResult,
+    BenchSpec,
+    BuildModel,
+    CheckpointCompared,
+    Command,
+    CompareCheckpoint,
+    EngineDevices,
+    EngineLost,
+    Event,
+    Load,
+    ObjectChanged,
+    ObjectSnapshot,
+    StoredRun,
+)
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.session.state import State

@@ -338,7 +338,7 @@ def planned_part(step: dict[str, str]) -> None:
 
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.planner.ask import plan_in_this_process
-    from devexplorer.core.records.planner import FitSpec
+    from devexplorer.core.records import FitSpec
 
     names = load_profiles()
     name = torch.cuda.get_device_name(step["device"]) if step["device"].startswith("cuda") else "Tesla T4"

@@ -8,13 +8,13 @@ import threading
 import pytest
 import torch
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.benchmarks import make_runner
-from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, SweepResult, SweepSpec
+from devexplorer.core.records import MatmulResult, MatmulSpec, SweepResult, SweepSpec
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,19 +18,22 @@ import torch
 from fakes.command_line import CLI, Json
 
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records.devices import AllocatorSample
-from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, TimeWork, WorkTimed
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
+    AllocatorSample,
     Answer,
     Backward,
     BuildModel,
     Combine,
+    Crossover,
+    CrossoverMeasured,
     Forward,
     Move,
     Moved,
     NewTensor,
     ReleaseCache,
+    TimeWork,
     Undo,
+    WorkTimed,
 )
 
 pytestmark = [

@@ -9,7 +9,7 @@ from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-from devexplorer.core.records.messages import AddVirtual, EngineReady
+from devexplorer.core.records import AddVirtual, EngineReady
 from devexplorer.core.session.welcome import this_machine
 
 

@@ -15,7 +15,7 @@ from fakes.nvml import FakeNvml
 from devexplorer.core.devices.cuda_visible_devices import card_number
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
     Answer,
     BuildModel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.records import NewTensor
 from devexplorer.core.workspace.tensors import try_all_gpus, try_gpu
 
 ABSENT = "cuda:13"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from places import Place
 
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.records import NewTensor
 
 
 @pytest.mark.parametrize("fill", ["ones", "rand", "arange", "text", "file"])

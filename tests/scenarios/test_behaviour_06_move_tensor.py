@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records.messages import Move, NewTensor
+from devexplorer.core.records import Move, NewTensor
 
 
 def test_a_move_makes_a_new_tensor_and_rebinds_the_name(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor
+from devexplorer.core.records import BuildModel, Move, NewTensor
 
 
 @pytest.mark.parametrize("what", ["tensor", "model"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.messages import BuildModel, Forward, Move
+from devexplorer.core.records import BuildModel, Forward, Move
 
 
 def test_a_model_moves_in_place(place: Place) -> None:

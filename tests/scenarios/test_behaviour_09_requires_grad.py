@@ -8,8 +8,7 @@ import torch
 from places import Place
 from torch import Tensor
 
-from devexplorer.core.records.laboratory import SetRequiresGrad
-from devexplorer.core.records.messages import Move, NewTensor
+from devexplorer.core.records import Move, NewTensor, SetRequiresGrad
 
 
 def tensor(place: Place, name: str) -> Tensor:

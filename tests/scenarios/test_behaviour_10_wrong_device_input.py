@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import Backward, BuildModel, Forward, Move, NewTensor
+from devexplorer.core.records import Backward, BuildModel, Forward, Move, NewTensor
 
 
 def test_the_layer_and_the_tensors_are_named_and_one_click_fixes_it(place: Place) -> None:

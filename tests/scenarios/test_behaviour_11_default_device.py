@@ -7,8 +7,7 @@ import inspect
 from places import Place
 
 from devexplorer.core.models.samples import custom
-from devexplorer.core.records.doctor import Check, Checked, Diagnosis
-from devexplorer.core.records.messages import BuildModel, Forward
+from devexplorer.core.records import BuildModel, Check, Checked, Diagnosis, Forward
 
 MODEL = "noise-pitfall"
 

@@ -7,8 +7,7 @@ import torch
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.laboratory import Describe, ValuesDescribed
-from devexplorer.core.records.messages import Answer, BuildModel, Move, NewTensor, Undo
+from devexplorer.core.records import Answer, BuildModel, Describe, Move, NewTensor, Undo, ValuesDescribed
 
 VALUES = "[0.1, 1.0, 70000.0, 1e-10, -3.7]"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
+from devexplorer.core.records import BuildModel, Move, NewTensor, Redo, Undo
 
 
 def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records.messages import Combine, Move, NewTensor
+from devexplorer.core.records import Combine, Move, NewTensor
 
 
 def test_error_first_then_a_copy_then_the_sum(place: Place) -> None:

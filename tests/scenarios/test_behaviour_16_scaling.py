@@ -7,11 +7,10 @@ import threading
 import pytest
 from places import Place
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
 from devexplorer.core.commands.refusals import refusal
-from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
-from devexplorer.core.records.messages import AddVirtual, StartBenchmark
+from devexplorer.core.records import AddVirtual, ScalingResult, ScalingSpec, StartBenchmark
 
 
 def measured(place: Place, spec: ScalingSpec) -> ScalingResult:

@@ -6,9 +6,7 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.experiments import Replicate
-from devexplorer.core.records.messages import AddVirtual, BuildModel, NewTensor, Undo
+from devexplorer.core.records import AddVirtual, BuildModel, Check, NewTensor, Replicate, Undo
 
 
 def test_a_copy_per_device_and_the_batch_split_over_them(place: Place) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Forward, Move
+from devexplorer.core.records import BuildModel, Forward, Move
 
 
 @pytest.mark.parametrize("recipe", ["mlp", "my-sequential", "parallel", "repeated", "module-list", "nested"])

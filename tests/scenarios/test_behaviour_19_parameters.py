@@ -6,7 +6,7 @@ from __future__ import annotations
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement
+from devexplorer.core.records import Backward, BuildModel, EditElement
 
 
 def test_names_shapes_values_and_gradients(place: Place) -> None:

@@ -10,8 +10,7 @@ import torch
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records.laboratory import Describe, Initialise, Values, ValuesDescribed
-from devexplorer.core.records.messages import BuildModel, EditElement, Move, Undo
+from devexplorer.core.records import BuildModel, Describe, EditElement, Initialise, Move, Undo, Values, ValuesDescribed
 
 
 def weight(place: Place) -> Tensor:

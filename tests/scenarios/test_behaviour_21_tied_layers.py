@@ -10,8 +10,7 @@ from places import Place
 from torch import nn
 
 from devexplorer.core.models import samples
-from devexplorer.core.records.laboratory import MakeOptimizer, Tie, TrainStep, Untie
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Move
+from devexplorer.core.records import Backward, BuildModel, EditElement, MakeOptimizer, Move, Tie, TrainStep, Untie
 
 
 def tied(place: Place) -> nn.Module:

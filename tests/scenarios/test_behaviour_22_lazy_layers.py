@@ -6,7 +6,7 @@ from __future__ import annotations
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.messages import BuildModel, Forward, Move, Redo, Undo
+from devexplorer.core.records import BuildModel, Forward, Move, Redo, Undo
 
 
 def test_uninitialised_then_moved_then_shaped(place: Place) -> None:

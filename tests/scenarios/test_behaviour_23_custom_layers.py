@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Forward, NewTensor
+from devexplorer.core.records import BuildModel, Forward, NewTensor
 
 
 def model_of(place: Place) -> torch.nn.Module:

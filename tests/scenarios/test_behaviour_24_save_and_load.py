@@ -10,16 +10,19 @@ import torch
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    BuildModel,
     CheckpointCompared,
     CompareCheckpoint,
     FileListed,
     ListFile,
     Load,
     LoadCheckpoint,
+    NewTensor,
+    Remove,
     Save,
+    Undo,
 )
-from devexplorer.core.records.messages import BuildModel, NewTensor, Remove, Undo
 
 FORMS = pytest.mark.parametrize("form", ["safetensors", "pt"])
 

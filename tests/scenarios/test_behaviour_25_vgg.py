@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Remove
+from devexplorer.core.records import BuildModel, Remove
 from devexplorer.core.workspace.tensors import try_gpu
 
 PARAMETERS = 138_365_992

@@ -6,8 +6,20 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records.laboratory import Hopped, InsertHops, Join, PlanSplit, Split
-from devexplorer.core.records.messages import AddVirtual, Backward, BuildModel, Forward, Move, NewTensor, Undo
+from devexplorer.core.records import (
+    AddVirtual,
+    Backward,
+    BuildModel,
+    Forward,
+    Hopped,
+    InsertHops,
+    Join,
+    Move,
+    NewTensor,
+    PlanSplit,
+    Split,
+    Undo,
+)
 
 
 def test_layers_are_moved_one_by_one_and_hops_make_the_forward_work(place: Place) -> None:

@@ -6,7 +6,7 @@ import pytest
 from fakes.products import matmul_seconds
 from places import Place
 
-from devexplorer.core.records.experiments import TimeWork, WorkTimed
+from devexplorer.core.records import TimeWork, WorkTimed
 
 
 def timed(place: Place, command: TimeWork) -> WorkTimed:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.experiments import Crossover, CrossoverMeasured
-from devexplorer.core.records.messages import AddVirtual
+from devexplorer.core.records import AddVirtual, Crossover, CrossoverMeasured
 
 
 def test_the_sizes_are_measured_on_both_with_copies_and_without(place: Place) -> None:

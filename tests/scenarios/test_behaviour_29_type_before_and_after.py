@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.experiments import Ask
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor
+from devexplorer.core.records import Ask, BuildModel, Move, NewTensor
 
 
 def said(place: Place, target: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from places import Place
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.records import NewTensor
 
 
 def test_a_kind_without_a_number_is_its_current_device(place: Place) -> None:

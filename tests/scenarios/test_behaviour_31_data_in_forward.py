@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.doctor import Check, Checked
-from devexplorer.core.records.messages import Backward, BuildModel, NewTensor
+from devexplorer.core.records import Backward, BuildModel, Check, Checked, NewTensor
 
 
 def test_parameters_without_a_gradient_are_named_with_the_line(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Forward, NewTensor
+from devexplorer.core.records import BuildModel, Forward, NewTensor
 
 
 def test_calling_a_module_list_is_explained(place: Place) -> None:

@@ -8,7 +8,7 @@ import torch
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.messages import BuildModel, EditElement, Forward, Move, NewTensor
+from devexplorer.core.records import BuildModel, EditElement, Forward, Move, NewTensor
 
 
 def test_names_with_spaces_are_shown_as_they_are(place: Place) -> None:

@@ -9,8 +9,7 @@ import torch
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.laboratory import ListFile, Load, LoadCheckpoint, Save
-from devexplorer.core.records.messages import BuildModel
+from devexplorer.core.records import BuildModel, ListFile, Load, LoadCheckpoint, Save
 
 
 def test_a_whole_model_is_written_with_a_warning_and_its_code(place: Place, tmp_path: Path) -> None:

@@ -10,20 +10,25 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    EditElement,
     FileListed,
+    Forward,
     Hopped,
     Join,
     ListFile,
     LoadCheckpoint,
+    Move,
+    NewTensor,
     OpenModel,
     PlanSplit,
+    Redo,
     Save,
     SetTraining,
     Split,
     SplitPlanned,
+    Undo,
 )
-from devexplorer.core.records.messages import EditElement, Forward, Move, NewTensor, Redo, Undo
 from devexplorer.core.workspace.command_result import CommandResult
 
 pytest.importorskip("transformers")

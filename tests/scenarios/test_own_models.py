@@ -12,8 +12,7 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.laboratory import OpenModel
-from devexplorer.core.records.messages import Backward, Forward, Move, Redo, Undo
+from devexplorer.core.records import Backward, Forward, Move, OpenModel, Redo, Undo
 
 MODELS = sorted(SOURCES)
 

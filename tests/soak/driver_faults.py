@@ -28,7 +28,7 @@ from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+from devexplorer.core.records import DeviceDetails, DeviceSample
 
 LONGEST_S = 0.9
 """Time for the window's sampler to read everything of the healthy card."""

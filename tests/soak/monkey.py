@@ -37,7 +37,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QDialog
 
 import devexplorer.gui.shell.app as application
-from devexplorer.core.records.messages import Remove
+from devexplorer.core.records import Remove
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App
 

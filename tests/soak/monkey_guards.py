@@ -19,7 +19,7 @@ from PySide6.QtCore import QMetaMethod
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.profiles import MAX_DEVICES, parse_virtual
-from devexplorer.core.records.messages import AddVirtual, Command, Event, Log
+from devexplorer.core.records import AddVirtual, Command, Event, Log
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.rings import BinRing, RowRing

@@ -44,7 +44,7 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from devexplorer.gui.actions.dragging import encode
+from devexplorer.gui.actions import encode
 from devexplorer.gui.shell.app import App
 
 LEFT, RIGHT, MIDDLE = Qt.MouseButton.LeftButton, Qt.MouseButton.RightButton, Qt.MouseButton.MiddleButton

@@ -116,7 +116,7 @@ class Fetched:
         """Build it with this seed."""
         import torch
 
-        from devexplorer.core.base.errors import BadInput
+        from devexplorer.core.base import BadInput
 
         torch.default_generator.manual_seed(seed)
         before = self._entry["before"]
@@ -144,7 +144,7 @@ def examined(entry: dict[str, Any]) -> dict[str, Any]:
 
     from devexplorer.core.doctor.devices import picked
     from devexplorer.core.doctor.examine import Doctor
-    from devexplorer.core.records.doctor import DoctorRequest
+    from devexplorer.core.records import DoctorRequest
 
     began = time.monotonic()
     wanted = ("problems", "notes", "unchecked", "no_gradient", "uncompiled", "operations")

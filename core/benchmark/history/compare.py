@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text, number_text
+from devexplorer.core.base import BadInput, count_text, number_text
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.condition_rows import Differing, condition_rows
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, title
@@ -23,7 +22,7 @@ from devexplorer.core.benchmark.statistics import (
     range_over_median,
     verdict,
 )
-from devexplorer.core.records.benchmark import BenchResult, Spread, StoredRun
+from devexplorer.core.records import BenchResult, Spread, StoredRun
 
 MOST_RUNS = 50
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import fields
 
-from devexplorer.core.base.formats import MISSING, number_text
+from devexplorer.core.base import MISSING, number_text
 from devexplorer.core.benchmark.kinds import kind_of, title
-from devexplorer.core.records.benchmark import BenchSpec, Conditions, Spread, StoredRun
+from devexplorer.core.records import BenchSpec, Conditions, Spread, StoredRun
 
 
 class ConditionRow(NamedTuple):

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, count_text
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, title
 from devexplorer.core.benchmark.kinds.documents import run_documents
-from devexplorer.core.records.benchmark import Spread, StoredRun
+from devexplorer.core.records import Spread, StoredRun
 from devexplorer.core.telemetry.export import replacing
 
 SCHEMA = 1

@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from devexplorer.core.base.errors import first_line
+from devexplorer.core.base import first_line
 from devexplorer.core.benchmark.history.filter import Filter, device_of, digest, search_text, where
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
-from devexplorer.core.records.benchmark import Conditions, StoredRun
+from devexplorer.core.records import Conditions, StoredRun
 
 APPLICATION_ID = 0x44457868
 """`DExh` at its place in the header, so that another program's database is not taken for a history."""

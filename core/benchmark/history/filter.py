@@ -7,9 +7,9 @@ import hashlib
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds import kind_name, title
-from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40
 

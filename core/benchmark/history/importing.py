@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base import BadInput, bytes_text, count_text
 from devexplorer.core.benchmark.history.export import SCHEMA
 from devexplorer.core.benchmark.history.filter import checked_tags, digest
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, result_type
 from devexplorer.core.benchmark.kinds.documents import read_results
-from devexplorer.core.records.benchmark import BenchResult, Conditions, Spread, StoredRun
+from devexplorer.core.records import BenchResult, Conditions, Spread, StoredRun
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store import Store

@@ -12,8 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import MISSING, count_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, BadInput, count_text, number_text, seconds_text
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
@@ -24,7 +23,7 @@ from devexplorer.core.benchmark.history.report_style import STYLE
 from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of, title
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.statistics import noise_verdict
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 from devexplorer.core.telemetry.export import replacing
 
 MOST_CURVES = 12

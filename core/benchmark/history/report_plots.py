@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text
 
 WIDTH = 880
 _LEFT, _RIGHT, _ROW = 330, 130, 26

@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from devexplorer.core.base.event_handlers import handles
+from devexplorer.core.base import handles
 from devexplorer.core.benchmark.conditions import HostInfo, RunConditions, here
-from devexplorer.core.records.benchmark import BenchResult, Conditions
-from devexplorer.core.records.messages import BenchEnded, EngineLost
+from devexplorer.core.records import BenchEnded, BenchResult, Conditions, EngineLost
 
 
 class RunRecorder(RunConditions):

@@ -26,8 +26,7 @@ import msgspec
 import platformdirs
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.formats import count_text
+from devexplorer.core.base import BadInput, Unavailable, count_text
 from devexplorer.core.benchmark.history.export import write_json
 from devexplorer.core.benchmark.history.file import (
     SCHEMA,
@@ -42,7 +41,7 @@ from devexplorer.core.benchmark.history.file import (
 )
 from devexplorer.core.benchmark.history.filter import Filter, checked_tags, digest, matches
 from devexplorer.core.benchmark.kinds import result_type
-from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 WAIT_S = 2.0
 """How long another process may hold the file."""

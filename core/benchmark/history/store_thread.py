@@ -16,15 +16,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from devexplorer.core.base.errors import DevExplorerError
-from devexplorer.core.base.formats import count_text, sentence
+from devexplorer.core.base import DevExplorerError, count_text, sentence
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.export import write_csv, write_json
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.importing import import_file
 from devexplorer.core.benchmark.history.report import write_report
 from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 T = TypeVar("T")
 RETRY_S = 2.0

@@ -11,7 +11,7 @@ from devexplorer.core.benchmark.kinds.matmul import MatmulKind
 from devexplorer.core.benchmark.kinds.model import ModelKind
 from devexplorer.core.benchmark.kinds.scaling import ScalingKind
 from devexplorer.core.benchmark.kinds.sweep import SweepKind
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec
+from devexplorer.core.records import BenchResult, BenchSpec
 
 KINDS: dict[str, BenchmarkKind[Any, Any]] = {
     kind.name: kind

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
+from devexplorer.core.base import MISSING, BadInput, Findings, bytes_text, seconds_text
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -24,8 +22,7 @@ from devexplorer.core.benchmark.kinds.kind import (
     spread_texts,
 )
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
-from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec, Conditions, Spread
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.base.plain import plain
 from devexplorer.core.benchmark.kinds import KINDS, kind_name, kind_of
 from devexplorer.core.benchmark.kinds.entries import Document, Entry
-from devexplorer.core.records.benchmark import BenchResult, Conditions
+from devexplorer.core.records import BenchResult, Conditions
 
 
 def run_documents(result: BenchResult, conditions: Conditions | None = None) -> list[Document]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from devexplorer.core.benchmark.published import best
-from devexplorer.core.records.benchmark import Conditions
+from devexplorer.core.records import Conditions
 
 T = TypeVar("T", bound=msgspec.Struct)
 E = TypeVar("E", bound="Entry")

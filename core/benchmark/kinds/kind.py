@@ -12,12 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import MISSING, number_text
+from devexplorer.core.base import MISSING, Findings, number_text
 from devexplorer.core.benchmark.figures import Figure, Headline
 from devexplorer.core.benchmark.kinds.entries import Entry
-from devexplorer.core.records.benchmark import BenchPoint, Conditions, Spread
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import BenchPoint, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:
     from torch import nn

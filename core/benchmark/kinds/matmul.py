@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.dtypes import parse_dtype
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import count_text, number_text, shape_text
+from devexplorer.core.base import BadInput, Findings, count_text, number_text, parse_dtype, shape_text
 from devexplorer.core.benchmark.checking import free_bytes
 from devexplorer.core.benchmark.figures import Figure, Headline
 from devexplorer.core.benchmark.kinds.entries import Entry, Shape, published_tflops, read_result, read_spec, write
@@ -39,8 +36,7 @@ from devexplorer.core.benchmark.spec import (
     parse_shape,
 )
 from devexplorer.core.benchmark.statistics import FEWEST, MOST_SAMPLES, noise, noise_of_spread, noise_verdict
-from devexplorer.core.records.benchmark import Conditions, MatmulResult, MatmulSpec, Spread
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import Conditions, DeviceInfo, MatmulResult, MatmulSpec, Spread
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner

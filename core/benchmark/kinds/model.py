@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base.dtypes import AUTOCAST, parse_dtype
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import bytes_text, number_text, seconds_text
-from devexplorer.core.base.optimizers import OPTIMIZERS
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, Findings, bytes_text, number_text, parse_dtype, seconds_text
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -28,7 +25,7 @@ from devexplorer.core.benchmark.kinds.kind import (
 from devexplorer.core.benchmark.statistics import noise_of_spread
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.benchmark import Conditions, ModelResult, ModelSpec, Spread
+from devexplorer.core.records import Conditions, ModelResult, ModelSpec, Spread
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner

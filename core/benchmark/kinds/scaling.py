@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import number_text, seconds_text, shape_text
+from devexplorer.core.base import BadInput, Findings, number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, exact, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, Shape, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -26,8 +24,7 @@ from devexplorer.core.benchmark.kinds.kind import (
 )
 from devexplorer.core.benchmark.kinds.matmul import check_shapes, product_dtype
 from devexplorer.core.benchmark.spec import parse_shape
-from devexplorer.core.records.benchmark import Conditions, DeviceWall, ScalingResult, ScalingSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import Conditions, DeviceInfo, DeviceWall, ScalingResult, ScalingSpec
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner

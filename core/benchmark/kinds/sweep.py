@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.findings import Findings
-from devexplorer.core.base.formats import count_text, number_text, shape_text
+from devexplorer.core.base import Findings, count_text, number_text, shape_text
 from devexplorer.core.benchmark.checking import free_bytes
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, Shape, published_tflops, read, read_result, read_spec, write
@@ -29,8 +28,7 @@ from devexplorer.core.benchmark.kinds.kind import (
 from devexplorer.core.benchmark.kinds.matmul import check_shapes, product_dtype
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.ranges import parse_shapes
-from devexplorer.core.records.benchmark import Conditions, Spread, SweepCell, SweepResult, SweepSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import Conditions, DeviceInfo, Spread, SweepCell, SweepResult, SweepSpec
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.base.findings import Findings
+from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.benchmark.kinds.kind import Option
 from devexplorer.core.cli.terminal.common_arguments import TARGET, VIRTUAL, json_option
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records import BenchSpec
 
 SHARED_HELP = {
     "--device": "devices to measure (default cpu; of scaling and bandwidth: all)",

@@ -15,9 +15,7 @@ from devexplorer.core.benchmark.kinds import devices_of
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import BenchPreparing, Event
+from devexplorer.core.records import BenchPreparing, BenchResult, BenchSpec, Conditions, DeviceInfo, Event
 from devexplorer.core.telemetry.sampler import Sampler
 
 CLOSE_S = 2.0

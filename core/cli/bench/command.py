@@ -14,7 +14,7 @@ from functools import partial
 
 from rich.console import Console
 
-from devexplorer.core.base.formats import MISSING
+from devexplorer.core.base import MISSING
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
@@ -27,7 +27,7 @@ from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.benchmark import BenchSpec, Conditions
+from devexplorer.core.records import BenchSpec, Conditions
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
 READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "clocks limited by", "other processes")

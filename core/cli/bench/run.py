@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from devexplorer.core.base.formats import number_text
+from devexplorer.core.base import number_text
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.kinds.kind import point_rate
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.terminal.stopping import SIGNALS
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Conditions
-from devexplorer.core.records.messages import Answer, BenchEnded, StartBenchmark, StopBenchmark
+from devexplorer.core.records import (
+    Answer,
+    BenchEnded,
+    BenchPoint,
+    BenchResult,
+    BenchSpec,
+    Conditions,
+    StartBenchmark,
+    StopBenchmark,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.engine.local import LocalEngine

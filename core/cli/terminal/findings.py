@@ -3,8 +3,7 @@ thread."""
 
 from __future__ import annotations
 
-from devexplorer.core.base import findings
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput, findings
 
 
 class Findings(findings.Findings):

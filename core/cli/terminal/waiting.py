@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.output import printable
 

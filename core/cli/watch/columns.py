@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from devexplorer.core.base.formats import MISSING
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.base import MISSING
+from devexplorer.core.records import DeviceSample
 
 
 class Column(NamedTuple):

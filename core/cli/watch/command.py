@@ -17,8 +17,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, parse_count, parse_seconds
+from devexplorer.core.base import BadInput, bytes_text, parse_count, parse_seconds
 from devexplorer.core.base.plain import plain
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
@@ -28,7 +27,7 @@ from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 if TYPE_CHECKING:
     from pathlib import Path

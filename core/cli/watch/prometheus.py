@@ -22,8 +22,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import DeviceInfo, DeviceSample
 
 PER_MIB = 1 / (1 << 20)
 GAUGE, COUNTER = "gauge", "counter"

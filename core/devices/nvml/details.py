@@ -24,7 +24,7 @@ from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
 from devexplorer.core.devices.nvml.topology import CPUS, numa_node
 from devexplorer.core.devices.plausible import in_range
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+from devexplorer.core.records import DeviceDetails, DeviceSample
 
 _ARCHITECTURES = {
     2: "Kepler",

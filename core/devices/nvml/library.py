@@ -39,7 +39,7 @@ from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGo
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.process_facts import process_facts
 from devexplorer.core.devices.time_limit import CallTracker, TimeLimitError, driver_function, run_all
-from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
+from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
 __all__ = ["Card", "Nvml"]
 

@@ -17,7 +17,7 @@ from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetProcessUtilization
 from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.plausible import MOST_BYTES
-from devexplorer.core.records.devices import ProcessUse
+from devexplorer.core.records import ProcessUse
 
 HIDDEN = "this is a container with its own process numbers: processes outside are not visible from here"
 

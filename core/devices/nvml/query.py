@@ -18,7 +18,7 @@ import msgspec
 
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
-from devexplorer.core.records.devices import Problem
+from devexplorer.core.records import Problem
 
 Getter = Callable[[Any, Any], Any]
 """`getter(pynvml, handle)`; raises what pynvml raises, and ValueError for an impossible answer."""

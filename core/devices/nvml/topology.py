@@ -15,7 +15,7 @@ from devexplorer.core.devices.catalog import bus_key
 from devexplorer.core.devices.nvml.arrays import affinity
 from devexplorer.core.devices.nvml.links import LINKS
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
-from devexplorer.core.records.devices import NvLink, PeerLink
+from devexplorer.core.records import NvLink, PeerLink
 
 _LEVELS = {
     0: ("same board", "PSB"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devexplorer.core.models.class_source import Function, self_name
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 Edit = tuple[ast.expr | ast.stmt, str]
 """A piece of the source, and its replacement."""

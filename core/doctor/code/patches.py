@@ -14,7 +14,7 @@ import os
 from devexplorer.core.doctor.code.fault_site import blamed
 from devexplorer.core.doctor.code.fixes import FIXES
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 
 def patch_for(finding: Finding, holder: str = "attribute") -> str | None:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.message import Message
+from devexplorer.core.base import Message
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, code_lines
-from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked, Uncompiled
+from devexplorer.core.records import Finding, NoGradient, Unchecked, Uncompiled
 
 
 class Effect(Enum):

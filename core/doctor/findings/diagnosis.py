@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from devexplorer.core.doctor.code.patches import patch_for
 from devexplorer.core.doctor.findings.collector import Effect, Evidence, FindingCollector
 from devexplorer.core.doctor.findings.rules import SEVERITIES
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.doctor import Diagnosis, Finding
+from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
 
 _CAUSES = ("unregistered-module", "unregistered-parameter", "unregistered-tensor", "parameter-not-leaf", "stale-alias")
 """Rules about what a move does not reach."""

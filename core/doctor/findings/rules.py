@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from devexplorer.core.base.formats import count_text
-from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.base import count_text
+from devexplorer.core.records import Diagnosis
 
 SEVERITIES = ("error", "warning", "note")
 

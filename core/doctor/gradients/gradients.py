@@ -20,7 +20,7 @@ from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.doctor import NoGradient
+from devexplorer.core.records import NoGradient
 
 MOST_NAMED = 3
 _SILENT = ("frozen", "updated")

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, first_line
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.base.message import Message
+from devexplorer.core.base import BadInput, Message, bytes_text, count_text, first_line
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.diagnosis import diagnosis
@@ -21,8 +19,7 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import CHEAP_BYTES
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import bytes_of, device_id, every_tensor, named_modules
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.doctor import Diagnosis, Finding
+from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
 
 
 def live_findings(name: str, model: nn.Module, extras: Extras) -> list[Finding]:

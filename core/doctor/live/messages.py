@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from devexplorer.core.base.formats import count_text
-from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.base import count_text, quoted, variable
 from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
-from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records import Answer, Diagnosis, DoctorRequest, Fact, Finding
 
 MOST_SAID = 3
 """Problems that the words tell; the tree and the doctor's panel show all."""

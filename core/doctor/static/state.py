@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
 from devexplorer.core.models.walk import device_id, is_uninitialised, named_modules, size_of

@@ -9,7 +9,7 @@ from collections.abc import Set
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.formats import bytes_text, count_text, shape_text
+from devexplorer.core.base import bytes_text, count_text, shape_text
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import (

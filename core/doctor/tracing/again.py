@@ -17,7 +17,7 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.tracing.op_tracer import OpTracer
 from devexplorer.core.isolation.source_location import SourceLocation, innermost, place_at
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _SAID = "Traceback of forward call that caused the error"

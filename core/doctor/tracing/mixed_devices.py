@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from devexplorer.core.base.message import Message
+from devexplorer.core.base import Message
 from devexplorer.core.doctor.static.model_context import listed
 from devexplorer.core.doctor.tracing.call import Call, Repair, exchanged, operands
 from devexplorer.core.doctor.tracing.made import unseen
 from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.isolation.source_location import NOWHERE
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 RULE = "mixed-devices"
 

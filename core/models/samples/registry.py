@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models.samples import blocks, custom, sequence, vision
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.samples.recipe import Recipe

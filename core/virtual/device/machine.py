@@ -12,12 +12,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import BadInput, bytes_text
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.device.memory import CachingAllocator, Figures
 from devexplorer.core.virtual.device.snapshot import snapshot

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base import bytes_text
 from devexplorer.core.virtual.device.counters import Counter
 from devexplorer.core.virtual.device.stacks import Stack, current_stack
 

@@ -10,13 +10,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import count_text, seconds_text, shape_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, count_text, seconds_text, shape_text
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
-from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Describe, Fact, Offer, Values, ValuesDescribed
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
 from devexplorer.core.workspace.parameters.statistics import figures

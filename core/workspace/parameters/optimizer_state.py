@@ -9,14 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
-from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import DevExplorerError, MoveFailed, ProgressMonitor, bytes_text, count_text, first_line
 from devexplorer.core.models.casts import dtype_name, loses
 from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.laboratory import MoveOptimizer
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
 from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes

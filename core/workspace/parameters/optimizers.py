@@ -8,16 +8,20 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_by_device_text, bytes_text, count_text
-from devexplorer.core.base.optimizers import OPTIMIZERS
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.base.python_names import suggestion, variable
+from devexplorer.core.base import (
+    OPTIMIZERS,
+    BadInput,
+    ProgressMonitor,
+    bytes_by_device_text,
+    bytes_text,
+    count_text,
+    suggestion,
+    variable,
+)
 from devexplorer.core.models.optimizers import kind_of, state_tensors
 from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
 from devexplorer.core.models.walk import device_id
-from devexplorer.core.records.laboratory import MakeOptimizer
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, MakeOptimizer, Offer
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.workspace import Workspace
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.workspace.pieces import piece_elements, pieces
 
 WHOLE_LIMIT = 1 << 24

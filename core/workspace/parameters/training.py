@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
-from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import (
+    DevExplorerError,
+    MoveFailed,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    first_line,
+    seconds_text,
+)
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
-from devexplorer.core.records.laboratory import MoveOptimizer, TrainStep
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer, TrainStep
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.parameters.optimizer_state import strays

@@ -5,14 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import bytes_text, shape_text
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.base.python_names import expression, quoted
+from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, expression, quoted, shape_text
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, is_uninitialised
-from devexplorer.core.records.laboratory import Tie, Untie
-from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.records import Answer, Fact, Offer, Tie, Untie
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.parameters.optimizers import held_by, offer_again

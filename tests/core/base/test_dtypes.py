@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from devexplorer.core.base import BadInput
 from devexplorer.core.base.dtypes import ITEM_BYTES, SHORT_FORMS, item_bytes, parse_dtype
-from devexplorer.core.base.errors import BadInput
 
 
 @pytest.mark.parametrize("name", ITEM_BYTES)

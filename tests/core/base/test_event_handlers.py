@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.base import EventHandlers, handles
 
 
 class Counting(EventHandlers):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.formats import (
+from devexplorer.core.base import (
     MISSING,
+    BadInput,
     bytes_text,
     count_text,
     number_text,

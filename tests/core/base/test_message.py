@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from devexplorer.core.base.message import Message
-from devexplorer.core.records.doctor import Unchecked
+from devexplorer.core.base import Message
+from devexplorer.core.records import Unchecked
 
 ROOT = Path(__file__).parents[3]
 REFUSED = (

@@ -10,12 +10,12 @@ import pytest
 import torch
 from places import Place, place_of
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark.bandwidth import BandwidthRun, check_bandwidth
 from devexplorer.core.benchmark.copying import PIECE_BYTES, Send, send
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
+from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
 from devexplorer.core.virtual.device.machine import VirtualMachine

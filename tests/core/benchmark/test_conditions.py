@@ -17,8 +17,7 @@ from devexplorer.core.benchmark.conditions import (
     git_revision,
     here,
 )
-from devexplorer.core.records.benchmark import Conditions
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, ProcessUse
+from devexplorer.core.records import Conditions, DeviceDetails, DeviceInfo, DeviceSample, ProcessUse
 
 HERE = HostInfo("node7", "3.12.1", "0.1.0", "a" * 40, frozenset({4000}))
 

@@ -13,15 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark import streams
 from devexplorer.core.benchmark.bandwidth import BandwidthRun, check_bandwidth
 from devexplorer.core.benchmark.copying import Case, Copier, Send, TwoWays, cases, pattern, send
 from devexplorer.core.benchmark.measuring import LONGEST_BLOCK, Samples, block_length
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import BandwidthResult, BandwidthSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import BandwidthResult, BandwidthSpec, DeviceInfo
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 KIB, MIB = 1 << 10, 1 << 20

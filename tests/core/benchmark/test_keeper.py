@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from devexplorer.core.benchmark.conditions import HostInfo
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-from devexplorer.core.records.benchmark import BenchResult, Conditions, MatmulResult, MatmulSpec, Spread
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost
+from devexplorer.core.records import (
+    BenchEnded,
+    BenchPreparing,
+    BenchResult,
+    BenchStarted,
+    Conditions,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
+    EngineLost,
+    MatmulResult,
+    MatmulSpec,
+    Spread,
+)
 
 SPEC = MatmulSpec(device="cuda:0", m=8, n=8, k=8)
 RESULT = MatmulResult(

@@ -17,7 +17,7 @@ from devexplorer.core.benchmark.history.report import write_report
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli.run import main
-from devexplorer.core.records.benchmark import BenchResult, BenchSpec
+from devexplorer.core.records import BenchResult, BenchSpec
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fakes.played_timer import PlayedTimer
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.matmul import (
     MatmulRun,
     agrees,
@@ -17,7 +17,7 @@ from devexplorer.core.benchmark.matmul import (
     real_product,
     tf32_products,
 )
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 CPU_DTYPES = ("float64", "float32", "float16", "bfloat16", "int8", "int16", "int32", "float8_e4m3fn", "float8_e5m2")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from devexplorer.core.benchmark.matmul import MatmulRun, Product
 from devexplorer.core.benchmark.matmul_modes import PARTS, Burst, Live, Sustained, warm_up
-from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec
+from devexplorer.core.records import MatmulResult, MatmulSpec
 
 FLOP = 2 * 16**3
 rates = st.floats(1e-6, 1.0)

@@ -27,7 +27,7 @@ from devexplorer.core.benchmark.timing import (
 )
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.timing import Timing
 

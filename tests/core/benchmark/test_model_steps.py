@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit, Unavailable
+from devexplorer.core.base import BadInput, DoesNotFit, Unavailable
 from devexplorer.core.benchmark import model_steps
 from devexplorer.core.benchmark.model_steps import VIRTUAL_STEPS, ModelRun, check_model
 from devexplorer.core.benchmark.timing import Block
@@ -22,7 +22,7 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models import samples
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
+from devexplorer.core.records import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

@@ -13,7 +13,7 @@ from fakes.products import matmul_seconds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark import matmul, scaling
 from devexplorer.core.benchmark.kinds import figures, kind_of
 from devexplorer.core.benchmark.kinds.documents import run_documents
@@ -22,15 +22,15 @@ from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BenchPoint,
     Conditions,
+    DeviceInfo,
     DeviceWall,
     MatmulSpec,
     ScalingResult,
     ScalingSpec,
 )
-from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 BOTH = ("vgpu:0", "vgpu:1")

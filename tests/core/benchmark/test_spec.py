@@ -2,7 +2,7 @@
 
 import pytest
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark.spec import (
     check_fits,
     check_matmul,
@@ -11,8 +11,7 @@ from devexplorer.core.benchmark.spec import (
     parse_seconds,
     parse_shape,
 )
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo, MatmulSpec
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from devexplorer.core.benchmark.statistics import (
     thinned,
     verdict,
 )
-from devexplorer.core.records.benchmark import Spread
+from devexplorer.core.records import Spread
 
 FIGURE = st.floats(1e-3, 1e6)
 RUN = st.lists(FIGURE, min_size=1, max_size=60)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from fakes.runs import BEGAN, RESULTS, again, conditions, filled, matmul, model, one_line, sweep
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.history.filter import Filter, matches
 from devexplorer.core.benchmark.history.store import Store, default_path
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 
 DEADLINE_S = 10.0
 

@@ -13,14 +13,14 @@ from fakes.products import matmul_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark.matmul import Product, virtual_product
 from devexplorer.core.benchmark.search import DRAWS, LARGEST_JUMP, START_SIDES, Search, Shape
 from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
 from devexplorer.core.benchmark.timing import CpuTimer, VirtualTimer
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec, Spread, SweepCell, SweepResult, SweepSpec
+from devexplorer.core.records import BenchPoint, MatmulSpec, Spread, SweepCell, SweepResult, SweepSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 A, B, C = (16, 16, 16), (32, 16, 8), (8, 8, 8)

@@ -10,9 +10,17 @@ from fakes.nvml import FakeCard, FakeNvml
 
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, Conditions, MatmulResult, MatmulSpec, Spread
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import BenchPreparing, BenchStarted
+from devexplorer.core.records import (
+    BandwidthSpec,
+    BenchPreparing,
+    BenchSpec,
+    BenchStarted,
+    Conditions,
+    DeviceInfo,
+    MatmulResult,
+    MatmulSpec,
+    Spread,
+)
 
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{n}" for n in range(2))
 CPU = DeviceInfo(id="cpu", kind="cpu", name="some CPU", threads=4)

@@ -12,7 +12,7 @@ from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import documents
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
-from devexplorer.core.records.messages import BenchEnded
+from devexplorer.core.records import BenchEnded
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import BandwidthSpec, BenchSpec, DeviceInfo, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 
 
 def asked(line: str) -> list[BenchSpec]:

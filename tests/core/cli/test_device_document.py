@@ -12,7 +12,7 @@ from devexplorer.core.cli.device_document import device_document
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.details import lost_details
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.telemetry.device_facts import facts, facts_text
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-000000000001"

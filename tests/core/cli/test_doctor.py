@@ -18,13 +18,12 @@ import pytest
 from fakes.command_line import CLI, Json, Refusal, has, strictly
 from msgspec.structs import replace
 
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.cli import doctor
 from devexplorer.core.cli.doctor_print import github_lines, shown_file, summary
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.waiting import waiting
-from devexplorer.core.records.doctor import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
+from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
 
 MIXED = Finding(
     rule="mixed-devices",

@@ -14,13 +14,12 @@ from fakes.command_line import OPTIONAL_INT, OPTIONAL_NUMBER, Document, Json, Re
 from msgspec.structs import replace
 from rich.console import Console
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.cli import fit
 from devexplorer.core.cli.fit_print import print_report, verdict
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
 
 GIB = 1 << 30
 PARTS = FitBytes(

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch import command as watch_module
@@ -36,7 +36,7 @@ from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import Entry
 from devexplorer.core.recording.reader import open_recording
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
+from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.virtual.backend import install, unavailable
 

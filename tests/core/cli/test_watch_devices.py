@@ -21,7 +21,7 @@ from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import open_recording
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
+from devexplorer.core.records import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.telemetry.sampler import Sampler
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from places import Place, place_of
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
+from devexplorer.core.base import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.commands import messages
 from devexplorer.core.commands.move_messages import move_code
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
     Answer,
     Backward,
@@ -24,11 +24,11 @@ from devexplorer.core.records.messages import (
     Event,
     Forward,
     Move,
+    MoveReport,
     NewTensor,
     Remove,
     Undo,
 )
-from devexplorer.core.records.objects import MoveReport
 
 
 @pytest.fixture

@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import REGISTRY, SPECS, CommandSpec, refused_title, spec_of
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.engine import Engine
-from devexplorer.core.records.base import BaseCommand
-from devexplorer.core.records.messages import Answer, Command, EngineLost, Event, JobEnded, NewTensor, Rebuilt, Undo
+from devexplorer.core.records import Answer, BaseCommand, Command, EngineLost, Event, JobEnded, NewTensor, Rebuilt, Undo
 from devexplorer.core.replay.session import ReplaySession
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import State

@@ -16,7 +16,7 @@ from devexplorer.core.devices.catalog import Catalog, join, uuid_bytes
 from devexplorer.core.devices.drm import DrmCard
 from devexplorer.core.devices.nvml.library import Card
 from devexplorer.core.devices.profiles import Profile, load_profiles
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records import DeviceInfo, Problem
 
 A = "aaaaaaaa-0000-0000-0000-000000000001"
 B = "bbbbbbbb-0000-0000-0000-000000000002"

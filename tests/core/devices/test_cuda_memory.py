@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
-from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import LOOK_SECONDS, CudaMemory
 from devexplorer.core.devices.torch_devices import TorchBackend

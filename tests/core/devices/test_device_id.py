@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.device_id import choose_device, parse_device
 
 kinds = st.sampled_from(["cuda", "vgpu", "xpu", "npu"])

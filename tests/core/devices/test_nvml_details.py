@@ -13,7 +13,7 @@ from devexplorer.core.devices.nvml.details import missing
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml.query import CardState
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.records.devices import DeviceDetails, NvLink
+from devexplorer.core.records import DeviceDetails, NvLink
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 MIG = "MIG-cccccccc-0000-0000-0000-000000000003"

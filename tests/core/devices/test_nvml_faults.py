@@ -29,8 +29,7 @@ from fakes.nvml_library import (
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem, Topology
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem, Topology
 from devexplorer.core.telemetry.sampler import Sampler
 
 IDENTITY = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName")

@@ -13,8 +13,7 @@ from fakes.nvml import FakeCard, FakeNvml, opened
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.time_limit import TimeLimitError, any_abandoned, call_within, driver_function
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 from devexplorer.core.telemetry.sampler import Sampler
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"

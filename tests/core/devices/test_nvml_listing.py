@@ -12,7 +12,7 @@ from fakes.nvml import MIB, FakeCard, FakeNvml, opened
 
 from devexplorer.core.devices.nvml import library as door
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"

@@ -16,7 +16,7 @@ from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError, opened
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import ProcessFacts
 from devexplorer.core.devices.process_facts import COMMAND_CHARACTERS, process_facts
-from devexplorer.core.records.devices import ProcessUse
+from devexplorer.core.records import ProcessUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 

@@ -9,7 +9,7 @@ from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
 from devexplorer.core.devices.nvml import slow_fields
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 LINK = FakeLink("00000000:AF:00.0", sent_kib=1000, received_kib=50)

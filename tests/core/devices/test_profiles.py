@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, parse_virtual
 
 

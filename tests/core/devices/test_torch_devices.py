@@ -11,7 +11,7 @@ import pytest
 import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
@@ -19,7 +19,7 @@ from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.time_limit import any_abandoned
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records import DeviceInfo
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.cuda_visible_devices import (
     assignment,
     card_number,
@@ -21,8 +21,7 @@ from devexplorer.core.devices.cuda_visible_devices import (
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.visibility_messages import ONCE, cards_to_choose, visibility_answer, visibility_note
 from devexplorer.core.engine.engine import Engine
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import AddVirtual, Answer, EngineReady, Event, JobEnded, Rebuilt
+from devexplorer.core.records import AddVirtual, Answer, DeviceInfo, EngineReady, Event, JobEnded, Rebuilt
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 UUIDS = ["GPU-aa01", "GPU-aa02", "GPU-bb00", "GPU-bb11"]

@@ -19,7 +19,7 @@ from devexplorer.core.cli.terminal.output import console
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.testing import report
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding, NoGradient, Unchecked
+from devexplorer.core.records import Diagnosis, DoctorRequest, Finding, NoGradient, Unchecked
 from devexplorer.core.virtual.backend import install
 
 DOCS = Path(__file__).parents[3] / "docs"

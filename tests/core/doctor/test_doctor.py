@@ -13,14 +13,12 @@ from fakes.virtual import virtual
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.message import Message
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Message, ProgressMonitor
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.collector import Effect, Evidence
 from devexplorer.core.doctor.findings.diagnosis import without_consequences
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 __all__ = ["examined", "virtual"]

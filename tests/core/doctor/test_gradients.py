@@ -18,7 +18,7 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.cuts import Cut, cut_message
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.tracing import OpTracer
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 __all__ = ["virtual"]

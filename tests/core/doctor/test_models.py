@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.models import samples
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.backend import install
 
 DIRECTIVES = {"input", "train", "dtype", "device", "virtual", "needs", "also", "unchecked"}

@@ -10,7 +10,7 @@ import pytest
 from fakes.doctor import MARK, marked, patched
 
 from devexplorer.core.doctor.code.patches import patch_for
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 
 
 def fixed(tmp_path: Path, rule: str, code: str, path: str = "", *, newline: str = "\n") -> str | None:

@@ -19,7 +19,7 @@ from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.models.walk import is_uninitialised
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 from devexplorer.core.virtual.backend import move_lazily, swapping
 
 pytestmark = pytest.mark.usefixtures("virtual")

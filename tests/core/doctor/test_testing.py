@@ -13,7 +13,7 @@ import torch
 from fakes.virtual import virtual
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.testing import assert_placement_clean
 from devexplorer.core.doctor.working import generators_kept

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from devexplorer.core.doctor.findings.rules import verdict
-from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
+from devexplorer.core.records import Diagnosis, Finding, Unchecked
 
 
 def found(severity: str) -> Finding:

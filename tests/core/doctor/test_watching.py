@@ -21,7 +21,7 @@ from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.again import forward_line
-from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records import Finding
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.virtual.device.cost import transfer_seconds
 

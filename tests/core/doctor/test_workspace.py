@@ -14,14 +14,26 @@ from msgspec.structs import replace
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.commands import doctor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
-from devexplorer.core.records.laboratory import MakeOptimizer, OpenModel, Split, TrainStep
-from devexplorer.core.records.messages import Answer, BuildModel, Forward, Move, NewTensor, Undo
+from devexplorer.core.records import (
+    Answer,
+    BuildModel,
+    Check,
+    Checked,
+    Diagnosis,
+    DoctorRequest,
+    Forward,
+    MakeOptimizer,
+    Move,
+    NewTensor,
+    OpenModel,
+    Split,
+    TrainStep,
+    Undo,
+)
 from devexplorer.core.virtual.backend import install
 
 NET = """

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
@@ -18,32 +18,30 @@ from devexplorer.core.engine import benchmarks as module
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthSpec,
+    BenchEnded,
     BenchPoint,
+    BenchPreparing,
     BenchResult,
     BenchSpec,
-    MatmulResult,
-    MatmulSpec,
-    ModelResult,
-    ModelSpec,
-    ScalingResult,
-    ScalingSpec,
-    Spread,
-    SweepResult,
-    SweepSpec,
-)
-from devexplorer.core.records.messages import (
-    BenchEnded,
-    BenchPreparing,
     BenchStarted,
     BuildModel,
     Event,
     JobEnded,
     Log,
+    MatmulResult,
+    MatmulSpec,
+    ModelResult,
+    ModelSpec,
+    ObjectSnapshot,
+    ScalingResult,
+    ScalingSpec,
+    Spread,
     StartBenchmark,
+    SweepResult,
+    SweepSpec,
 )
-from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.workspace import Workspace
 

@@ -16,8 +16,8 @@ from fakes.nvml import FakeNvml
 
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
+    BenchPoint,
     BuildModel,
     Command,
     EngineLost,
@@ -25,6 +25,7 @@ from devexplorer.core.records.messages import (
     Event,
     JobEnded,
     Log,
+    MatmulSpec,
     Move,
     Moved,
     ObjectChanged,

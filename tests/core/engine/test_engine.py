@@ -12,24 +12,25 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine import engine as engine_module
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
+    AllocatorSample,
     Answer,
     Backward,
     BenchEnded,
+    BenchPoint,
     BenchPreparing,
     BenchStarted,
     BuildModel,
     Cancel,
     Combine,
     Command,
+    DeviceSample,
     EditElement,
     EngineDevices,
     EngineReady,
@@ -39,6 +40,7 @@ from devexplorer.core.records.messages import (
     JobProgress,
     JobStarted,
     Log,
+    MatmulSpec,
     Move,
     Moved,
     NewTensor,

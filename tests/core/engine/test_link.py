@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import LinkError
+from devexplorer.core.base import LinkError
 from devexplorer.core.engine.link import (
     EVENT_LIMIT,
     FRAME_HEAD,
@@ -23,21 +23,23 @@ from devexplorer.core.engine.link import (
     pieces,
     read_payload,
 )
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
+    BenchPoint,
     EditElement,
     Event,
     JobStarted,
     Log,
+    MatmulSpec,
     Move,
     ObjectChanged,
+    ObjectSnapshot,
     Offer,
+    Row,
     RowsChanged,
     RowsFollow,
     StartBenchmark,
 )
-from devexplorer.core.records.objects import ObjectSnapshot, Row
 
 
 def test_records_survive_the_link() -> None:
@@ -53,7 +55,7 @@ def test_records_survive_the_link() -> None:
 
 
 def test_a_command_inside_an_event_keeps_its_type() -> None:
-    from devexplorer.core.records.messages import Answer
+    from devexplorer.core.records import Answer
 
     answer = Answer(
         title="t",

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.records.messages import ObjectChanged
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectChanged, ObjectSnapshot, Row
 from devexplorer.core.workspace.placement import snapshot
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.messages import AddVirtual, EngineLost, Event, Log
+from devexplorer.core.records import AddVirtual, EngineLost, Event, Log
 
 START = """
 import os, sys, time, struct

@@ -10,7 +10,7 @@ from torch import nn
 
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.snapshot_differ import SMALL, SnapshotDiffer
-from devexplorer.core.records.messages import EditElement, Event, Move, ObjectChanged, Remove, RowsChanged, Undo
+from devexplorer.core.records import EditElement, Event, Move, ObjectChanged, Remove, RowsChanged, Undo
 from devexplorer.core.session.state import State
 from devexplorer.core.workspace.placement import snapshot
 

@@ -11,12 +11,10 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput, python_names
 from devexplorer.core.experiments import python_values
 from devexplorer.core.experiments.ask import OF_MODELS, OF_TENSORS
-from devexplorer.core.records.experiments import Ask
-from devexplorer.core.records.messages import Answer, BuildModel, Move, NewTensor
+from devexplorer.core.records import Answer, Ask, BuildModel, Move, NewTensor
 
 
 @pytest.fixture(params=["cpu", "vgpu"])

@@ -10,7 +10,7 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.records.messages import Answer, Backward, NewTensor
+from devexplorer.core.records import Answer, Backward, NewTensor
 
 
 class Base(nn.Module):

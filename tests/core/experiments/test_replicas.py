@@ -9,14 +9,11 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput, Cancelled, DevExplorerError
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, DevExplorerError, ProgressMonitor, python_names
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments.replica_run import ReplicaRun
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.experiments import Replicate
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
+from devexplorer.core.records import BuildModel, Move, NewTensor, Redo, Replicate, Undo
 
 DEVICES = ("vgpu:0", "vgpu:1")
 

@@ -10,14 +10,12 @@ import pytest
 from fakes.products import matmul_seconds
 from places import Place, place_of
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments import products, time_work
 from devexplorer.core.experiments.crossover import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
-from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
-from devexplorer.core.records.messages import Answer
+from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, LAUNCH_SECONDS
 
 

@@ -13,20 +13,23 @@ from places import Place, place_of
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files import entries
 from devexplorer.core.files.safe_file import SafeFile
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    BuildModel,
     CheckpointCompared,
     CompareCheckpoint,
     Comparison,
+    Forward,
     KeyMismatch,
     LoadCheckpoint,
+    Move,
+    Redo,
     Save,
+    Undo,
 )
-from devexplorer.core.records.messages import BuildModel, Forward, Move, Redo, Undo
 
 
 @pytest.fixture(params=["cpu", "vgpu"])

@@ -12,8 +12,7 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.records.laboratory import LoadCheckpoint, Save
-from devexplorer.core.records.messages import Undo
+from devexplorer.core.records import LoadCheckpoint, Save, Undo
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

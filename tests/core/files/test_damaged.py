@@ -17,12 +17,20 @@ import torch
 from places import Place, place_of
 from safetensors.torch import save_file
 
+from devexplorer.core.base import BadInput
 from devexplorer.core.base import python_names as names
-from devexplorer.core.base.errors import BadInput
 from devexplorer.core.files import pickle_tree
 from devexplorer.core.files.load import name_for
-from devexplorer.core.records.laboratory import CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint
-from devexplorer.core.records.messages import BuildModel, Command, Remove
+from devexplorer.core.records import (
+    BuildModel,
+    Command,
+    CompareCheckpoint,
+    FileListed,
+    ListFile,
+    Load,
+    LoadCheckpoint,
+    Remove,
+)
 
 ALLOCATION_LIMIT = 8 << 20
 

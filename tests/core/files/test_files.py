@@ -12,13 +12,11 @@ from places import Place, place_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonitor
 from devexplorer.core.files import entries
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
-from devexplorer.core.records.laboratory import FileListed, ListFile, Load, Save
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Remove, Undo
+from devexplorer.core.records import BuildModel, FileListed, ListFile, Load, Move, NewTensor, Redo, Remove, Save, Undo
 
 
 @pytest.fixture(params=["cpu", "vgpu"])
@@ -371,7 +369,7 @@ def test_the_code_reproduces_the_files(place: Place, tmp_path: Path) -> None:
         exec(place.answer(ListFile(path=ours)).code, scope)
     made = [name for name in place.workspace.names if name.startswith("n-")]
     assert len(made) > 10
-    from devexplorer.core.base.python_names import variable
+    from devexplorer.core.base import variable
 
     for name in made:
         bound = scope[variable(name)]

@@ -18,9 +18,8 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.laboratory import CompareCheckpoint, ListFile, Load, LoadCheckpoint, Save
-from devexplorer.core.records.messages import BuildModel
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import BuildModel, CompareCheckpoint, ListFile, Load, LoadCheckpoint, Save
 
 
 @pytest.fixture(scope="module")

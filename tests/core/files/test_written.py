@@ -17,9 +17,8 @@ from fakes.disk import full_disk, somebody_else
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.laboratory import Load, Save
-from devexplorer.core.records.messages import BuildModel, NewTensor
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import BuildModel, Load, NewTensor, Save
 
 FORMS = ["safetensors", "pt", "module"]
 

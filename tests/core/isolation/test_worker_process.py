@@ -12,8 +12,7 @@ import msgspec
 import psutil
 import pytest
 
-from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor, Unavailable
 from devexplorer.core.isolation import parent
 from devexplorer.core.isolation.parent import run_in_subprocess
 

@@ -13,23 +13,25 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.learn.checks import built, did, refused, there
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Exercise, Step
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.laboratory import Tie
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     BuildModel,
     Command,
+    DeviceInfo,
     EngineReady,
     JobEnded,
     JobStarted,
     Move,
     Moved,
+    MoveReport,
     NewTensor,
     ObjectChanged,
+    ObjectSnapshot,
+    Row,
     SetThreads,
+    Tie,
     Undo,
 )
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 from devexplorer.core.session.state import COMMANDS, State
 
 BEHAVIOURS = {

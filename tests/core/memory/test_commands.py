@@ -10,10 +10,10 @@ import pytest
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.memory import snapshot_file
-from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.devices import AllocatorSample
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
+    AllocatorSample,
+    AllocatorSnapshot,
     Answer,
     Cancel,
     Command,

@@ -10,7 +10,7 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models import samples
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.extras import Extras
@@ -18,8 +18,7 @@ from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled,
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.laboratory import OpenModel
-from devexplorer.core.records.messages import Backward, Forward
+from devexplorer.core.records import Backward, Forward, OpenModel
 
 
 class Named(nn.Module):

@@ -13,7 +13,7 @@ import pytest
 from fakes.other_models import SOURCES
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.models.builders import Made, Recipe
 from devexplorer.core.models.source import parse
 

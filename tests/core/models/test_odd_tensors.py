@@ -11,29 +11,27 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.records.experiments import Ask
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    Ask,
+    Backward,
+    BuildModel,
     ClearGradients,
+    Combine,
+    Command,
     Describe,
+    EditElement,
+    Forward,
     Initialise,
     InsertHops,
     MakeOptimizer,
+    Move,
+    NewTensor,
     OpenModel,
+    Redo,
+    Remove,
     Save,
     SetRequiresGrad,
     TrainStep,
-)
-from devexplorer.core.records.messages import (
-    Backward,
-    BuildModel,
-    Combine,
-    Command,
-    EditElement,
-    Forward,
-    Move,
-    NewTensor,
-    Redo,
-    Remove,
     Undo,
 )
 

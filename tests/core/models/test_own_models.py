@@ -22,8 +22,7 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError, DoesNotFit
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
@@ -32,8 +31,7 @@ from devexplorer.core.models import loading, trial
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.source import parse
 from devexplorer.core.models.trial import Trials, tried
-from devexplorer.core.records.laboratory import OpenModel
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     Cancel,
     EngineLost,
@@ -42,6 +40,7 @@ from devexplorer.core.records.messages import (
     JobProgress,
     Log,
     ObjectChanged,
+    OpenModel,
 )
 
 LINEAR = "from torch import nn\ndef make(): return nn.Linear(4, 2)\n"

@@ -13,8 +13,7 @@ from devexplorer.core.models import samples, storages
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.storages import Held
 from devexplorer.core.models.walk import every_tensor
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Move, NewTensor
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import Backward, BuildModel, EditElement, Move, NewTensor, ObjectSnapshot, Row
 from devexplorer.core.workspace.placement import snapshot
 
 

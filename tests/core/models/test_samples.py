@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models import samples
 
 LARGE = {"vgg11-bn", "vgg16-bn"}

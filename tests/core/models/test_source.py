@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.source import Source, describe, parse
 

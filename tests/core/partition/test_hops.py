@@ -13,7 +13,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.partition.crossings import DeviceCrossings, _common_device, has_crossings, home
-from devexplorer.core.records.laboratory import Hop
+from devexplorer.core.records import Hop
 from devexplorer.core.virtual.backend import backward_guard
 
 

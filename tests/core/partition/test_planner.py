@@ -6,7 +6,7 @@ import itertools
 import pytest
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.models import samples
 from devexplorer.core.partition import planner
 from devexplorer.core.partition.blocks import Block, blocks_of

@@ -13,10 +13,25 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.records.laboratory import Hopped, InsertHops, Join, PlanSplit, Split, SplitPlan, SplitPlanned
-from devexplorer.core.records.messages import AddVirtual, Backward, BuildModel, Forward, Move, NewTensor, Redo, Undo
+from devexplorer.core.records import (
+    AddVirtual,
+    Backward,
+    BuildModel,
+    Forward,
+    Hopped,
+    InsertHops,
+    Join,
+    Move,
+    NewTensor,
+    PlanSplit,
+    Redo,
+    Split,
+    SplitPlan,
+    SplitPlanned,
+    Undo,
+)
 from devexplorer.core.workspace.runs import inputs_of
 
 TWO_TOWERS = {"query": "vgpu:0", "item": "vgpu:1"}

@@ -10,8 +10,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.records.laboratory import Hopped, Join, PlanSplit, Split, SplitPlanned
-from devexplorer.core.records.messages import Backward, Forward, Redo, Undo
+from devexplorer.core.records import Backward, Forward, Hopped, Join, PlanSplit, Redo, Split, SplitPlanned, Undo
 
 transformers = pytest.importorskip("transformers")
 SMALL = {"vocab_size": 100, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}

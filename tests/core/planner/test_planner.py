@@ -8,7 +8,7 @@ from fakes.planning import ONE, T4, traced
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
@@ -18,7 +18,7 @@ from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import NOTE
 from devexplorer.core.planner.trace_cache import WITH_VALUES
-from devexplorer.core.records.planner import FitSpec
+from devexplorer.core.records import FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import round_up
 

@@ -9,15 +9,12 @@ import pytest
 import torch
 from places import place_of
 
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands import planner
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.planner.ask import planned
-from devexplorer.core.records.doctor import DoctorRequest
-from devexplorer.core.records.messages import BuildModel
-from devexplorer.core.records.planner import FitPlanned, FitSpec, PlanFit
+from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, PlanFit
 
 QUICK = FitSpec(source="mlp", gpus=("Tesla T4",), search=False, options=False)
 

@@ -13,7 +13,7 @@ from fakes import recordings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.recording import format as format_
 from devexplorer.core.recording.format import (
     Damaged,
@@ -27,8 +27,7 @@ from devexplorer.core.recording.format import (
     prefix,
 )
 from devexplorer.core.recording.reader import Recording, open_recording
-from devexplorer.core.records.devices import DeviceSample
-from devexplorer.core.records.messages import BenchEnded, Log, Moved
+from devexplorer.core.records import BenchEnded, DeviceSample, Log, Moved
 
 
 def opened(path: Path) -> Recording:

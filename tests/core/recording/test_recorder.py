@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 from fakes import recordings
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.recording import recorder as recorder_
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.recording.recorder import Recorder
-from devexplorer.core.records.devices import DeviceSample
-from devexplorer.core.records.messages import Answer, JobEnded, Log
+from devexplorer.core.records import Answer, DeviceSample, JobEnded, Log
 
 DEADLINE_S = 20.0
 
@@ -228,13 +227,14 @@ from pathlib import Path
 from devexplorer.core.records.devices import DeviceSample
 from devexplorer.core.recording.recorder import Recorder
 {before}
-recorder = Recorder(Path(sys.argv[1]), on_problem=lambda text: print("problem", text, flush=True))
+recorder = Recorder(Path(sys.argv[1]), on_problem=lambda text: sys.stdout.write("problem " + text + chr(10)))
 while recorder.problem is None:
     now = time.time()
     state = str(now) * {size}
     used = int(now * 1000)
     recorder.put(DeviceSample(device="cpu", time_unix_s=now, memory_used_bytes=used, performance_state=state))
-    print(now, flush=True)
+    sys.stdout.write(str(now) + chr(10))  # in one piece: the recorder's thread writes as well
+    sys.stdout.flush()
     time.sleep({pause})
 recorder.close(5)
 """

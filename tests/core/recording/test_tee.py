@@ -10,14 +10,13 @@ from fakes import recordings
 from fakes.look_records import ENGINE as READY
 from fakes.nvml import FakeNvml
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import DeviceList
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.tee import RecordingTee
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
-from devexplorer.core.records.messages import Command, EngineLost, Event, Log
+from devexplorer.core.records import Command, DeviceDetails, DeviceSample, EngineLost, Event, Log, Topology
 from devexplorer.core.session.session import Session
 from devexplorer.core.telemetry.mailbox import Mailbox
 

@@ -16,8 +16,8 @@ import pytest
 
 import devexplorer.core.records
 from devexplorer.core.recording.format import Recorded
+from devexplorer.core.records import Command, Event
 from devexplorer.core.records.base import BaseCommand, BaseEvent
-from devexplorer.core.records.messages import Command, Event
 
 for _module in pkgutil.iter_modules(devexplorer.core.records.__path__):
     importlib.import_module(f"devexplorer.core.records.{_module.name}")

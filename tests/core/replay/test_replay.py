@@ -11,10 +11,9 @@ import pytest
 from fakes import recordings
 from fakes.recordings import START_UNIX_S
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.times import elapsed_text
+from devexplorer.core.base import BadInput, elapsed_text
 from devexplorer.core.recording.format import Kind, entries_frame
-from devexplorer.core.records.messages import Answer, BuildModel, Log
+from devexplorer.core.records import Answer, BuildModel, Log
 from devexplorer.core.replay.session import ReplaySession
 from devexplorer.core.session.state import State
 

@@ -12,7 +12,7 @@ from fakes.recordings import START_UNIX_S
 
 from devexplorer.core.recording.format import Entry, Kind, end_frame, entries_frame
 from devexplorer.core.recording.reader import Recording, open_recording
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.replay import timeline
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.state import Device, State

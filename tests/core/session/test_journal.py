@@ -1,14 +1,13 @@
 """What the journal keeps, replays and reports as lost."""
 
-from devexplorer.core.records import laboratory as lab
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     Backward,
     BuildModel,
     Combine,
     Command,
     Forward,
+    MatmulSpec,
     Move,
     NewTensor,
     ReleaseCache,
@@ -16,6 +15,7 @@ from devexplorer.core.records.messages import (
     StartBenchmark,
     Undo,
 )
+from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.journal import Journal
 
 BUILD = BuildModel(recipe="mlp", name="mlp", seed=3)

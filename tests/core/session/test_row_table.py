@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from devexplorer.core.records.messages import ObjectChanged, ObjectRemoved, RowsChanged
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import ObjectChanged, ObjectRemoved, ObjectSnapshot, Row, RowsChanged
 from devexplorer.core.session.row_table import RowTable, RowTables, Shape
 from devexplorer.core.session.state import Change, State
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from fakes.scripts import Here, bound_beside, script_gives_the_same
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records import laboratory as lab
-from devexplorer.core.records.messages import (
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import (
     AddVirtual,
     Backward,
     BuildModel,
@@ -29,6 +28,7 @@ from devexplorer.core.records.messages import (
     SetThreads,
     Undo,
 )
+from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.script import Action, Surroundings, notebook, script, write
 
 

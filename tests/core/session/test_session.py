@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Answer,
     BuildModel,
     Command,
+    DeviceInfo,
     EngineDevices,
     EngineLost,
     EngineReady,
@@ -22,8 +22,10 @@ from devexplorer.core.records.messages import (
     Log,
     Move,
     Moved,
+    MoveReport,
     NewTensor,
     ObjectChanged,
+    ObjectSnapshot,
     Rebuilt,
     Redid,
     Redo,
@@ -31,7 +33,6 @@ from devexplorer.core.records.messages import (
     Undid,
     Undo,
 )
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.session.session import RESTARTS, Session
 
 TWO = tuple(

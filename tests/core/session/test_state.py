@@ -8,24 +8,29 @@ import msgspec
 import pytest
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, ProcessUse
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
+    AllocatorSample,
     Answer,
     BenchEnded,
+    BenchPoint,
     BenchPreparing,
     BenchStarted,
+    DeviceInfo,
+    DeviceSample,
     EngineLost,
     EngineReady,
     JobEnded,
     JobStarted,
     Log,
+    MatmulSpec,
     Moved,
+    MoveReport,
     ObjectChanged,
     ObjectRemoved,
+    ObjectSnapshot,
+    ProcessUse,
     UndoState,
 )
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.session.state import LEFT_S, Change, State
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BandwidthRow, BandwidthSpec, BenchPoint, Spread, SweepCell, SweepSpec
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import BenchPreparing
+from devexplorer.core.records import (
+    BandwidthRow,
+    BandwidthSpec,
+    BenchPoint,
+    BenchPreparing,
+    DeviceInfo,
+    Spread,
+    SweepCell,
+    SweepSpec,
+)
 from devexplorer.core.session.state import State
 
 

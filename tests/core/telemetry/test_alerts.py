@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.devices.nvml.slow_fields import clock_reasons
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
+from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
     DEFAULT_RULES,

@@ -8,8 +8,7 @@ import pytest
 from fakes.nvml import FakeCard, FakeNvml, opened
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 from devexplorer.core.telemetry.card_reader import CardReader, Schedule
 
 

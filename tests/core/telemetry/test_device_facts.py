@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from fakes.look_records import CPU, GIB, OLD, VGPU, server_card, server_details, server_sample
 
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.telemetry.device_facts import facts, facts_text, held_down
 from devexplorer.core.telemetry.fact_rows import Group, Row
 

@@ -7,8 +7,7 @@ import queue
 import pytest
 
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 from devexplorer.core.telemetry.drm_sampler import DETAILS_INTERVAL_S, DrmSampler
 
 AMD = DrmCard(0, "AMD", "AMD Radeon", "0000:03:00.0", "amdgpu", 16 << 30, shared=False)

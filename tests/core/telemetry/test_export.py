@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from devexplorer.core.base.errors import Unavailable
-from devexplorer.core.records.messages import Answer, Event
+from devexplorer.core.base import Unavailable
+from devexplorer.core.records import Answer, Event
 from devexplorer.core.session.background import Background
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
 from devexplorer.core.telemetry.history import BY_ID, THROUGHPUT, History

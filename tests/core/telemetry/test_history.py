@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample
+from devexplorer.core.records import AllocatorSample, DeviceSample
 from devexplorer.core.telemetry.history import (
     BY_ID,
     DEVICE_METRICS,

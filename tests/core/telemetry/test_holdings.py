@@ -8,8 +8,7 @@ import pytest
 from places import Place, place_of
 
 from devexplorer.core.models.storages import MOST_OBJECTS
-from devexplorer.core.records.devices import ObjectUse
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Remove
+from devexplorer.core.records import BuildModel, Move, NewTensor, ObjectUse, Remove
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 

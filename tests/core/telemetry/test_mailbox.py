@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample
-from devexplorer.core.records.messages import Event, JobEnded, Log
+from devexplorer.core.records import AllocatorSample, BenchPoint, DeviceSample, Event, JobEnded, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
 
 

@@ -14,8 +14,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.models.storages import Holdings
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, ObjectUse, ProcessUse
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Event, ObjectUse, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, ContextEstimator, MemoryParts, memory_parts
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ

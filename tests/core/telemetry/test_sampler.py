@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem
 from devexplorer.core.telemetry.sampler import Sampler, next_due
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"

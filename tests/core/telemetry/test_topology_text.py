@@ -6,7 +6,7 @@ import pytest
 from fakes.look_records import server_topology
 
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
-from devexplorer.core.records.devices import Affinity, PeerLink, Topology
+from devexplorer.core.records import Affinity, PeerLink, Topology
 from devexplorer.core.telemetry.topology_text import Pairs, code_text, is_nvlink, legend, matrix, pair_text
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, LINK_EFFICIENCY, transfer_seconds
 from devexplorer.core.virtual.device.topology import nvlinks, topology

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from fakes.products import matmul_seconds
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.virtual.device import cost
 from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds

@@ -11,8 +11,7 @@ from fakes.other_models import BLOCK, SOURCES, TIED
 from fakes.scripts import Here, bound_beside, look, script_gives_the_same
 from torch import nn
 
-from devexplorer.core.records import laboratory as lab
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
     Combine,
@@ -25,6 +24,7 @@ from devexplorer.core.records.messages import (
     Remove,
     Undo,
 )
+from devexplorer.core.records import laboratory as lab
 
 pytest.importorskip("transformers")
 FACTORY = """

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit, MoveFailed, RollbackFailed
-from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, MoveFailed, ProgressMonitor, RollbackFailed
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
+from devexplorer.core.records import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy

@@ -10,8 +10,8 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.messages import BuildModel, Forward, Move, NewTensor, Undo
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import BuildModel, Forward, Move, NewTensor, Undo
 from devexplorer.core.virtual.device.memory import CachingAllocator, worst_case_bytes
 
 pytestmark = pytest.mark.filterwarnings(

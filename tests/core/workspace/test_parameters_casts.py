@@ -14,8 +14,7 @@ from hypothesis.extra import numpy as arrays
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.records.messages import Move, Undo
-from devexplorer.core.records.objects import CastError
+from devexplorer.core.records import CastError, Move, Undo
 from devexplorer.core.workspace import cast_error
 from devexplorer.core.workspace.cast_error import error_between, errors_between
 

@@ -11,10 +11,9 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement, NewTensor
+from devexplorer.core.records import Backward, BuildModel, Describe, EditElement, NewTensor, Values, ValuesDescribed
 from devexplorer.core.workspace.parameters import statistics
 
 

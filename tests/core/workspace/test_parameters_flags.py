@@ -9,9 +9,20 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.laboratory import ClearGradients, MakeOptimizer, SetRequiresGrad, SetTraining
-from devexplorer.core.records.messages import Backward, BuildModel, Forward, Move, NewTensor, Redo, Undo
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import (
+    Backward,
+    BuildModel,
+    ClearGradients,
+    Forward,
+    MakeOptimizer,
+    Move,
+    NewTensor,
+    Redo,
+    SetRequiresGrad,
+    SetTraining,
+    Undo,
+)
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -10,10 +10,17 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, Cancelled
-from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.records.laboratory import Initialise, MakeOptimizer, TrainStep, ValuesDescribed
-from devexplorer.core.records.messages import BuildModel, NewTensor, Redo, Undo
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
+from devexplorer.core.records import (
+    BuildModel,
+    Initialise,
+    MakeOptimizer,
+    NewTensor,
+    Redo,
+    TrainStep,
+    Undo,
+    ValuesDescribed,
+)
 from devexplorer.core.workspace.parameters.initialising import initialise
 from devexplorer.core.workspace.parameters.rules import RULES
 

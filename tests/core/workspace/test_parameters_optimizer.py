@@ -10,10 +10,20 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base import BadInput
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.laboratory import Initialise, MakeOptimizer, MoveOptimizer, SetRequiresGrad, TrainStep
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
+from devexplorer.core.records import (
+    BuildModel,
+    Initialise,
+    MakeOptimizer,
+    Move,
+    MoveOptimizer,
+    NewTensor,
+    Redo,
+    SetRequiresGrad,
+    TrainStep,
+    Undo,
+)
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -13,8 +13,7 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from devexplorer.core.base.errors import Cancelled
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, Cancelled, ProgressMonitor
 from devexplorer.core.workspace.parameters import statistics
 from devexplorer.core.workspace.parameters.statistics import Figures, figures
 from devexplorer.core.workspace.pieces import pieces, pieces_together

@@ -9,9 +9,8 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.laboratory import MakeOptimizer, Tie, TrainStep, Untie
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import BuildModel, MakeOptimizer, Move, NewTensor, Redo, Tie, TrainStep, Undo, Untie
 
 
 @pytest.fixture

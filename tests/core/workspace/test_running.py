@@ -11,17 +11,19 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.records.doctor import Check
-from devexplorer.core.records.laboratory import InsertHops, MakeOptimizer, TrainStep
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
+    Check,
     Combine,
     Command,
     Forward,
+    InsertHops,
+    MakeOptimizer,
     Move,
     NewTensor,
     Redo,
+    TrainStep,
     Undo,
 )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.messages import Backward, BuildModel, Combine, Forward, Move, NewTensor
+from devexplorer.core.records import Backward, BuildModel, Combine, Forward, Move, NewTensor
 from devexplorer.core.workspace.workspace import Workspace
 
 STATISTICS = "running statistics changed by a forward pass"

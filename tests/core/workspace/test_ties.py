@@ -10,8 +10,8 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit
-from devexplorer.core.records.messages import BuildModel, Command, Move, NewTensor, Undo
+from devexplorer.core.base import BadInput, DoesNotFit
+from devexplorer.core.records import BuildModel, Command, Move, NewTensor, Undo
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.targets import Target
 

@@ -10,17 +10,19 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.laboratory import ClearGradients, Initialise, SetRequiresGrad
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
+    ClearGradients,
     Combine,
     Command,
     EditElement,
     Forward,
+    Initialise,
     Move,
     NewTensor,
     Redo,
+    SetRequiresGrad,
     Undo,
 )
 

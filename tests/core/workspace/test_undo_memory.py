@@ -9,8 +9,7 @@ import pytest
 import torch
 from places import Place, place_of
 
-from devexplorer.core.records.laboratory import MakeOptimizer, TrainStep
-from devexplorer.core.records.messages import BuildModel, Move, Remove, Undo
+from devexplorer.core.records import BuildModel, MakeOptimizer, Move, Remove, TrainStep, Undo
 
 
 @pytest.fixture

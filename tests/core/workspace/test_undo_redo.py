@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.commands import objects
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
     Combine,

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.base import python_names
-from devexplorer.core.base.errors import BadInput, DevExplorerError, DoesNotFit
+from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, python_names
 from devexplorer.core.models.casts import loses
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     Backward,
     BuildModel,
     Combine,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fakes.look_records import CPU, CUDA, ENGINE, mlp, model, module_row, show, state_with, tensor, tensor_row
 
-from devexplorer.core.records.messages import Move
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.core.records import Move
+from devexplorer.gui.actions import Controller
 from devexplorer.gui.actions.dragging import movable, row_of, verdicts
 
 

@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.devices import DeviceSample, Problem
+from devexplorer.core.records import DeviceSample, Problem
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
 from devexplorer.core.telemetry.alerts import Alert, Alerts
@@ -25,7 +25,7 @@ from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card import DeviceRow
 from devexplorer.gui.devices.panel import DevicesPanel
-from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets import Banner
 from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
 
 NOW = 1_800_000_000.0

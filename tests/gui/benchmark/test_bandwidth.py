@@ -13,7 +13,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec
+from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.copies import Copies, Kind
 from devexplorer.gui.benchmark.page import BenchmarkPanel

@@ -7,13 +7,13 @@ from fakes.host import hosted
 from fakes.look_records import state_with
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.benchmark import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, SweepSpec
+from devexplorer.core.records import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK
 
 SHAPES = ((64, 64, 64), (128, 128, 128))
 

@@ -13,12 +13,11 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records.benchmark import BenchSpec
-from devexplorer.core.records.messages import BuildModel, EngineDevices, Event, StartBenchmark, StopBenchmark
+from devexplorer.core.records import BenchSpec, BuildModel, EngineDevices, Event, StartBenchmark, StopBenchmark
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 DEADLINE_S = 30.0

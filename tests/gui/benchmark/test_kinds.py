@@ -15,14 +15,13 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records.benchmark import Conditions, StoredRun
-from devexplorer.core.records.messages import EngineDevices, Event, StartBenchmark
+from devexplorer.core.records import Conditions, EngineDevices, Event, StartBenchmark, StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark import page as benchmark_page
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import history_row
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK
 
 DEADLINE_S = 30.0
 

@@ -14,14 +14,24 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread, SweepSpec
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
+from devexplorer.core.records import (
+    BenchEnded,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
+    DeviceInfo,
+    DeviceSample,
+    MatmulResult,
+    MatmulSpec,
+    ScalingSpec,
+    Spread,
+    SweepSpec,
+)
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0

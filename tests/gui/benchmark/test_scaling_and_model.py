@@ -15,10 +15,10 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import DeviceWall, ModelResult, ModelSpec, ScalingResult, ScalingSpec
+from devexplorer.core.records import DeviceWall, ModelResult, ModelSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 BOTH = ("vgpu:0", "vgpu:1")

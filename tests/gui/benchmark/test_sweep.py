@@ -13,8 +13,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.benchmark import SweepSpec
-from devexplorer.core.records.messages import EngineLost
+from devexplorer.core.records import EngineLost, SweepSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT

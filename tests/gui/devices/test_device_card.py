@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, 
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.devices import Problem
+from devexplorer.core.records import Problem
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.devices.card import DeviceCard, DeviceRow

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem, ProcessUse
+from devexplorer.core.records import DeviceDetails, DeviceSample, Problem, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.processes import COLUMNS, ProcessesPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT

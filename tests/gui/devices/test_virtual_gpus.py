@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
-from devexplorer.core.records.messages import AddVirtual
+from devexplorer.core.records import AddVirtual
 from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog, profile_facts
 
 LEFT = Qt.MouseButton.LeftButton

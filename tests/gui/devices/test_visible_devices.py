@@ -13,7 +13,7 @@ from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records import DeviceInfo, Problem
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.gui.devices.visible_devices import NUMBERS, VisibleDevicesDialog
 

@@ -13,25 +13,26 @@ from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
 from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.doctor import Check, Diagnosis, Unchecked
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     AddVirtual,
     Answer,
     Cancel,
+    Check,
     Command,
+    Diagnosis,
     JobEnded,
     JobProgress,
     JobStarted,
     ObjectRemoved,
     Offer,
+    Unchecked,
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.doctor.finding import cost_text
 from devexplorer.gui.doctor.form import AT_WORK, NO_MODEL, ONLY_CPU
 from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
 from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
-from devexplorer.gui.widgets.reading_order import reading_order
-from devexplorer.gui.widgets.table import Cell
+from devexplorer.gui.widgets import Cell, reading_order
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, severity_colour
 
 LEFT = Qt.MouseButton.LeftButton

@@ -13,9 +13,7 @@ from PySide6.QtGui import QColor, QImage
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.doctor import Diagnosis
-from devexplorer.core.records.messages import EngineLost, ObjectRemoved, RowsChanged
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records import Diagnosis, EngineLost, ObjectRemoved, ObjectSnapshot, RowsChanged
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, Column

@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
-from devexplorer.core.records.doctor import Check, Checked
+from devexplorer.core.records import Check, Checked
 from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.page import DoctorPanel
 from devexplorer.gui.doctor.rows import FINDING, PLACE

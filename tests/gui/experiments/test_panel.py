@@ -12,26 +12,24 @@ from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.experiments import (
+from devexplorer.core.records import (
+    AddVirtual,
+    Answer,
     Ask,
+    Cancel,
+    Command,
     Crossover,
     CrossoverMeasured,
     CrossoverPoint,
-    Replicate,
-    TimeWork,
-    WorkTimed,
-)
-from devexplorer.core.records.messages import (
-    AddVirtual,
-    Answer,
-    Cancel,
-    Command,
     Event,
     Fact,
     JobEnded,
     JobProgress,
     JobStarted,
     Offer,
+    Replicate,
+    TimeWork,
+    WorkTimed,
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.experiments.page import ExperimentsPanel

@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.models.source import describe
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    Answer,
     CheckpointCompared,
     CompareCheckpoint,
     Comparison,
@@ -24,10 +25,9 @@ from devexplorer.core.records.laboratory import (
     Load,
     LoadCheckpoint,
     OpenModel,
+    Row,
     Save,
 )
-from devexplorer.core.records.messages import Answer
-from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.checkpoint import CheckpointDialog
 from devexplorer.gui.files.load_file import LoadFileDialog

@@ -18,8 +18,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
 
-from devexplorer.core.records.laboratory import ListFile, OpenModel
-from devexplorer.core.records.messages import Answer, EngineLost, JobEnded, JobStarted, OpenSnapshot
+from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted, ListFile, OpenModel, OpenSnapshot
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.session.script import Action, Surroundings, script
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.session_code import SessionPanel
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK
 
 
 class Done:

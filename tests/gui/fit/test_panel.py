@@ -15,8 +15,18 @@ from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records.messages import Answer, Cancel, Command, JobEnded, JobProgress, JobStarted
-from devexplorer.core.records.planner import FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.records import (
+    Answer,
+    Cancel,
+    Command,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    JobEnded,
+    JobProgress,
+    JobStarted,
+    PlanFit,
+)
 from devexplorer.core.session.state import State
 from devexplorer.gui.charts.shades import contrast
 from devexplorer.gui.fit.bars import part_colour

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.history.compare import compare
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.intervals import Axis, Intervals
 from devexplorer.gui.widgets import theme as themes

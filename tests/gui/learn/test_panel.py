@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.learn.course import EXERCISES
-from devexplorer.core.records.messages import Command, JobEnded, JobStarted, NewTensor, SetThreads, Undo
+from devexplorer.core.records import Command, JobEnded, JobStarted, NewTensor, SetThreads, Undo
 from devexplorer.core.session.state import State
 from devexplorer.gui.learn.page import PAUSED, WRONG, LearnPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT

@@ -6,7 +6,7 @@ import pytest
 from fakes.host import hosted
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.messages import Log
+from devexplorer.core.records import Log
 from devexplorer.core.session.state import LOG_LINES, State
 from devexplorer.gui.log.page import LogPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT

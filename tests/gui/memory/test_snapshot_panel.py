@@ -8,8 +8,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.core.records.messages import SnapshotOpened
+from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, SnapshotOpened, StackRow
 from devexplorer.core.session.state import State
 from devexplorer.gui.memory.segment_map import spans
 from devexplorer.gui.memory.snapshot import SnapshotDialog

@@ -11,12 +11,20 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.devices import AllocatorSample, DeviceSample, ObjectUse, ProcessUse
-from devexplorer.core.records.messages import Command, EngineLost, OpenSnapshot, RecordAllocator, ReleaseCache
+from devexplorer.core.records import (
+    AllocatorSample,
+    Command,
+    DeviceSample,
+    EngineLost,
+    ObjectUse,
+    OpenSnapshot,
+    ProcessUse,
+    RecordAllocator,
+    ReleaseCache,
+)
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.memory.page import MemoryPanel
 from devexplorer.gui.memory.rows import Key
 from devexplorer.gui.widgets.theme import DARK, LIGHT

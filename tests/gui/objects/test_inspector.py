@@ -9,12 +9,12 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Undo
+from devexplorer.core.records import AddVirtual, Answer, Fact, Offer, Undo
 from devexplorer.core.session.state import State
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.selection_facts import selection_facts
-from devexplorer.gui.widgets.text_block import TextBlock
+from devexplorer.gui.widgets import TextBlock
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 LEFT = Qt.MouseButton.LeftButton

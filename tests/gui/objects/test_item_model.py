@@ -6,8 +6,8 @@ from fakes.look_records import MIB, mlp, model, module_row, tensor, tensor_row
 from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Qt
 from pytestqt.modeltest import ModelTester
 
-from devexplorer.core.records.objects import Row
-from devexplorer.gui.actions.dragging import decode, encode
+from devexplorer.core.records import Row
+from devexplorer.gui.actions import decode, encode
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
 from devexplorer.gui.objects.filter import Query
 from devexplorer.gui.objects.item_model import ObjectsModel

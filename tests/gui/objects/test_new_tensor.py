@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.base.errors import BadInput
-from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.base import BadInput
+from devexplorer.core.records import NewTensor
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.new_tensor import FILLS, NewTensorDialog, parse_shape
 

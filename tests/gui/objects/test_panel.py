@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QImage, QMouseEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.messages import EngineLost, ObjectRemoved
+from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.cells import TARGET_ROLE, Column
 from devexplorer.gui.objects.panel import ObjectsPanel

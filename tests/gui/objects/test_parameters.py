@@ -14,8 +14,7 @@ from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu
 
-from devexplorer.core.records.messages import NewTensor
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records import NewTensor, Row
 from devexplorer.gui.objects.edit_element import EditElementDialog
 from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
 

@@ -7,8 +7,7 @@ from fakes.look_records import CPU, ENGINE, VGPU, mlp, show, state_with
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
-from devexplorer.core.records.messages import ObjectRemoved
+from devexplorer.core.records import Describe, ObjectRemoved, Values, ValuesDescribed
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.values import ValuesPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT

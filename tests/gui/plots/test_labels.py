@@ -15,9 +15,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchPreparing, BenchStarted
+from devexplorer.core.records import BenchPoint, BenchPreparing, BenchStarted, DeviceInfo, DeviceSample, MatmulSpec
 from devexplorer.core.session.state import Marker, State
 from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.markers import lane_rows

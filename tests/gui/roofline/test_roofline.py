@@ -19,16 +19,18 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.spec import PRODUCTS
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import (
+from devexplorer.core.records import (
     BandwidthResult,
+    BenchEnded,
     BenchPoint,
+    BenchPreparing,
+    BenchStarted,
     ScalingResult,
     Spread,
     StoredRun,
     SweepCell,
     SweepResult,
 )
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.session.state import State
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
 from devexplorer.gui.roofline.layout import between, decades, labels, lines, ranges, spread_out

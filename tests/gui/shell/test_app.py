@@ -15,7 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.session.settings import SettingsFile
-from devexplorer.gui.actions.dragging import encode
+from devexplorer.gui.actions import encode
 from devexplorer.gui.shell import tour as tour_module
 from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tour import Tour
@@ -276,7 +276,7 @@ def test_two_engine_errors_are_one_banner(start: Start) -> None:
 
 
 def _log(text: str):  # type: ignore[no-untyped-def]
-    from devexplorer.core.records.messages import Log
+    from devexplorer.core.records import Log
 
     return Log(level="error", text=text, time_unix_s=0.0)
 

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.telemetry.mailbox import Mailbox
 
 

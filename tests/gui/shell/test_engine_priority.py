@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.priority import BEAT_S, FIRST_S, HELD_UP, YIELDING, EnginePriority
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records import Event
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App

@@ -20,7 +20,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records.messages import Command, EngineReady, Event, Log
+from devexplorer.core.records import Command, EngineReady, Event, Log
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.devices.card_text import card_texts

@@ -14,20 +14,16 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.base.formats import sentence
-from devexplorer.core.records.devices import Problem
-from devexplorer.core.records.messages import Log
+from devexplorer.core.base import sentence
+from devexplorer.core.records import Log, Problem
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.palette import Choice, CommandPalette
-from devexplorer.gui.widgets.banner import Banner
-from devexplorer.gui.widgets.code_view import CodeView
-from devexplorer.gui.widgets.panel import ElidedLabel
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.widgets import DARK, Banner, CodeView, ElidedLabel
 
 
 @pytest.mark.parametrize(

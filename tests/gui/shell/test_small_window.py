@@ -15,9 +15,16 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QScrollArea, QWidget
 
-from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import EngineLost, JobProgress, JobStarted, ObjectChanged, UndoState
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records import (
+    DeviceInfo,
+    EngineLost,
+    JobProgress,
+    JobStarted,
+    ObjectChanged,
+    ObjectSnapshot,
+    Row,
+    UndoState,
+)
 from devexplorer.gui.shell.tab_table import TABS
 
 SIZE = 1000, 650

@@ -7,18 +7,18 @@ from fakes.host import hosted
 from fakes.look_records import CPU, VGPU, state_with
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.messages import (
+from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
     Cancel,
     Command,
     JobProgress,
     JobStarted,
+    MatmulSpec,
     StopBenchmark,
 )
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.status_bar import StatusBar
 
 START = 1000.0

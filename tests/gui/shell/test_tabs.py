@@ -10,12 +10,10 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import Controller, TabSpec, WindowContext
 from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.widgets import DARK, Theme
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter, share
-from devexplorer.gui.widgets.theme import DARK, Theme
 
 
 class ButtonPage(QWidget):

@@ -10,20 +10,17 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel
 
-from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.records import Event, Log
 from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.spec import LAB
-from devexplorer.gui.actions.tab import TabSpec
+from devexplorer.gui.actions import LAB, Controller, TabSpec, WindowContext
 from devexplorer.gui.shell.heartbeat import Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.theme import Theme
 
 
 class ToyPage(QLabel):

@@ -14,20 +14,24 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.laboratory import (
+from devexplorer.core.records import (
+    AddVirtual,
+    BuildModel,
     Hop,
     Hopped,
     InsertHops,
     Join,
+    ObjectChanged,
+    ObjectRemoved,
+    ObjectSnapshot,
     PlanSplit,
     Split,
     SplitBlock,
     SplitPlan,
     SplitPlanned,
     SplitShare,
+    UndoState,
 )
-from devexplorer.core.records.messages import AddVirtual, BuildModel, ObjectChanged, ObjectRemoved, UndoState
-from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.state import State
 from devexplorer.gui.split.blocks import MIME, Column, decode, encode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Draft, runs

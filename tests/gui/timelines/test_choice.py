@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample
+from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.time_axis import TimeAxis

@@ -15,14 +15,20 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import Answer, BenchPreparing, Event
+from devexplorer.core.records import (
+    AllocatorSample,
+    Answer,
+    BenchPoint,
+    BenchPreparing,
+    DeviceInfo,
+    DeviceSample,
+    Event,
+    MatmulSpec,
+)
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export import PlotExport

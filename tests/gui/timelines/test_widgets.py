@@ -18,9 +18,18 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
+from devexplorer.core.records import (
+    BenchEnded,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
+    DeviceInfo,
+    DeviceSample,
+    MatmulResult,
+    MatmulSpec,
+    ScalingSpec,
+    Spread,
+)
 from devexplorer.core.session.state import Marker, State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.records.devices import Affinity, DeviceInfo, PeerLink, Problem, Topology
+from devexplorer.core.records import Affinity, DeviceInfo, PeerLink, Problem, Topology
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.topology_text import Pairs
 from devexplorer.core.virtual.device.topology import topology

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.widgets.button_menu import ButtonMenu
+from devexplorer.gui.widgets import ButtonMenu
 
 Button = QPushButton | QToolButton
 

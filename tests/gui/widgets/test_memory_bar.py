@@ -6,8 +6,8 @@ from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
+from devexplorer.gui.widgets import DARK
 from devexplorer.gui.widgets.memory_bar import MemoryBar, Segment, segments, widths
-from devexplorer.gui.widgets.theme import DARK
 
 
 def device_parts() -> MemoryParts:

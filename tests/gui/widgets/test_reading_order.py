@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QSp
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.models.source import describe
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.checkpoint import CheckpointDialog
 from devexplorer.gui.files.load_file import LoadFileDialog
@@ -19,8 +19,7 @@ from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.initialise import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.reading_order import chain, reading_order
+from devexplorer.gui.widgets import FormDialog, chain, reading_order
 
 
 def buttons(*names: str) -> list[QPushButton]:

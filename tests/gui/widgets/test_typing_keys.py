@@ -8,7 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.widgets.typing_keys import TypingKeys
+from devexplorer.gui.widgets import TypingKeys
 
 
 def test_letters_choose_in_a_list_and_are_shortcuts_elsewhere(qapp: QApplication, qtbot: QtBot):
