@@ -9,18 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base import (
-    BadInput,
-    Cancelled,
-    DoesNotFit,
-    bytes_text,
-    expression,
-    out_of_host_memory,
-    quoted,
-    sentence,
-    shape_text,
-    variable,
-)
+from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, bytes_text, out_of_host_memory, sentence, shape_text
+from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.commands.registry import refused_title
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched

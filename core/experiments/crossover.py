@@ -12,7 +12,8 @@ from statistics import median
 
 import torch
 
-from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, quoted, seconds_text
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, seconds_text
+from devexplorer.core.base.python_names import quoted
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry

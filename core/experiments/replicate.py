@@ -16,14 +16,12 @@ from devexplorer.core.base import (
     ProgressMonitor,
     bytes_text,
     count_text,
-    expression,
     list_text,
     python_names,
-    quoted,
     seconds_text,
     shape_text,
-    variable,
 )
+from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
 from devexplorer.core.models.run import Operand, operand

@@ -8,15 +8,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from devexplorer.core.base import (
-    BadInput,
-    DevExplorerError,
-    ProgressMonitor,
-    count_text,
-    number_text,
-    quoted,
-    seconds_text,
-)
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, number_text, seconds_text
+from devexplorer.core.base.python_names import quoted
 from devexplorer.core.benchmark.timing import Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.products import (

@@ -13,17 +13,8 @@ from collections.abc import Sequence
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base import (
-    NO_PROGRESS,
-    BadInput,
-    ProgressMonitor,
-    bytes_text,
-    count_text,
-    expression,
-    first_line,
-    quoted,
-    shape_text,
-)
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, bytes_text, count_text, first_line, shape_text
+from devexplorer.core.base.python_names import expression, quoted
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.matching import Match, best_match, compared

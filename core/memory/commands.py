@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_text, count_text, quoted
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_text, count_text
+from devexplorer.core.base.python_names import quoted
 from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.snapshot_rows import digest

@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from devexplorer.core.base import BadInput, quoted
+from devexplorer.core.base import BadInput
+from devexplorer.core.base.python_names import quoted
 from devexplorer.core.models import libraries, loading, samples
 from devexplorer.core.models.guard import Changes, kept
 from devexplorer.core.models.libraries import Code

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from devexplorer.core.base import BadInput, suggestion, typed_line
+from devexplorer.core.base import BadInput, typed_line
+from devexplorer.core.base.python_names import suggestion
 from devexplorer.core.models.source import Source, located
 
 Stamp = tuple[str, int, int]

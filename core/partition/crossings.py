@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
-from devexplorer.core.base import writes_in_place
+from devexplorer.core.base.python_names import writes_in_place
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.extras import CrossingHooks
 from devexplorer.core.models.walk import device_id

@@ -6,9 +6,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # importlib.abc brings tempfile, shutil and random, 5 ms of every start
 
 FORMER = {
     "devexplorer.core.workspace.zoo": "devexplorer.core.models.samples",
@@ -23,11 +28,14 @@ FORMER = {
 }
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder(Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name in FORMER else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Put the module in its place that has this one's content now."""

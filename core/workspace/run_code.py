@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base import expression, quoted, variable
+from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.models import samples
 from devexplorer.core.models.run import Operand
 from devexplorer.core.workspace.runs import LAZY_SEED, Ran

@@ -14,20 +14,8 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets import (
-    CENTRE,
-    EDGE_PX,
-    Cell,
-    Column,
-    RowsModel,
-    RowsTable,
-    TableRow,
-    Theme,
-    device_colour,
-    label,
-    push_button,
-    vbox,
-)
+from devexplorer.gui.widgets import CENTRE, EDGE_PX, Theme, device_colour, label, push_button, vbox
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 SIDE_BY_SIDE_PX = 1260
 """From this width on the rules are beside the list."""

@@ -11,17 +11,9 @@ from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
-from devexplorer.gui.widgets import (
-    AllDevices,
-    Choice,
-    MenuEdit,
-    Theme,
-    check_box,
-    free_bytes,
-    line_edit,
-    mixed_clocks_of,
-    took,
-)
+from devexplorer.gui.widgets import Theme, check_box, line_edit
+from devexplorer.gui.widgets.device_choice import AllDevices
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, free_bytes, mixed_clocks_of, took
 
 MEMORY = (
     ((True, False), "pinned and pageable", "Copies from and to both kinds of host memory"),

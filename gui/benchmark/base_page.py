@@ -20,23 +20,10 @@ from devexplorer.core.records import BenchSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
-from devexplorer.gui.widgets import (
-    BUTTON_PX,
-    EDGE_PX,
-    NOT_IN_A_RECORDING,
-    NOT_READY,
-    Column,
-    DeviceChoice,
-    FormPage,
-    RowsModel,
-    RowsTable,
-    TableRow,
-    Theme,
-    hbox,
-    label,
-    plain_tip,
-    push_button,
-)
+from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, Theme, hbox, label, plain_tip, push_button
+from devexplorer.gui.widgets.device_choice import DeviceChoice
+from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
+from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 PROGRESS_PX = (120, 4)
 NOTHING_RUNS = "No benchmark is running."

@@ -22,17 +22,9 @@ from devexplorer.gui.benchmark.summary import Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    PAD_PX,
-    Cell,
-    Choice,
-    Column,
     ElidedLabel,
-    Padded,
     Role,
-    RowsModel,
-    RowsTable,
     ScrollArea,
-    TableRow,
     Theme,
     device_colour,
     font,
@@ -42,6 +34,8 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Padded, RowsModel, RowsTable, TableRow
 
 NAME_PX, CELL_PX = 92, 70
 LEAST_PX = 132

@@ -23,7 +23,9 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
-from devexplorer.gui.widgets import Choice, DtypeEdit, TableRow, free_bytes, line_edit
+from devexplorer.gui.widgets import line_edit
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
+from devexplorer.gui.widgets.table import TableRow
 
 MODES = (
     ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),

@@ -15,7 +15,9 @@ from devexplorer.core.records import ModelSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
-from devexplorer.gui.widgets import Choice, TableRow, check_box, line_edit
+from devexplorer.gui.widgets import check_box, line_edit
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import TableRow
 
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),

@@ -21,7 +21,8 @@ from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
-from devexplorer.gui.widgets import FormPages, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.side_nav import FormPages
 
 PAGES: list[type[BenchPage[Any]]] = [
     MatmulPage,

@@ -13,7 +13,8 @@ from devexplorer.core.records import MatmulResult, MatmulSpec, ModelResult, Mode
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
-from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 RUN_COLUMNS = (
     Column("device"),

@@ -21,7 +21,8 @@ from devexplorer.core.records import (
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import held_down
-from devexplorer.gui.widgets import Cell, Theme, device_colour
+from devexplorer.gui.widgets import Theme, device_colour
+from devexplorer.gui.widgets.table import Cell
 
 Seen = dict[int, set[str]]
 """Run -> what was seen to hold the clocks down while it ran."""

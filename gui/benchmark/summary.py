@@ -13,8 +13,6 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.runs import title
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    Cell,
-    Choice,
     Role,
     ScrollArea,
     ScrollColumn,
@@ -26,6 +24,8 @@ from devexplorer.gui.widgets import (
     show_text,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import Cell
 
 WIDTH_PX = 296
 

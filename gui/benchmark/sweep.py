@@ -16,7 +16,8 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
-from devexplorer.gui.widgets import Choice, DtypeEdit, MenuEdit, Theme, free_bytes, line_edit, took
+from devexplorer.gui.widgets import Theme, line_edit
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, took
 
 MEASURE, SEARCH = "measure", "search"
 WAYS = (

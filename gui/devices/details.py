@@ -17,7 +17,6 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
     EmptyState,
-    FactsSheet,
     Role,
     ScrollArea,
     Theme,
@@ -28,6 +27,7 @@ from devexplorer.gui.widgets import (
     push_button,
     vbox,
 )
+from devexplorer.gui.widgets.facts_sheet import FactsSheet
 
 
 class DetailsPanel(QWidget):

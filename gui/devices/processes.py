@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session.state import Device, State
-from devexplorer.gui.widgets import CENTRE, Cell, Column, RowsModel, RowsTable, TableRow, Theme, device_colour, label
+from devexplorer.gui.widgets import CENTRE, Theme, device_colour, label
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"

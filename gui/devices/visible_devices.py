@@ -32,19 +32,9 @@ from devexplorer.core.devices.visibility_messages import (
 )
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import (
-    RIGHT,
-    ElidedLabel,
-    FormDialog,
-    Padded,
-    Role,
-    font,
-    hbox,
-    label,
-    line_edit,
-    plain_tip,
-    push_button,
-)
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, hbox, label, line_edit, plain_tip, push_button
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.table import Padded
 
 INTRO = (
     "The engine sees only the checked cards and numbers them from 0 in this order. CUDA reads "

@@ -15,11 +15,9 @@ from devexplorer.gui.doctor.rows import full_place, title_of
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    DiffView,
     ElidedLabel,
     Role,
     ScrollColumn,
-    SourceView,
     Theme,
     hbox,
     label,
@@ -30,6 +28,7 @@ from devexplorer.gui.widgets import (
     show_text,
     vbox,
 )
+from devexplorer.gui.widgets.source_view import DiffView, SourceView
 
 LEAST_PX, WIDTH_PX = 320, 440
 _SIGN_PX = 16

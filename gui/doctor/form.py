@@ -11,7 +11,6 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    DeviceField,
     ElidedLabel,
     Role,
     can_add_virtual,
@@ -24,6 +23,7 @@ from devexplorer.gui.widgets import (
     vbox,
     why_not_live,
 )
+from devexplorer.gui.widgets.device_choice import DeviceField
 
 WIDTH_PX = 248
 BUTTON_PX = 26

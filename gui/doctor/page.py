@@ -27,11 +27,8 @@ from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
-    CutAtTheStart,
     ElidedLabel,
     Role,
-    RowsModel,
-    RowsTable,
     ShrinkingLabel,
     Theme,
     hbox,
@@ -41,6 +38,7 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."

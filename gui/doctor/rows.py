@@ -9,7 +9,8 @@ from devexplorer.core.base import MISSING, count_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.records import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
-from devexplorer.gui.widgets import Cell, Column, TableRow, Theme, severity_colour
+from devexplorer.gui.widgets import Theme, severity_colour
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS: Final = (
     Column("severity"),

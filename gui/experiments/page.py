@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.session.state import State
 from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import FormPages, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.side_nav import FormPages
 
 
 class ExperimentsPanel(FormPages[ExperimentPage]):

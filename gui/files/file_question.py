@@ -10,7 +10,9 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Command, Comparison, FileContents
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import Column, FileField, FormDialog, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.file_field import FileField
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 TABLE_PX = 220
 Result = TypeVar("Result", FileContents, Comparison)

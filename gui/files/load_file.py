@@ -11,7 +11,8 @@ from devexplorer.core.records import FileContents, ListFile, Load
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.objects.visible import natural
-from devexplorer.gui.widgets import Cell, Column, TableRow, line_edit
+from devexplorer.gui.widgets import line_edit
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 WIDTH_PX = 620
 KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.npy)"

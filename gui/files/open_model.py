@@ -13,7 +13,9 @@ from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.models.source import describe
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import FileField, FormDialog, give_room, line_edit
+from devexplorer.gui.widgets import give_room, line_edit
+from devexplorer.gui.widgets.file_field import FileField
+from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 560
 KINDS = {

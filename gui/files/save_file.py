@@ -10,7 +10,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.records import Save
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import FileField, FormDialog, label
+from devexplorer.gui.widgets import label
+from devexplorer.gui.widgets.file_field import FileField
+from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 520
 FORMS = {

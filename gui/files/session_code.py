@@ -14,23 +14,8 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 from devexplorer.core.base import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import (
-    EDGE_PX,
-    Cell,
-    Colours,
-    Column,
-    Role,
-    RowsModel,
-    RowsTable,
-    TableRow,
-    Theme,
-    font,
-    hbox,
-    label,
-    push_button,
-    splitter,
-    vbox,
-)
+from devexplorer.gui.widgets import EDGE_PX, Colours, Role, Theme, font, hbox, label, push_button, splitter, vbox
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session

@@ -15,7 +15,8 @@ from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOp
 from devexplorer.core.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
-from devexplorer.gui.widgets import PAD_PX, RIGHT, RowsModel, RowsTable, Theme, draw_text
+from devexplorer.gui.widgets import RIGHT, Theme, draw_text
+from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72

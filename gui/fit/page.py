@@ -23,11 +23,8 @@ from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    Choice,
     ElidedLabel,
-    MenuEdit,
     Role,
-    RowsModel,
     Theme,
     check_box,
     hbox,
@@ -36,6 +33,8 @@ from devexplorer.gui.widgets import (
     splitter,
     why_not_live,
 )
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
+from devexplorer.gui.widgets.table import RowsModel
 
 PATIENCE_S = 60.0
 """In a window, with progress and Stop, a plan may take longer than on the command line."""

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
 from devexplorer.core.records import Fit, FitBytes, FitReport
-from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 GIB: Final = 1 << 30
 MANY: Final = 10

@@ -15,24 +15,8 @@ from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import colour_of, device_text, when_text
-from devexplorer.gui.widgets import (
-    EDGE_PX,
-    ROW_PX,
-    Cell,
-    Column,
-    Index,
-    Role,
-    RowsModel,
-    RowsTable,
-    ScrollArea,
-    TableRow,
-    Theme,
-    font,
-    holder,
-    label,
-    splitter,
-    vbox,
-)
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, Theme, font, holder, label, splitter, vbox
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, RowsModel, RowsTable, TableRow
 
 CONDITION_PX, RUN_PX = 172, 210
 SIZE_PX = (1040, 420)

@@ -29,10 +29,8 @@ from devexplorer.gui.history.table import HistoryTable
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ButtonMenu,
-    Choice,
     ElidedLabel,
     EmptyState,
-    SaveDialog,
     Theme,
     hbox,
     holder,
@@ -43,6 +41,8 @@ from devexplorer.gui.widgets import (
     set_look,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

@@ -18,7 +18,8 @@ from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import Cell, Column, Index, RowsModel, TableRow, Theme, device_colour
+from devexplorer.gui.widgets import Theme, device_colour
+from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
 
 COLUMNS = (
     Column("when"),

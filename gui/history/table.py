@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle
 
 from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
-from devexplorer.gui.widgets import PAD_PX, Padded, RowsTable, Theme, paint_chip, paint_chips
+from devexplorer.gui.widgets import Theme, paint_chip, paint_chips
+from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
 
 Place = QModelIndex | QPersistentModelIndex
 STRETCHED = {3: 2, 13: 2}

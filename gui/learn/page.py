@@ -11,13 +11,8 @@ from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    Cell,
-    Column,
     Role,
-    RowsModel,
-    RowsTable,
     ScrollArea,
-    TableRow,
     Theme,
     can_add_virtual,
     hbox,
@@ -27,6 +22,7 @@ from devexplorer.gui.widgets import (
     push_button,
     vbox,
 )
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))

@@ -21,7 +21,6 @@ from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.memory.table import PartsTable
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    Choice,
     ElidedLabel,
     MemoryBar,
     Role,
@@ -33,6 +32,7 @@ from devexplorer.gui.widgets import (
     push_button,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
 
 BAR_PX, SIDE_PX, LEAST_PX = 20, 400, 120
 NO_ENGINE = "The engine is not ready yet."

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS = (
     Column("part"),

@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
-from devexplorer.gui.widgets import Picture, RowsModel, Theme
+from devexplorer.gui.widgets import Picture, Theme
+from devexplorer.gui.widgets.table import RowsModel
 
 MAP_PX, SMALL_MAP_PX = 34, 12
 LEAST_PX = 6

@@ -25,8 +25,6 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
     Role,
-    RowsModel,
-    RowsTable,
     Theme,
     device_colour,
     font,
@@ -37,6 +35,7 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.table import RowsModel, RowsTable
 
 NO_STACKS = (
     "No lines of code: recording was off when these blocks were allocated. Turn on “Record "

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets import Cell, Column, TableRow, Theme
+from devexplorer.gui.widgets import Theme
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 MOST_ROWS = 500
 """Listed at once, the largest; the filter finds the others."""

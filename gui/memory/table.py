@@ -7,7 +7,8 @@ from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
-from devexplorer.gui.widgets import PAD_PX, Role, RowsModel, RowsTable, Theme, draw_text, paint_part
+from devexplorer.gui.widgets import Role, Theme, draw_text, paint_part
+from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
 

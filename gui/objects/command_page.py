@@ -16,17 +16,8 @@ from devexplorer.core.session.jobs import Done, Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.widgets import (
-    BUTTON_PX,
-    FormPage,
-    ScrollArea,
-    Theme,
-    can_add_virtual,
-    hbox,
-    holder,
-    plain_tip,
-    why_not_live,
-)
+from devexplorer.gui.widgets import ScrollArea, Theme, can_add_virtual, hbox, holder, plain_tip, why_not_live
+from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 
 
 class ExperimentPage(FormPage):

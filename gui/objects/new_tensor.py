@@ -16,7 +16,10 @@ from devexplorer.core.base import ITEM_BYTES, MISSING, BadInput, Findings, bytes
 from devexplorer.core.devices.device_id import choose_device, parse_device
 from devexplorer.core.records import NewTensor
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import FileField, FormDialog, check_box, free_bytes, line_edit
+from devexplorer.gui.widgets import check_box, line_edit
+from devexplorer.gui.widgets.file_field import FileField
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.form_fields import free_bytes
 
 FILLS = {
     "ones": "ones",

@@ -37,15 +37,9 @@ from devexplorer.gui.roofline.figures import (
 from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    Cell,
-    Choice,
-    Column,
     ElidedLabel,
     EmptyState,
     Role,
-    RowsModel,
-    RowsTable,
-    TableRow,
     Theme,
     device_colour,
     hbox,
@@ -55,6 +49,8 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

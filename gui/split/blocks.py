@@ -12,7 +12,8 @@ from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, Qt, Signal
 
 from devexplorer.core.base import bytes_text
 from devexplorer.gui.split.draft import Draft, shown_path
-from devexplorer.gui.widgets import Cell, Index, RowsModel, TableRow, table
+from devexplorer.gui.widgets import table
+from devexplorer.gui.widgets.table import Cell, Index, RowsModel, TableRow
 
 MIME = "application/x-devexplorer-blocks"
 """UTF-8 JSON: a list of the places of blocks."""

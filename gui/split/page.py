@@ -17,13 +17,11 @@ from devexplorer.gui.split.table import BlocksTable
 from devexplorer.gui.widgets import (
     EDGE_PX,
     NOT_IN_A_RECORDING,
-    Choice,
     ElidedLabel,
     EmptyState,
     Role,
     ScrollArea,
     Theme,
-    free_bytes,
     hbox,
     holder,
     label,
@@ -31,6 +29,7 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice, free_bytes
 
 SHARES_PX = 268
 LANES = 3

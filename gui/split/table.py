@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets import CutAtTheStart, Look, RowsTable, Theme, draw_text, paint_chips, paint_device
+from devexplorer.gui.widgets import Look, Theme, draw_text, paint_chips, paint_device
+from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
 
 Index = QModelIndex | QPersistentModelIndex
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}

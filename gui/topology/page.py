@@ -17,16 +17,9 @@ from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, leg
 from devexplorer.gui.topology.picture import TopologyPicture
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    ROW_PX,
-    Cell,
-    Choice,
-    Column,
     EmptyState,
     Role,
-    RowsModel,
-    RowsTable,
     ScrollArea,
-    TableRow,
     Theme,
     device_colour,
     draw_text,
@@ -38,6 +31,8 @@ from devexplorer.gui.widgets import (
     text_width,
     vbox,
 )
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 SHOWN = {
     "link": "How the two are connected",

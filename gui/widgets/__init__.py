@@ -1,16 +1,14 @@
-"""Widgets and looks that belong to no feature: theme, tables, forms, code views. Main thread only."""
+"""Widgets and looks that belong to no feature: theme, tables, code views. Main thread only.
+
+Named here is what a window needs that has just opened; forms, dialogs and sheets are imported from their modules, when
+they are first shown.
+"""
 
 from devexplorer.gui.widgets.banner import Banner
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
 from devexplorer.gui.widgets.code_view import CodeView, Colours
-from devexplorer.gui.widgets.device_choice import AlikeDevices, AllDevices, DeviceChoice, DeviceField
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.facts_sheet import FactsSheet
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, mixed_clocks_of, took
-from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 from devexplorer.gui.widgets.icons import app_icon, icon, pixmap
 from devexplorer.gui.widgets.layouts import (
     CENTRE,
@@ -48,21 +46,6 @@ from devexplorer.gui.widgets.panel import (
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
 from devexplorer.gui.widgets.reading_order import chain, put_in_order, reading_order
-from devexplorer.gui.widgets.save_dialog import SaveDialog
-from devexplorer.gui.widgets.side_nav import FormPages
-from devexplorer.gui.widgets.source_view import DiffView, SourceView
-from devexplorer.gui.widgets.table import (
-    PAD_PX,
-    ROW_PX,
-    Cell,
-    Column,
-    CutAtTheStart,
-    Index,
-    Padded,
-    RowsModel,
-    RowsTable,
-    TableRow,
-)
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import (
     CPU,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import variable
+from devexplorer.core.base.python_names import variable
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Rebuilt
 from devexplorer.core.session.script import write

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 from fakes.scripts import PROBE
 
-from devexplorer.core.base import variable
+from devexplorer.core.base.python_names import variable
 from devexplorer.core.benchmark.history.importing import read_runs
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import figures, kind_name

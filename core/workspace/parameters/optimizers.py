@@ -8,16 +8,8 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import (
-    OPTIMIZERS,
-    BadInput,
-    ProgressMonitor,
-    bytes_by_device_text,
-    bytes_text,
-    count_text,
-    suggestion,
-    variable,
-)
+from devexplorer.core.base import OPTIMIZERS, BadInput, ProgressMonitor, bytes_by_device_text, bytes_text, count_text
+from devexplorer.core.base.python_names import suggestion, variable
 from devexplorer.core.models.optimizers import kind_of, state_tensors
 from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
 from devexplorer.core.models.walk import device_id

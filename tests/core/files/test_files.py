@@ -369,7 +369,7 @@ def test_the_code_reproduces_the_files(place: Place, tmp_path: Path) -> None:
         exec(place.answer(ListFile(path=ours)).code, scope)
     made = [name for name in place.workspace.names if name.startswith("n-")]
     assert len(made) > 10
-    from devexplorer.core.base import variable
+    from devexplorer.core.base.python_names import variable
 
     for name in made:
         bound = scope[variable(name)]

@@ -31,7 +31,7 @@ from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0

@@ -32,7 +32,8 @@ from devexplorer.gui.doctor.finding import cost_text
 from devexplorer.gui.doctor.form import AT_WORK, NO_MODEL, ONLY_CPU
 from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
 from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
-from devexplorer.gui.widgets import Cell, reading_order
+from devexplorer.gui.widgets import reading_order
+from devexplorer.gui.widgets.table import Cell
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, severity_colour
 
 LEFT = Qt.MouseButton.LeftButton

@@ -25,8 +25,8 @@ from devexplorer.core.records import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row, short_when_text
-from devexplorer.gui.widgets import PAD_PX
 from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.table import PAD_PX
 from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
 
 LEFT = Qt.MouseButton.LeftButton

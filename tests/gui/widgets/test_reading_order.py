@@ -19,7 +19,8 @@ from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.initialise import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import FormDialog, chain, reading_order
+from devexplorer.gui.widgets import chain, reading_order
+from devexplorer.gui.widgets.form_dialog import FormDialog
 
 
 def buttons(*names: str) -> list[QPushButton]:

@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.widgets import SaveDialog
+from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 Make = Callable[..., SaveDialog]
 
