@@ -47,7 +47,7 @@ class AlertsPanel(QWidget):
         self._latest_over: tuple[Alert, ...] = ()
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
-        self.model = RowsModel(COLUMNS, self)
+        self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)

@@ -291,7 +291,7 @@ class TablePage(BenchPage[Spec]):
 
     def add_table(self) -> None:
         """Show the table once there is a run."""
-        self.model = RowsModel(self.columns, self)
+        self.model = RowsModel(self.columns)
         self.table = RowsTable(self.model, self.table_name, self.widths_px, stretched=self.stretched)
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self._ended: dict[int, TableRow] = {}

@@ -83,7 +83,7 @@ class CopiesView(QWidget):
         self._picked = False
         """Whether the user has chosen the pair; until then it is the first that goes from one device to another."""
         self.summary = Summary("The run on show")
-        self.model = RowsModel((), self)
+        self.model = RowsModel(())
         self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])
         self.table.selectionModel().currentChanged.connect(self._on_cell)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)

@@ -11,7 +11,6 @@ from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
 from devexplorer.core.session.state import State
@@ -42,11 +41,9 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     virtual_offered = Signal()
     """The empty state of scaling: add two virtual GPUs."""
 
-    def __init__(
-        self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
         pages = {page.kind: page(state, theme, clock) for page in PAGES}
-        super().__init__(pages, {kind: KINDS[kind].meaning for kind in pages}, parent)
+        super().__init__(pages, {kind: KINDS[kind].meaning for kind in pages})
         self._state = state
         for page in pages.values():
             page.start_requested.connect(self.start_requested)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
@@ -38,8 +37,8 @@ class HeatMap(Picture):
     pointed = Signal(object)
     """A `Place`, or None."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "Throughput by shape", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Throughput by shape")
         self.columns: tuple[str, ...] = ()
         """Labels below the columns."""
         self.rows: tuple[str, ...] = ()

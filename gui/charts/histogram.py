@@ -8,7 +8,6 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
@@ -49,8 +48,8 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
 class Histogram(Picture):
     """Feed it with `show_values`; the tooltip of a bar says its edges and its count."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "Histogram", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Histogram")
         self._colour = theme.cpu
         self._values: Values | None = None
         self._before: Values | None = None

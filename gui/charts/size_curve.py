@@ -118,10 +118,8 @@ class SizeCurve(Picture):
     pointed = Signal(object)
     """x of the nearest measured size, or None."""
 
-    def __init__(
-        self, theme: Theme, name: str, units: tuple[Unit, ...] = THROUGHPUT_UNITS, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(theme, name, parent)
+    def __init__(self, theme: Theme, name: str, units: tuple[Unit, ...] = THROUGHPUT_UNITS) -> None:
+        super().__init__(theme, name)
         self.series: tuple[Series, ...] = ()
         self.xs: list[float] = []
         """Every measured size."""

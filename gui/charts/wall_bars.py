@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import seconds_text
 from devexplorer.gui.widgets import Picture, Role, Theme, device_colour, device_pen, draw_text, text_width
@@ -35,8 +34,8 @@ class Bar:
 class WallBars(Picture):
     """Feed it with `set_bars`."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "Wall times", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Wall times")
         self.bars: tuple[Bar, ...] = ()
 
     def set_bars(self, bars: Sequence[Bar]) -> None:

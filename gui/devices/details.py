@@ -36,8 +36,8 @@ class DetailsPanel(QWidget):
     device_chosen = Signal(object)
     """Id of the device that the empty state's button chose (str): its card should be marked."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self.device: str | None = None
         """Id of the device on show."""

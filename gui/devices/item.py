@@ -46,8 +46,8 @@ class DeviceItem(QWidget):
     drag_entered = Signal(object)
     """Targets that hang over this device now; an empty tuple when they leave."""
 
-    def __init__(self, device: Device, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, device: Device, theme: Theme) -> None:
+        super().__init__()
         self.device_id = device.info.id
         self._device, self._theme = device, theme
         self._texts: CardTexts | None = None
@@ -55,7 +55,8 @@ class DeviceItem(QWidget):
         """What a drop would do, while something is dragged."""
         self.is_selected = self._hovered = self._drop_here = False
         """Whether this device is the chosen one."""
-        self.bar = MemoryBar(theme, device_colour(device.colour, theme), self)
+        self.bar = MemoryBar(theme, device_colour(device.colour, theme))
+        self.bar.setParent(self)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setCursor(Qt.CursorShape.PointingHandCursor)

@@ -50,8 +50,8 @@ class DevicesPanel(Panel):
     virtual_offered = Signal()
     """The user takes the offer of two virtual GPUs."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Devices", parent=parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__("Devices")
         self._state, self._theme = state, theme
         self.items: dict[str, DeviceItem] = {}
         """The card or row of each device by its id, in the order on screen."""

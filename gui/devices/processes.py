@@ -48,11 +48,11 @@ class ProcessesPanel(QWidget):
     """A row per process and device. By device, largest first, until a column is clicked; a device whose processes are
     hidden says so."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state = state
         self._theme = theme
-        self.model = _Model(COLUMNS, self)
+        self.model = _Model(COLUMNS)
         self.table = _Table(self.model, "Processes", WIDTHS)
         header = self.table.horizontalHeader()
         header.setSectionsClickable(True)

@@ -214,8 +214,8 @@ class _CardsTree(QTreeWidget):
 
     reordered = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setAccessibleName("cards")
         self.setRootIsDecorated(False)
         self.setUniformRowHeights(True)

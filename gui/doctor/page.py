@@ -60,8 +60,8 @@ class DoctorPanel(QWidget):
     target_chosen = Signal(str, str)
     """Something in a model is to be selected in the tree: name of the model, path of a finding."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._target: str | None = None
         self.diagnosis: Diagnosis | None = None
@@ -74,7 +74,7 @@ class DoctorPanel(QWidget):
         self.verdict = ElidedLabel()
         self.circumstances = ShrinkingLabel(Role.LABEL, "dim", least_px=0)
         self.old = label("", words="warning")
-        self.model = RowsModel(COLUMNS, self)
+        self.model = RowsModel(COLUMNS)
         self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
         self.failure.command_requested.connect(self.command_requested)

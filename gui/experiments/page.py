@@ -4,7 +4,6 @@ CPU. Main thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
@@ -18,13 +17,13 @@ class ExperimentsPanel(FormPages[ExperimentPage]):
 
     command_requested = Signal(object)
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State, theme: Theme) -> None:
         self.ask = AskPage(state, theme)
         self.replicate = ReplicatePage(state, theme)
         self.time_work = TimeWorkPage(state, theme)
         self.crossover = CrossoverPage(state, theme)
         pages: tuple[ExperimentPage, ...] = (self.ask, self.replicate, self.time_work, self.crossover)
-        super().__init__({page.title: page for page in pages}, {page.title: page.meaning for page in pages}, parent)
+        super().__init__({page.title: page for page in pages}, {page.title: page.meaning for page in pages})
         for page in pages:
             page.command_requested.connect(self.command_requested)
         self.refresh()

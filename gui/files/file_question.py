@@ -36,7 +36,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         self._before: Result | None = self._latest()
         """What was known before this file was asked about; the file may have changed since."""
         self.file = FileField("File", kinds)
-        self.model = RowsModel(columns, self)
+        self.model = RowsModel(columns)
         self.table = RowsTable(self.model, table, widths)
         self.table.setMinimumHeight(TABLE_PX)
         self.add_row("file", self.file)

@@ -28,14 +28,14 @@ class SessionPanel(QWidget):
 
     save_requested = Signal()
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._source: Session | None = None
         self._shown: tuple[Action, ...] | None = None
         self._places: list[int] = []
         """First line of each action in the script."""
-        self.model = RowsModel(_COLUMNS, self)
+        self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Actions", [92, 320])
         self.table.selectionModel().selectionChanged.connect(self._jump)
         self.text = QPlainTextEdit()

@@ -58,8 +58,8 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
 class BarDelegate(QStyledItemDelegate):
     """Paints the column of the bars; `find` gives the fit of a row by its key."""
 
-    def __init__(self, model: RowsModel, find: Callable[[object], Fit | None], theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, model: RowsModel, find: Callable[[object], Fit | None], theme: Theme) -> None:
+        super().__init__()
         self._model, self._find, self.theme = model, find, theme
 
     def paint(
@@ -80,8 +80,8 @@ class BarDelegate(QStyledItemDelegate):
 class Swatch(QWidget):
     """The colour of a part, before its name."""
 
-    def __init__(self, key: str, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, key: str, theme: Theme) -> None:
+        super().__init__()
         self._key, self._theme = key, theme
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 

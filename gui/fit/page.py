@@ -118,7 +118,7 @@ class FitPanel(ExperimentPage):
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)
-        self.bars = BarDelegate(self.rows_model, self._fit_of, theme, self.table)
+        self.bars = BarDelegate(self.rows_model, self._fit_of, theme)
         self.table.setItemDelegateForColumn(MEMORY, self.bars)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show_card())
         self.table.activated.connect(lambda _index: self._ask_helps())

@@ -29,8 +29,8 @@ ALL_ALIKE = "Everything that is known of these runs was the same: what was asked
 class ConditionsModel(RowsModel):
     """Conditions that differ, a column per run; what differs from the first run is highlighted."""
 
-    def __init__(self, theme: Theme, parent: Any = None) -> None:
-        super().__init__((Column("condition"),), parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__((Column("condition"),))
         self.theme = theme
 
     def show_runs(self, comparison: Comparison) -> None:
@@ -75,7 +75,7 @@ class CompareDialog(QDialog):
         self.warning.hide()
         self.intervals = Intervals(theme, lambda run: colour_of(run, self._state, self._theme))
         self.area = ScrollArea(self.intervals, "Medians with intervals")
-        self.model = ConditionsModel(theme, self)
+        self.model = ConditionsModel(theme)
         self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
         self.table.horizontalHeader().setStretchLastSection(False)
         self.table.setSizeAdjustPolicy(RowsTable.SizeAdjustPolicy.AdjustToContents)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import number_text
 from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
@@ -91,9 +91,9 @@ class Intervals(Picture):
     """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
     rest."""
 
-    def __init__(self, theme: Theme, colour: Callable[[StoredRun], str], parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, colour: Callable[[StoredRun], str]) -> None:
         """`colour` of a run's device."""
-        super().__init__(theme, "Medians with intervals", parent)
+        super().__init__(theme, "Medians with intervals")
         self._colour = colour
         self._comparison: Comparison | None = None
         self.entries: list[Entry] = []

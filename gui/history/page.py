@@ -69,8 +69,8 @@ class HistoryPanel(QWidget):
     benchmark_requested = Signal()
     """The empty state's button."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._source: StoreThread | None = None
         self._limit, self._total = PAGE, 0
@@ -107,7 +107,7 @@ class HistoryPanel(QWidget):
         self.message = label(wrap=True)
         self.message.setAccessibleName("What happened")
         self.message.hide()
-        self.model = HistoryModel(state, self)
+        self.model = HistoryModel(state)
         self.table = HistoryTable(self.model, theme)
         self.more_button = push_button(clicked=self._show_more, look="quiet")
         self.nothing = label(NOT_OPEN, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
@@ -157,7 +157,7 @@ class HistoryPanel(QWidget):
         self._typing.timeout.connect(self._filter_changed)
         self.kind.currentIndexChanged.connect(self._filter_changed)
         self.table.selectionModel().selectionChanged.connect(self._show_buttons)
-        self.model.tags_edited.connect(lambda run, text: self._tag(((run, tags_from(text)),)))
+        self.model.tags_edited.connect(self._tag)
         self.empty.chosen.connect(self.benchmark_requested)
 
     # --- what the window calls

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy
 
 from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button
 
@@ -14,8 +14,8 @@ from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button
 class Question(QFrame):
     """Hidden until `ask` or `ask_for`; Return says yes, Escape takes it away."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("offer")
         self._then: Callable[[str], None] = lambda _text: None
         self.words = label()

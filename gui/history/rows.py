@@ -199,12 +199,12 @@ class _Rows:
 
 
 class HistoryModel(RowsModel):
-    """Shows the runs of the last `set_runs`; `tags_edited` carries a run's number and what was typed."""
+    """Shows the runs of the last `set_runs`; `tags_edited` carries a run's number and its new tags, in a tuple."""
 
-    tags_edited = Signal(object, str)
+    tags_edited = Signal(object)
 
-    def __init__(self, state: State, parent: Any = None, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(COLUMNS, parent)
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(COLUMNS)
         self._state, self._clock = state, clock
         self.runs: tuple[StoredRun, ...] = ()
         """From the top."""
@@ -243,6 +243,6 @@ class HistoryModel(RowsModel):
         if role != Qt.ItemDataRole.EditRole or index.column() != TAGS:
             return False
         run = self.runs[index.row()]
-        if tags_from(str(value)) != run.tags:
-            self.tags_edited.emit(run.id, str(value))  # shown when the store has it
+        if (tags := tags_from(str(value))) != run.tags:
+            self.tags_edited.emit(((run.id, tags),))  # shown when the store has it
         return True

@@ -23,8 +23,8 @@ TAGS_PX = 72
 class _Tags(Padded):
     """Tags as chips; a line to type in while they are edited."""
 
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self.theme = theme
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Place) -> QWidget:
@@ -58,10 +58,10 @@ class _Tags(Padded):
 class HistoryTable(RowsTable):
     """Rows are runs, known by their numbers."""
 
-    def __init__(self, model: HistoryModel, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX], parent)
+    def __init__(self, model: HistoryModel, theme: Theme) -> None:
+        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX])
         self._model = model
-        self.tags = _Tags(theme, self)
+        self.tags = _Tags(theme)
         self.setItemDelegateForColumn(TAGS, self.tags)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.DoubleClicked | QAbstractItemView.EditTrigger.EditKeyPressed)

@@ -53,7 +53,7 @@ class LearnPanel(QWidget):
         first = next((item for item in _BY_ID if item not in self.learned), EXERCISES[0].id)
         self.course = self._courses[first] = Course(_BY_ID[first], state)
         """The exercise on show."""
-        self.model = RowsModel(_COLUMNS, self)
+        self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Exercises", [56, 308])
         self.table.setFixedWidth(LIST_PX)
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

@@ -57,14 +57,14 @@ class SnapshotDialog(QDialog):
         self.filter = line_edit(
             placeholder="Filter by file, function, address, pool", name="Filter", width_px=240, clear=True
         )
-        self.segments = RowsModel(SEGMENT_COLUMNS, self)
+        self.segments = RowsModel(SEGMENT_COLUMNS)
         self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
         self.maps = MapDelegate(self.segments, theme)
         self.segment_table.setItemDelegateForColumn(len(SEGMENT_COLUMNS) - 1, self.maps)
         self.map = SegmentMap(theme)
-        self.blocks = RowsModel(BLOCK_COLUMNS, self)
+        self.blocks = RowsModel(BLOCK_COLUMNS)
         self.block_table = RowsTable(self.blocks, "Blocks of the segment", [150, 96, 110, 140])
-        self.stacks = RowsModel(STACK_COLUMNS, self)
+        self.stacks = RowsModel(STACK_COLUMNS)
         self.stack_table = RowsTable(self.stacks, "Places in the code", [96, 76, 76])
         self.frames = QPlainTextEdit()
         self.frames.setReadOnly(True)

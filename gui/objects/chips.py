@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QPainter, QPixmap
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QTreeView, QWidget
+from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QTreeView
 
 from devexplorer.core.records import Finding
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, Column
@@ -31,8 +31,8 @@ _PAD = 12
 class ChipsDelegate(QStyledItemDelegate):
     """Paints every column of the tree; the view paints selection and hover."""
 
-    def __init__(self, theme: Theme, look: Look, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme, look: Look) -> None:
+        super().__init__()
         self._look = look
         self.set_theme(theme)
 

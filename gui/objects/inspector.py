@@ -6,7 +6,7 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QLabel, QScrollArea
 
 from devexplorer.core.records import Answer, ObjectSnapshot
 from devexplorer.core.session.state import State, is_about
@@ -46,8 +46,8 @@ class InspectorPanel(Panel):
     build_requested = Signal(str)
     """The empty state's button: name of a recipe."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Inspector", parent=parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__("Inspector")
         self._state, self._theme = state, theme
         self._selection: tuple[str, ...] = ()
         self.answer: Answer | None = None
@@ -69,7 +69,7 @@ class InspectorPanel(Panel):
         self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self.offers = OfferButtons(primary=True)
         self.offers.command_requested.connect(self.command_requested)
-        self._preparing = Preparing(self)
+        self._preparing = Preparing()
         self._preparing.ready.connect(self.refresh)
         self._summed: dict[str, ObjectSnapshot] = {}
         self._summed_for: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ from PySide6.QtCore import (
     QItemSelection,
     QItemSelectionRange,
     QModelIndex,
-    QObject,
     QPersistentModelIndex,
     Qt,
     Signal,
@@ -49,8 +48,8 @@ class ObjectsModel(QAbstractItemModel):
     """Everything is about to get another place. Who holds a large selection takes it away meanwhile: Qt carries over
     cell by cell."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._objects: dict[str, Known] = {}
         self.has_findings = False
         """Whether some rows are findings of the doctor."""

@@ -44,8 +44,8 @@ class ObjectsPanel(Panel):
     finding_opened = Signal(object, int)
     """Double-click or Return on a finding: name of the object (str), number of the finding."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Objects", parent=parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__("Objects")
         self._state = state
         self._selected: tuple[str, ...] | None = ()
         """What is selected; None: not read yet."""
@@ -69,15 +69,15 @@ class ObjectsPanel(Panel):
         for tool in self._tools:
             self.add_to_header(tool)
         self._header.setStretchFactor(self.filter, 3)  # wide before the words behind the title are
-        self.model = ObjectsModel(self)
+        self.model = ObjectsModel()
         self.tree = ObjectsTree(theme)
         self.tree.setModel(self.model)
         self.tree.fit_columns()
-        self._delegate = ChipsDelegate(theme, state.look_of, self.tree)
+        self._delegate = ChipsDelegate(theme, state.look_of)
         self.tree.setItemDelegate(self._delegate)
         self.totals = ElidedLabel(Role.LABEL, "dim")
         self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
-        self._preparing = Preparing(self)
+        self._preparing = Preparing()
         self._aside: list[Key] = []
         """What is selected, while everything gets another place."""
         self._open_before: list[Key] = []

@@ -88,8 +88,8 @@ class Preparing(QObject):
     ready = Signal()
     """Everything that was wanted last can be added up now."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._wanted: Sequence[RowTable] = ()
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)

@@ -32,7 +32,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QStyleOptionViewItem,
     QTreeView,
-    QWidget,
 )
 
 from devexplorer.core.base import objects_text
@@ -62,8 +61,8 @@ class ObjectsTree(QTreeView):
     finding_opened = Signal(object, int)
     """Double-click or Return on a finding: name of the object (str), number of the finding in its diagnosis."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self._hovered = QPersistentModelIndex()
         self._widths = _WIDTHS

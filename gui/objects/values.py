@@ -49,8 +49,8 @@ class ValuesPanel(QWidget):
     initialise_requested = Signal()
     edit_requested = Signal()
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._target: str | None = None
         self._row: Row | None = None

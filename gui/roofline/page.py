@@ -79,8 +79,8 @@ class RooflinePanel(QWidget):
     run_chosen = Signal(int)
     """Number in the history of a run whose mark was clicked."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._source: StoreThread | None = None
         self._is_old = False
@@ -103,7 +103,7 @@ class RooflinePanel(QWidget):
             tip="Open the benchmark tab: products give the ceilings, copies within the device the slope",
         )
         self.picture = RooflinePicture(theme)
-        self.model = RowsModel(COLUMNS, self)
+        self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Ceilings", WIDTHS)
         self.note = label("", Role.LABEL, "dim", wrap=True)
         self.empty = EmptyState("", "Start a benchmark")

@@ -37,8 +37,8 @@ class SplitBlocksModel(RowsModel):
 
     put_requested = Signal(object, str)
 
-    def __init__(self, parent: Any = None) -> None:
-        super().__init__([table.Column(title, is_number=title == "size") for title in _TITLES], parent)
+    def __init__(self) -> None:
+        super().__init__([table.Column(title, is_number=title == "size") for title in _TITLES])
         self._draft: Draft | None = None
         self._now: Sequence[tuple[str, ...]] = ()
 

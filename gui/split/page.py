@@ -44,8 +44,8 @@ class SplitPanel(QWidget):
     command_requested = Signal(object)
     """A command record."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__()
         self._state, self._theme = state, theme
         self._drafts: dict[str, Draft] = {}
         self._note = ""
@@ -72,7 +72,7 @@ class SplitPanel(QWidget):
         self.virtual = push_button(
             "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC))
         )
-        self.model = SplitBlocksModel(self)
+        self.model = SplitBlocksModel()
         self.model.put_requested.connect(self._put)
         self.table = BlocksTable(self.model, state.look_of, theme)
         self.picture = SplitPicture(state.look_of, theme)

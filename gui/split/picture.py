@@ -18,7 +18,6 @@ from PySide6.QtGui import (
     QPen,
     QPolygonF,
 )
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import bytes_text, seconds_text
 from devexplorer.core.records import Hop
@@ -62,8 +61,8 @@ class SplitPicture(Picture):
 
     dropped = Signal(object, str)
 
-    def __init__(self, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "Where activations hop", parent)
+    def __init__(self, look: Look, theme: Theme) -> None:
+        super().__init__(theme, "Where activations hop")
         self._look = look
         self._draft: Draft | None = None
         self.lanes: tuple[str, ...] = ()

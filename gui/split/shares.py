@@ -105,8 +105,8 @@ class Share(Picture):
     """Places of blocks, and the device."""
     edited = Signal()
 
-    def __init__(self, device: str, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "", parent)
+    def __init__(self, device: str, look: Look, theme: Theme) -> None:
+        super().__init__(theme, "")
         self.device, self._look = device, look
         self._bytes: int | None = None
         """The exact budget of the text in the field; None: it was typed, or there is none."""
@@ -206,8 +206,8 @@ class Shares(QWidget):
     dropped = Signal(object, str)
     edited = Signal()
 
-    def __init__(self, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, look: Look, theme: Theme) -> None:
+        super().__init__()
         self._look, self._theme = look, theme
         self.rows: dict[str, Share] = {}
         self._layout = vbox(None, spacing=2, parent=self)

@@ -26,8 +26,8 @@ _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88
 class _Chips(CutAtTheStart):
     """Paints the cells of devices; the editor is a list of those there are. Layers differ at the end of their paths."""
 
-    def __init__(self, look: Look, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, look: Look, theme: Theme) -> None:
+        super().__init__()
         self.look, self.theme = look, theme
         self.devices: Sequence[str] = ()
 
@@ -65,9 +65,9 @@ class _Chips(CutAtTheStart):
 class BlocksTable(RowsTable):
     """One row per block; rows can be dragged, devices chosen."""
 
-    def __init__(self, model: SplitBlocksModel, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(model, "Blocks of the model", [_WIDTHS.get(column, 0) for column in Column], parent)
-        self._chips = _Chips(look, theme, self)
+    def __init__(self, model: SplitBlocksModel, look: Look, theme: Theme) -> None:
+        super().__init__(model, "Blocks of the model", [_WIDTHS.get(column, 0) for column in Column])
+        self._chips = _Chips(look, theme)
         self.setItemDelegate(self._chips)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)

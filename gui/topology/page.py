@@ -61,7 +61,7 @@ class TopologyPanel(QWidget):
         self.area = ScrollArea(self.picture, sideways=True)
         # the words of a CPU's box stay in sight
         self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)
-        self.model = _MatrixModel((), self)
+        self.model = _MatrixModel(())
         self.table = RowsTable(self.model, "Every pair of devices", [])
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.table.selectionModel().currentChanged.connect(self._on_cell)

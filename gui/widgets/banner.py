@@ -4,7 +4,7 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QWidget
+from PySide6.QtWidgets import QFrame, QLabel
 
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.layouts import hbox, push_button
@@ -25,8 +25,8 @@ class Banner(QFrame):
     action_chosen = Signal(str)
     """The user has clicked the button for what it is about."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self.setObjectName("banner")
         self._theme = theme
         self.about = ""

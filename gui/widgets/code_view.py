@@ -49,8 +49,8 @@ class Colours(QSyntaxHighlighter):
 class CodeBlock(QPlainTextEdit):
     """Read-only code, as high as its lines."""
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str) -> None:
+        super().__init__()
         self.setProperty("look", "code")
         self.setReadOnly(True)
         self.setFont(font(Role.CODE))
@@ -77,8 +77,8 @@ class CodeView(CodeBlock):
 
     highlighter: ClassVar[type[Colours]] = Colours
 
-    def __init__(self, theme: Theme, state: State | None = None, parent: QWidget | None = None) -> None:
-        super().__init__("Python that does the same", parent)
+    def __init__(self, theme: Theme, state: State | None = None) -> None:
+        super().__init__("Python that does the same")
         self._band = 0
         self._colours = self.highlighter(self.document(), theme, state)
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")

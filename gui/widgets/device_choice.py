@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.form_fields import Choice
@@ -19,8 +19,8 @@ class DeviceChoice(QToolButton):
     picked = Signal()
     """Somebody has chosen, which a list of devices that came does not."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, state: State) -> None:
+        super().__init__()
         self._state = state
         self._chosen: list[str] = []
         self._picked = False

@@ -17,9 +17,9 @@ LABEL_AT_MOST_PX, LABEL_SHARE = 190, 0.62
 class FactsTable(QWidget):
     """Labels dimmed at the left, values at the right; values can be selected and copied."""
 
-    def __init__(self, parent: QWidget | None = None, *, numbers: bool = False) -> None:
+    def __init__(self, *, numbers: bool = False) -> None:
         """`numbers`: the values are numbers, aligned at the right edge."""
-        super().__init__(parent)
+        super().__init__()
         self._numbers = numbers
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)

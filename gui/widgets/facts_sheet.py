@@ -24,7 +24,7 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.telemetry.fact_rows import Group, Row
@@ -50,8 +50,8 @@ class FactsSheet(Picture):
     """Shows the groups of the last `set_groups`. Its height follows from its width: put it into a scroll area that
     resizes it."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "")
         self.groups: tuple[Group, ...] = ()
         """What is on show."""
         self._places: list[_Place] = []

@@ -26,11 +26,10 @@ class FileField(QWidget):
         *,
         save: Callable[[], Mapping[str, str]] | None = None,
         folder: bool = False,
-        parent: QWidget | None = None,
     ) -> None:
         """`kinds` as Qt writes them: `Tensors (*.safetensors *.pt)`. `save`: the formats to save in now, as
         `SaveDialog` takes them."""
-        super().__init__(parent)
+        super().__init__()
         self._title, self._kinds, self._save, self._folder = title, kinds, save, folder
         self.suggested = "untitled"
         """The name of a new file, without its extension."""

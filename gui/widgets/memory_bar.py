@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
@@ -61,8 +61,8 @@ def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -
 class MemoryBar(Picture):
     """The bar. Feed it with `set_reading`; it repaints when something changed."""
 
-    def __init__(self, theme: Theme, colour: str, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "memory", parent)
+    def __init__(self, theme: Theme, colour: str) -> None:
+        super().__init__(theme, "memory")
         self._colour = QColor(colour)
         self.segments: tuple[Segment, ...] = ()
         """What the bar shows, from left to right."""

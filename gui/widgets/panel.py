@@ -90,8 +90,8 @@ def give_room(number: QSpinBox | None) -> None:
 class ElidedLabel(QLabel):
     """One line that is cut short where there is no room; the tooltip then has all of it."""
 
-    def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, role: Role = Role.TEXT, words: str = "") -> None:
+        super().__init__()
         self.full_text = ""
         """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
@@ -145,8 +145,8 @@ class EmptyState(QWidget):
 
     chosen = Signal()
 
-    def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, sentence: str, action: str) -> None:
+        super().__init__()
         self.sentence = label(sentence, words="dim", wrap=True, align=CENTRE)
         self.button = push_button(action, self.chosen)
         vbox(
@@ -169,8 +169,8 @@ class EmptyState(QWidget):
 class Panel(QFrame):
     """A titled frame. Subclasses give it a content and, where it can be empty, an `EmptyState`."""
 
-    def __init__(self, title: str, subtitle: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str, subtitle: str = "") -> None:
+        super().__init__()
         self.setObjectName("panel")
         self.setAccessibleName(title)
         self._title = label(title, Role.STRONG)

@@ -15,8 +15,8 @@ from devexplorer.gui.widgets.theme import Role, Theme, font
 class Picture(QWidget):
     """Subclasses show something in the colours of `_theme`, and say with `tip_at` what is at a point."""
 
-    def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
         self._theme = theme
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)

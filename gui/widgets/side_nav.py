@@ -58,9 +58,9 @@ class SideNav(QWidget):
 class FormPages(QWidget, Generic[P]):
     """Pages with forms; one of them is on show."""
 
-    def __init__(self, pages: Mapping[str, P], meanings: Mapping[str, str], parent: QWidget | None) -> None:
+    def __init__(self, pages: Mapping[str, P], meanings: Mapping[str, str]) -> None:
         """`meanings`: key -> tooltip of its button."""
-        super().__init__(parent)
+        super().__init__()
         self.pages = pages
         self.rail = SideNav({key: (page.title, meanings[key]) for key, page in pages.items()})
         self.rail.chosen.connect(self.show_page)

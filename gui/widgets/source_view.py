@@ -28,8 +28,8 @@ _MARK = "▸"
 class SourceView(CodeBlock):
     """Read-only lines without a scroll bar; the marked one has a band and an arrow."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("The code around the line", parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__("The code around the line")
         self._theme = theme
         self._lines: CodeLines | None = None
         self.line = 0

@@ -19,7 +19,6 @@ from PySide6.QtWidgets import (
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QTableView,
-    QWidget,
 )
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
@@ -61,8 +60,8 @@ class TableRow:
 class RowsModel(QAbstractTableModel):
     """Shows the rows of the last `set_rows`."""
 
-    def __init__(self, columns: Sequence[Column], parent: Any = None) -> None:
-        super().__init__(parent)
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__()
         self._columns = tuple(columns)
         self._rows: list[TableRow] = []
 
@@ -164,13 +163,12 @@ class RowsTable(QTableView):
         model: QAbstractItemModel,
         name: str,
         widths: Sequence[int],
-        parent: QWidget | None = None,
         *,
         stretched: int | None = None,
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
         keeps its width at least."""
-        super().__init__(parent)
+        super().__init__()
         self._widths, self._stretched = tuple(widths), stretched
         self.setModel(model)
         self.setAccessibleName(name)

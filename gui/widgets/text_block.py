@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QResizeEvent, QTextOption, QWheelEvent
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QTextEdit
 
 from devexplorer.gui.widgets.layouts import plain_tip
 from devexplorer.gui.widgets.theme import Role, font
@@ -17,8 +17,8 @@ class TextBlock(QTextEdit):
     """As high as its text; it can be selected and copied. `words` is one of the looks of labels in
     `gui.widgets.style`."""
 
-    def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, role: Role = Role.TEXT, words: str = "") -> None:
+        super().__init__()
         self._heights: dict[int, int] = {}
         """Width -> height of the present text: layouts ask for the same again and again."""
         self.setProperty("look", "block")
@@ -88,9 +88,9 @@ class TextBlock(QTextEdit):
 class ElidedButton(QPushButton):
     """As wide as its words where there is room; otherwise they are cut short, and the tooltip has all of them."""
 
-    def __init__(self, words: str, parent: QWidget | None = None) -> None:
+    def __init__(self, words: str) -> None:
         self._words = words
-        super().__init__(words.replace("&", "&&"), parent)
+        super().__init__(words.replace("&", "&&"))
         self.setAccessibleName(words)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
 

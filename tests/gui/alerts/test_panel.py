@@ -375,7 +375,7 @@ def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None
 
 @pytest.fixture
 def line(qtbot: QtBot) -> Banner:
-    return hosted(qtbot, lambda host: Banner(DARK, host), 900, 40)
+    return hosted(qtbot, lambda _: Banner(DARK), 900, 40)
 
 
 def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
@@ -434,7 +434,7 @@ def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts
 
 def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
     state = state_with(CPU, *(msgspec.structs.replace(CUDA, id=f"cuda:{at}") for at in range(7)))
-    panel = hosted(qtbot, lambda host: DevicesPanel(state, DARK, host), 276, 420)
+    panel = hosted(qtbot, lambda _: DevicesPanel(state, DARK), 276, 420)
     panel.refresh_devices()
     card, row = panel.items["cuda:0"], panel.items["cuda:6"]
     assert isinstance(row, DeviceRow)

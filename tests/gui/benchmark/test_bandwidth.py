@@ -44,7 +44,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     return panel
 
@@ -59,7 +59,7 @@ def run(state: State, rows: tuple[BandwidthRow, ...] = ROWS, *, ended: bool = Tr
 
 def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     spec = BandwidthSpec(sources=("cpu",), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
     rows = (copy("cpu", "cpu", MIB, 20.0), copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
@@ -141,7 +141,7 @@ def test_bad_input_is_answered_in_one_line_and_nothing_is_sent(
 
 def test_real_and_virtual_devices_are_not_measured_together(qtbot: QtBot) -> None:
     state = state_with(CPU, *A10S, *T4S)
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
     assert panel.pages["bandwidth"].devices.chosen == ("cpu", *PAIR)  # what belongs together
     panel.pages["bandwidth"].devices.choose(["cpu", "cuda:0", "vgpu:1"])
     assert "cuda:0 is real and vgpu:1 simulated" in panel.pages["bandwidth"].message.text()
@@ -253,7 +253,7 @@ def test_the_chosen_pair_has_a_curve_for_each_kind(qtbot: QtBot, panel: Benchmar
 
 def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
     panel.show_page("bandwidth")
     assert panel.pages["bandwidth"].devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
     spec = BandwidthSpec(sources=("cpu", "vgpu:0"), destinations=("cpu", "vgpu:0"), sizes=(MIB,))

@@ -48,7 +48,7 @@ def take(state: State, event: Event) -> None:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
 
 
 @pytest.fixture

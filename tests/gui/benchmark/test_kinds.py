@@ -47,7 +47,7 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
         state.apply(event)
 
     state.set_catalog(Catalog(devices=engine.engine.registry.infos()))
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["toy"], Qt.MouseButton.LeftButton)
     page = panel.page
     assert isinstance(page, ToyPage)
@@ -61,7 +61,7 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
     assert page.answer.text() == "3 rounds"
     result = state.runs[number].result
     assert result is not None
-    history = hosted(qtbot, lambda host: HistoryPanel(state, DARK, host), 1280, 260)
+    history = hosted(qtbot, lambda _: HistoryPanel(state, DARK), 1280, 260)
     history.kind.choose("toy")
     assert history.kind.value == "toy"
     run = StoredRun(id=1, result=result, conditions=Conditions(started_unix_s=1.0, ended_unix_s=2.0, device="cpu"))

@@ -59,7 +59,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 160)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 160)
 
 
 def start(state: State, number: int, device: str = "vgpu:0", datasheet: float | None = 65.0) -> None:
@@ -497,7 +497,7 @@ def test_start_cannot_be_clicked_over_input_that_is_wrong_and_says_why(
 def test_nothing_is_said_in_red_before_the_user_has_done_something(qtbot: QtBot) -> None:
     state = State()
     state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1 << 34),)))
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 160)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 160)
     for kind in ("matmul", "sweep", "bandwidth", "scaling", "model"):
         panel.show_page(kind)
         panel.refresh()

@@ -39,7 +39,7 @@ def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
 
 
 def panel_for(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
 
 
 def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:

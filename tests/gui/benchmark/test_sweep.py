@@ -30,7 +30,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
     return panel
 

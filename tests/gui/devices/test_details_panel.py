@@ -22,7 +22,7 @@ LEFT = Qt.MouseButton.LeftButton
 def panel_for(
     qtbot: QtBot, state: State, device: str | None = "cuda:0", width: int = 1264, height: int = 400
 ) -> DetailsPanel:
-    panel = hosted(qtbot, lambda host: DetailsPanel(state, DARK, host), width, height)
+    panel = hosted(qtbot, lambda _: DetailsPanel(state, DARK), width, height)
     panel.set_device(device)
     return panel
 

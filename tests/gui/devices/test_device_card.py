@@ -28,7 +28,7 @@ def verdict(state: State, targets: tuple[str, ...], device: str) -> Verdict:
 
 
 def panel_for(qtbot: QtBot, state: State, height: int = 520) -> DevicesPanel:
-    return hosted(qtbot, lambda host: DevicesPanel(state, DARK, host), 276, height)
+    return hosted(qtbot, lambda _: DevicesPanel(state, DARK), 276, height)
 
 
 def drag_over(item: DeviceItem, data: QMimeData) -> bool:

@@ -44,7 +44,7 @@ def use(state: State, device: str, *processes: ProcessUse, used: int | None = No
 
 
 def shown_by(qtbot: QtBot, state: State) -> ProcessesPanel:
-    return hosted(qtbot, lambda host: ProcessesPanel(state, DARK, host), 1200, 300)
+    return hosted(qtbot, lambda _: ProcessesPanel(state, DARK), 1200, 300)
 
 
 def texts(panel: ProcessesPanel) -> list[list[str]]:

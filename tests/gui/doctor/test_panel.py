@@ -60,7 +60,7 @@ def panel(qtbot: QtBot, state: State, sent: list[Command]) -> DoctorPanel:
 def panel_for(
     qtbot: QtBot, state: State, sent: list[Command], *, width: int = 1264, theme: Theme = DARK
 ) -> DoctorPanel:
-    made = hosted(qtbot, lambda host: DoctorPanel(state, theme, host), width, 274)
+    made = hosted(qtbot, lambda _: DoctorPanel(state, theme), width, 274)
     made.command_requested.connect(sent.append)
     made.set_selection(("mlp:hidden",))
     return made
@@ -146,7 +146,7 @@ def test_with_a_gpu_nothing_is_offered(panel: DoctorPanel) -> None:
 
 
 def test_without_a_model_nothing_can_be_checked(qtbot: QtBot, state: State, sent: list[Command]) -> None:
-    panel = hosted(qtbot, lambda host: DoctorPanel(state, DARK, host), 1264, 274)
+    panel = hosted(qtbot, lambda _: DoctorPanel(state, DARK), 1264, 274)
     panel.command_requested.connect(sent.append)
     panel.set_selection(("x",))
     assert not panel.form.check_button.isEnabled()

@@ -251,7 +251,7 @@ def test_findings_follow_changes_in_place_and_say_when_they_cannot() -> None:
 
 
 def panel_for(qtbot: QtBot, state: State, theme: Theme = DARK) -> ObjectsPanel:
-    return hosted(qtbot, lambda host: ObjectsPanel(state, theme, host), 780, 500)
+    return hosted(qtbot, lambda _: ObjectsPanel(state, theme), 780, 500)
 
 
 def diagnosed(qtbot: QtBot, theme: Theme = DARK) -> ObjectsPanel:

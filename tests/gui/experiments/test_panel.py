@@ -58,7 +58,7 @@ def panel(qtbot: QtBot, state: State, sent: list[Command]) -> ExperimentsPanel:
 
 
 def panel_for(qtbot: QtBot, state: State, sent: list[Command]) -> ExperimentsPanel:
-    made = hosted(qtbot, lambda host: ExperimentsPanel(state, DARK, host), 1264, 300)
+    made = hosted(qtbot, lambda _: ExperimentsPanel(state, DARK), 1264, 300)
     made.command_requested.connect(sent.append)
     return made
 

@@ -123,7 +123,7 @@ def test_ticks_are_few_round_and_on_the_axis(low: float, high: float, is_log: bo
 def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
     themes.apply(QApplication.instance(), DARK)
     simulated = stored(matmul(52.0, info=T4, tflops=spread(52.0, 0.05)), 2, T4)
-    picture = hosted(qtbot, lambda host: Intervals(DARK, lambda _run: "#FF0000", host), 900, 200)
+    picture = hosted(qtbot, lambda _: Intervals(DARK, lambda _run: "#FF0000"), 900, 200)
     picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated]))
     QApplication.processEvents()
     image = picture.grab().toImage()

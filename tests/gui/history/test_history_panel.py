@@ -83,7 +83,7 @@ def here() -> State:
 
 
 def panel_with(qtbot: QtBot, *runs: StoredRun, width: int = 1264, height: int = 280) -> tuple[HistoryPanel, FakeSource]:
-    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), width, height)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), width, height)
     source = FakeSource(runs)
     source.panel = panel
     panel.set_source(source)
@@ -110,7 +110,7 @@ def file_dialog(panel: HistoryPanel) -> QFileDialog:
 
 
 def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> None:
-    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), 1264, 280)
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == "The history is not open yet."
     assert not panel.import_button.isEnabled()
@@ -533,7 +533,7 @@ def _near(one: str, other: str) -> bool:
 
 def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
     state = state_with(HERE_CPU)
-    panel = hosted(qtbot, lambda host: HistoryPanel(state, DARK, parent=host), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(state, DARK), 1264, 280)
     panel.set_source(FakeSource([stored(matmul(), 1)]))
     assert panel.model.row(0).cells[COLUMN["device"]].colour == DARK.dim
     state.apply(ENGINE)
@@ -558,7 +558,7 @@ def run_recorder(tmp_path: Path) -> Iterator[StoreThread]:
 
 
 def test_the_whole_way_with_a_real_history(qtbot: QtBot, run_recorder: StoreThread, tmp_path: Path) -> None:
-    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), 1264, 280)
     run_recorder.on_change = panel.refresh
     panel.set_source(run_recorder)
 

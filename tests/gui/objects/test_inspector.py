@@ -21,7 +21,7 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State) -> InspectorPanel:
-    return hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), 328, 520)
+    return hosted(qtbot, lambda _: InspectorPanel(state, DARK), 328, 520)
 
 
 def facts_of(state: State, *targets: str) -> dict[str, str]:
@@ -340,7 +340,7 @@ def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
 @pytest.mark.parametrize("width", [290, 328, 420])
 def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, width: int) -> None:
     state = state_with(CPU, VGPU)
-    panel = hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), width, 520)
+    panel = hosted(qtbot, lambda _: InspectorPanel(state, DARK), width, 520)
     state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
     panel.refresh()
     QApplication.processEvents()

@@ -17,7 +17,7 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State) -> ObjectsPanel:
-    return hosted(qtbot, lambda host: ObjectsPanel(state, DARK, host), 780, 500)
+    return hosted(qtbot, lambda _: ObjectsPanel(state, DARK), 780, 500)
 
 
 def click(

@@ -49,7 +49,7 @@ def here() -> State:
 def panel_with(
     qtbot: QtBot, *runs: StoredRun, device: str = "cuda:0", width: int = 1264, height: int = 280
 ) -> RooflinePanel:
-    panel = hosted(qtbot, lambda host: RooflinePanel(here(), DARK, host), width, height)
+    panel = hosted(qtbot, lambda _: RooflinePanel(here(), DARK), width, height)
     panel.show_runs(runs, len(runs))
     panel.show_device(device)
     QApplication.processEvents()
@@ -332,7 +332,7 @@ def test_another_device_can_be_chosen(qtbot: QtBot) -> None:
 
 def test_devices_that_come_later_can_be_chosen(qtbot: QtBot) -> None:
     state = state_with(HERE_CPU)
-    panel = hosted(qtbot, lambda host: RooflinePanel(state, DARK, host), 1264, 280)
+    panel = hosted(qtbot, lambda _: RooflinePanel(state, DARK), 1264, 280)
     panel.show_runs([stored(matmul(798.0), 1)], 1)
     assert [panel.chooser.itemText(place) for place in range(panel.chooser.count())] == [
         "cpu   Example CPU",
@@ -398,7 +398,7 @@ def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None
             self.asked.append(wanted)
             show([stored(matmul(798.0), 1)], 1)
 
-    panel = hosted(qtbot, lambda host: RooflinePanel(here(), DARK, host), 1264, 280)
+    panel = hosted(qtbot, lambda _: RooflinePanel(here(), DARK), 1264, 280)
     panel.hide()
     source = Source()
     panel.set_source(source)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def test_a_reason_becomes_a_sentence(text: str, wanted: str):
 
 
 def test_a_line_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
-    line = hosted(qtbot, lambda host: ElidedLabel(parent=host), 120, 20)
+    line = hosted(qtbot, lambda _: ElidedLabel(), 120, 20)
     line.set_full_text("No NVIDIA driver is installed here, and this torch is a CPU build.")
     assert line.text().endswith("…")
     assert line.toolTip() == line.full_text == line.accessibleName()
@@ -54,13 +54,13 @@ def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
         Problem("this torch is a CPU build"),
         Problem("this torch is a CPU build"),
     )
-    panel = hosted(qtbot, lambda host: DevicesPanel(state_with(CPU, VGPU, problems=problems), DARK, host), 276, 500)
+    panel = hosted(qtbot, lambda _: DevicesPanel(state_with(CPU, VGPU, problems=problems), DARK), 276, 500)
     assert panel.machine.isVisible()
     assert panel.machine.full_text == "No NVIDIA driver is installed here. This torch is a CPU build."
 
 
 def test_the_copy_button_never_covers_code(qtbot: QtBot):
-    view = hosted(qtbot, lambda host: CodeView(DARK, parent=host), 300, 120)
+    view = hosted(qtbot, lambda _: CodeView(DARK), 300, 120)
     view.set_code('y = x.to("cuda:1")')
     beside = view.sizeHint().height()
     assert view.viewport().y() < view.copy_button.geometry().bottom()
@@ -97,7 +97,7 @@ def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
 
 
 def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
-    banner = hosted(qtbot, lambda host: Banner(DARK, host), 600, 30)
+    banner = hosted(qtbot, lambda _: Banner(DARK), 600, 30)
     banner.passing.setInterval(1)
     banner.say("Select an object first.", passing=True)
     assert banner.isVisible()
@@ -109,7 +109,7 @@ def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
 
 
 def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
-    panel = hosted(qtbot, lambda host: BenchmarkPanel(State(), DARK, host), 1280, 160)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(State(), DARK), 1280, 160)
     assert panel.matmul.message.isHidden()
     panel.start()
     assert "no device is chosen" in panel.matmul.message.text()

@@ -95,7 +95,7 @@ class Shown:
 
     def __init__(self, qtbot: QtBot, state: State, width: int = 1264, height: int = 274) -> None:
         self.state = state
-        self.panel = hosted(qtbot, lambda host: SplitPanel(state, DARK, host), width, height)
+        self.panel = hosted(qtbot, lambda _: SplitPanel(state, DARK), width, height)
         self.asked: list[object] = []
         self.panel.command_requested.connect(self.asked.append)
         QApplication.processEvents()
