@@ -16,4 +16,4 @@ from devexplorer.gui.actions.spec import (
     make_qactions,
     refresh,
 )
-from devexplorer.gui.actions.tab import Page, TabSpec
+from devexplorer.gui.actions.tab import Page, TabSpec, follow_selection, lazy_page

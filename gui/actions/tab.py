@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar, cast
+from pkgutil import resolve_name
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions.context import WindowContext
@@ -37,10 +38,7 @@ class TabSpec(Generic[P_co]):
 
     name: str
     make: Callable[[WindowContext], P_co]
-    """Makes the page, a QWidget, and connects its signals.
-
-    It imports the page's module itself: start-up does not wait for pages that are not on show.
-    """
+    """Makes the page, a QWidget, and connects its signals. `lazy_page` is one for most pages."""
     redraw: Change = Change.NOTHING
     """The page is redrawn when any of these changes."""
     live: bool = False
@@ -71,3 +69,25 @@ class TabSpec(Generic[P_co]):
         return [
             ActionSpec(self.name, self.action, self.tooltip, run, key=self.key, menu=self.menu, section=self.section)
         ]
+
+
+def lazy_page(path: str, *connect: Callable[[WindowContext, Any], None]) -> Callable[[WindowContext], Any]:
+    """Makes the page `module:class`, and lets each of `connect` connect it.
+
+    Its module is imported then: start-up does not wait for pages that are not on show.
+    """
+
+    def make(context: WindowContext) -> Any:
+        page = resolve_name(path)(context.state, context.theme)
+        for link in connect:
+            link(context, page)
+        return page
+
+    return make
+
+
+def follow_selection(context: WindowContext, page: Any) -> None:
+    """For pages about what is selected in the tree, whose commands go to the engine."""
+    page.set_selection(context.targets)
+    page.command_requested.connect(context.controller.send)
+    context.targets_selected.connect(page.set_selection)

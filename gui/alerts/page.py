@@ -40,7 +40,7 @@ class AlertsPanel(QWidget):
 
     dismissed = Signal(str, str)
 
-    def __init__(self, state: State, theme: Theme, notifications: bool = True) -> None:
+    def __init__(self, state: State, theme: Theme) -> None:
         super().__init__()
         self._state, self._theme = state, theme
         self._over: list[TableRow] = []
@@ -51,7 +51,7 @@ class AlertsPanel(QWidget):
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        self.form = AlertRulesForm(state.alerts.rules, notifications)
+        self.form = AlertRulesForm(state.alerts.rules)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
         self.refresh()

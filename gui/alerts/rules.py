@@ -236,13 +236,11 @@ class _RulesArea(ScrollArea):
 
 
 class AlertRulesForm(QWidget):
-    """`rules_changed` carries all rules as a `tuple[Rule, ...]`; `notifications_changed` whether alarms go to the
-    desktop."""
+    """`rules_changed` carries all rules as a `tuple[Rule, ...]`."""
 
     rules_changed = Signal(object)
-    notifications_changed = Signal(bool)
 
-    def __init__(self, rules: Iterable[Rule], notifications: bool) -> None:
+    def __init__(self, rules: Iterable[Rule]) -> None:
         super().__init__()
         self.rows: list[_Row] = []
         self._grid = QGridLayout()
@@ -255,7 +253,7 @@ class AlertRulesForm(QWidget):
             "Show alarms on the desktop",
             tip="At most one message a minute for each rule and device; notices are never shown there.",
         )
-        self.desktop_check.setChecked(notifications)
+        self.desktop_check.setChecked(True)
         self.add_button = QToolButton()
         self.add_button.setText("Add rule")
         self.add_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
@@ -266,7 +264,6 @@ class AlertRulesForm(QWidget):
         self.defaults_button = push_button("Defaults", lambda: self._replace(DEFAULT_RULES))
         foot = hbox(self.desktop_check, None, self.add_button, self.defaults_button, margins=(EDGE_PX, 4, EDGE_PX, 4))
         vbox((self.scroll_area, 1), foot, spacing=0, parent=self)
-        self.desktop_check.toggled.connect(self.notifications_changed)
         self.show_rules(rules)
 
     def set_whole(self, whole: bool) -> None:

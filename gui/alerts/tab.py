@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import ALARM, Rule
-from devexplorer.gui.actions import TabSpec, WindowContext
+from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.alerts.page import AlertsPanel
 
 
-def _make(context: WindowContext) -> AlertsPanel:
-    from devexplorer.gui.alerts.page import AlertsPanel
-
-    page = AlertsPanel(context.state, context.theme, context.settings.notifications)
+def _connect(context: WindowContext, page: AlertsPanel) -> None:
     page.form.rules_changed.connect(partial(_set_rules, context))
-    page.form.notifications_changed.connect(lambda on: context.save_settings(notifications=on))
+    page.form.desktop_check.setChecked(context.settings.notifications)
+    page.form.desktop_check.toggled.connect(lambda on: context.save_settings(notifications=on))
     page.dismissed.connect(partial(_dismiss, context))
-    return page
 
 
 def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:
@@ -38,4 +35,6 @@ def _count(state: State) -> int:
     return sum(alert.level == ALARM for alert in state.alerts.active)
 
 
-TAB = TabSpec("alerts", _make, Change.ALERTS, live=True, count=_count)
+TAB: TabSpec[AlertsPanel] = TabSpec(
+    "alerts", lazy_page("devexplorer.gui.alerts.page:AlertsPanel", _connect), Change.ALERTS, live=True, count=_count
+)

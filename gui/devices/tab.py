@@ -5,28 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions import TabSpec, WindowContext
+from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.devices.details import DetailsPanel
-    from devexplorer.gui.devices.processes import ProcessesPanel
 
 
-def _make_details(context: WindowContext) -> DetailsPanel:
-    from devexplorer.gui.devices.details import DetailsPanel
-
-    page = DetailsPanel(context.state, context.theme)
+def _connect(context: WindowContext, page: DetailsPanel) -> None:
     page.set_device(context.device)
     page.device_chosen.connect(context.device_requested)
     context.device_selected.connect(page.set_device)
-    return page
 
 
-def _make_processes(context: WindowContext) -> ProcessesPanel:
-    from devexplorer.gui.devices.processes import ProcessesPanel
-
-    return ProcessesPanel(context.state, context.theme)
-
-
-DETAILS = TabSpec("device", _make_details, Change.DETAILS | Change.DEVICES | Change.ENGINE, live=True)
-PROCESSES = TabSpec("processes", _make_processes, live=True)
+DETAILS = TabSpec(
+    "device",
+    lazy_page("devexplorer.gui.devices.details:DetailsPanel", _connect),
+    Change.DETAILS | Change.DEVICES | Change.ENGINE,
+    live=True,
+)
+PROCESSES = TabSpec("processes", lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"), live=True)

@@ -6,20 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions import FILE, TabSpec, WindowContext
+from devexplorer.gui.actions import FILE, TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.files.session_code import SessionPanel
 
 
-def _make(context: WindowContext) -> SessionPanel:
-    from devexplorer.gui.files.session_code import SessionPanel
-
-    page = SessionPanel(context.state, context.theme)
+def _connect(context: WindowContext, page: SessionPanel) -> None:
     page.save_requested.connect(partial(_save, context))
     page.set_source(context.session)
     context.session_started.connect(page.set_source)
-    return page
 
 
 def _save(context: WindowContext) -> None:
@@ -29,6 +25,6 @@ def _save(context: WindowContext) -> None:
 
 
 TAB = TabSpec(
-    "session", _make, Change.JOBS | Change.ENGINE,
+    "session", lazy_page("devexplorer.gui.files.session_code:SessionPanel", _connect), Change.JOBS | Change.ENGINE,
     action="Session as Python", tooltip="Everything that was done, as a script or a notebook", menu=FILE, section=3,
 )  # fmt: skip

@@ -44,15 +44,14 @@ class LearnPanel(QWidget):
     virtual_offered = Signal()
     """Virtual GPUs are wanted, for an exercise that needs a second device."""
 
-    def __init__(self, state: State, theme: Theme, learned: tuple[str, ...] = ()) -> None:
+    def __init__(self, state: State, theme: Theme) -> None:
         super().__init__()
         self._state, self._theme = state, theme
-        self.learned = tuple(item for item in _BY_ID if item in learned)
-        self._courses: dict[str, Course] = {}
-        """Every exercise that was begun, as far as it has come."""
-        first = next((item for item in _BY_ID if item not in self.learned), EXERCISES[0].id)
-        self.course = self._courses[first] = Course(_BY_ID[first], state)
+        self.learned: tuple[str, ...] = ()
+        self.course = Course(EXERCISES[0], state)
         """The exercise on show."""
+        self._courses = {EXERCISES[0].id: self.course}
+        """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Exercises", [56, 308])
         self.table.setFixedWidth(LIST_PX)
@@ -79,10 +78,8 @@ class LearnPanel(QWidget):
         """One for each step of the exercise on show."""
         self._shown: tuple[object, ...] = ()
         self._lay_out()
-        self._fill()
         self.table.selectionModel().selectionChanged.connect(self._choose)
-        self.choose(first)
-        self._show()
+        self.set_learned(())
 
     def _lay_out(self) -> None:
         top = hbox((self.title, 1), self.again, self.next)
@@ -121,6 +118,13 @@ class LearnPanel(QWidget):
         """Look whether another step is done."""
         if self.course.look():
             self._progressed()
+        self._show()
+
+    def set_learned(self, learned: tuple[str, ...]) -> None:
+        """These were done before; the first of the others is shown."""
+        self.learned = tuple(item for item in _BY_ID if item in learned)
+        self._fill()
+        self.choose(next((item for item in _BY_ID if item not in self.learned), EXERCISES[0].id))
         self._show()
 
     def choose(self, exercise_id: str) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions import LAB, TabSpec, WindowContext
+from devexplorer.gui.actions import LAB, TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.learn.page import LearnPanel
 
 
-def _make(context: WindowContext) -> LearnPanel:
-    from devexplorer.gui.learn.page import LearnPanel
-
-    page = LearnPanel(context.state, context.theme, context.settings.learned)
+def _connect(context: WindowContext, page: LearnPanel) -> None:
     page.learned_changed.connect(lambda learned: context.save_settings(learned=learned))
     page.virtual_offered.connect(context.controller.add_two_virtual)
-    return page
+    page.set_learned(context.settings.learned)
 
 
 TAB = TabSpec(
-    "learn", _make, Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES,
+    "learn", lazy_page("devexplorer.gui.learn.page:LearnPanel", _connect),
+    Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES,
     action="Learn", tooltip="Short exercises that check themselves", key="L", menu=LAB,
 )  # fmt: skip

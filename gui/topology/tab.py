@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session.state import Change
-from devexplorer.gui.actions import TabSpec, WindowContext
+from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.topology.page import TopologyPanel
 
 
-def _make(context: WindowContext) -> TopologyPanel:
-    from devexplorer.gui.topology.page import TopologyPanel
-
-    page = TopologyPanel(context.state, context.theme)
+def _connect(context: WindowContext, page: TopologyPanel) -> None:
     page.empty.chosen.connect(context.controller.add_two_virtual)
-    return page
 
 
-TAB = TabSpec("topology", _make, Change.DETAILS | Change.DEVICES | Change.ENGINE)
+TAB = TabSpec(
+    "topology",
+    lazy_page("devexplorer.gui.topology.page:TopologyPanel", _connect),
+    Change.DETAILS | Change.DEVICES | Change.ENGINE,
+)

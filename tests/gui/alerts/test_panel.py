@@ -144,7 +144,7 @@ def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: Ale
 
 @pytest.fixture
 def form(qtbot: QtBot) -> AlertRulesForm:
-    return hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES, True), 600, 400)
+    return hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES), 600, 400)
 
 
 def rule(rules: tuple[Rule, ...], metric: str) -> Rule:
@@ -209,7 +209,7 @@ def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRules
     assert (row.raise_at.text(), row.clear_at.text()) == ("90 %", "95 %")
     type_into(row.clear_at, "85")
     assert row.problem.text().startswith("“Clear at” must be above “Raise at” (90 %).")
-    again = hosted(qtbot, lambda _: AlertRulesForm(form.rules, True), 600, 400)
+    again = hosted(qtbot, lambda _: AlertRulesForm(form.rules), 600, 400)
     assert row_of(again, "memory_used_percent").side.currentText() == "too low"
 
 

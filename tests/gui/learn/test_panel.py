@@ -29,7 +29,8 @@ def state() -> State:
 
 
 def shown(qtbot: QtBot, state: State, *learned: str) -> LearnPanel:
-    panel = LearnPanel(state, DARK, learned)
+    panel = LearnPanel(state, DARK)
+    panel.set_learned(learned)
     qtbot.addWidget(panel)
     panel.resize(1264, 274)
     panel.show()
