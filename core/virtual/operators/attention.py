@@ -15,6 +15,7 @@ to 32 (kAlignLSE of aten/src/ATen/native/transformers/cuda/mem_eff_attention).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ FUSED_DTYPES = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4}
 LSE_ALIGNMENT = 32
 
 aten = torch.ops.aten
+_RECORDING = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
 
 
 def register(library: Any) -> None:
@@ -100,20 +102,18 @@ def forward(
     """`_scaled_dot_product_fused_attention_overrideable` on the host's tensors: output, log-sum-exp, and what CUDA's
     variants also return.
 
-    Of the latter one is used: the place of the random seed holds the host generator's state before the dropout.
+    The log-sum-exp takes its memory and has no values, as the backward here does without it. Of the rest one is used:
+    the place of the random seed holds the host generator's state before the dropout.
     """
     batch, heads, length, _ = query.shape
     nothing = torch.empty(0)
     state = torch.get_rng_state() if dropout_p else nothing
     rows = -(-length // LSE_ALIGNMENT) * LSE_ALIGNMENT if query.dtype == torch.float32 else length
-    summed = torch.empty(batch, heads, rows, dtype=torch.float32, device=query.device)
-    output = _laid_out((batch, heads, length, value.shape[3]), query)
+    sums = torch.zeros(batch, heads, rows, dtype=torch.float32, device=query.device)
+    output = _laid_out(query, value.shape[3])
     if not query.is_meta:
-        weights, sums = _weights(query, key, attn_bias, is_causal, scale)
-        summed[:, :, :length] = sums
-        kept = weights if not dropout_p else torch.dropout(weights, dropout_p, True)
-        output.copy_(kept @ _spread(value, heads))
-    return output, summed, nothing, nothing, length, key.shape[2], state, nothing, nothing
+        output.copy_(_attend((query, key, value, attn_bias), dropout_p, is_causal, scale))
+    return output, sums, nothing, nothing, length, key.shape[2], state, nothing, nothing
 
 
 def backward(
@@ -137,66 +137,35 @@ def backward(
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and bias; the weights are computed again, as the kernels do it."""
-    bias = attn_bias if grad_input_mask[3] else None
-    grads = [_laid_out(item.shape, item) for item in (query, key, value)]
-    if query.is_meta:
-        return (*grads, None if bias is None else torch.empty_like(bias))
-    heads, groups = query.shape[1], key.shape[1]
-    weights, _ = _weights(query, key, attn_bias, is_causal, scale)
-    kept = weights
-    if dropout_p:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(philox_seed)
-            mask = torch.dropout(torch.ones_like(weights), dropout_p, True)
-        kept = weights * mask
-    grad = grad_out.float()
-    grad_kept = grad @ _spread(value, heads).transpose(2, 3)
-    grad_weights = grad_kept * mask if dropout_p else grad_kept
-    scores = weights * (grad_weights - (grad_weights * weights).sum(3, keepdim=True))
-    factor = _factor(query, scale)
-    grads[0].copy_(scores @ _spread(key, heads) * factor)
-    grads[1].copy_(_gathered(scores.transpose(2, 3) @ query.float() * factor, groups))
-    grads[2].copy_(_gathered(kept.transpose(2, 3) @ grad, groups))
-    return (*grads, None if bias is None else scores.sum_to_size(bias.shape).to(bias.dtype))
+    grads = [_laid_out(item, item.shape[3]) for item in (query, key, value)]
+    if attn_bias is not None and grad_input_mask[3]:
+        grads.append(torch.empty_like(attn_bias))
+    if not query.is_meta:
+        # Operations of a virtual GPU run below autograd, which has to record these again.
+        with torch.random.fork_rng(devices=[], enabled=dropout_p > 0), _RECORDING(), torch.enable_grad():
+            inputs = (query, key, value, attn_bias)
+            leaves: list[Any] = [item if item is None else item.detach().requires_grad_() for item in inputs]
+            if dropout_p:
+                torch.set_rng_state(philox_seed)
+            output = _attend(leaves, dropout_p, is_causal, scale)
+            computed = torch.autograd.grad(output, leaves[: len(grads)], grad_out.float())
+        for grad, values in zip(grads, computed, strict=True):
+            grad.copy_(values)
+    return (*grads, None)[:4]
 
 
-def _laid_out(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Room for (B, H, L, E) as the kernels lay it out: (B, L, H, E) in memory, so that taking the heads together copies
-    nothing."""
-    batch, heads, length, width = shape
-    return torch.empty(batch, length, heads, width, dtype=like.dtype, device=like.device).transpose(1, 2)
+def _laid_out(like: Tensor, width: int) -> Tensor:
+    """Room for (B, H, L, width) as the kernels lay it out: (B, L, H, width) in memory, so that taking the heads
+    together copies nothing."""
+    batch, heads, length, _ = like.shape
+    return like.new_empty(batch, length, heads, width).transpose(1, 2)
 
 
-def _weights(
-    query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float | None
-) -> tuple[Tensor, Tensor]:
-    """Softmax over the keys, (B, H, L, S), and the log-sum-exp of its rows; a row without any key has weights of
-    zero."""
-    scores = query.float() @ _spread(key, query.shape[1]).transpose(2, 3) * _factor(query, scale)
-    if bias is not None:
-        scores = scores + bias.float()
-    if is_causal:
-        seen = torch.ones(scores.shape[2:], dtype=torch.bool).tril_()
-        scores = scores.masked_fill(~seen, float("-inf"))
-    sums = scores.logsumexp(3)
-    weights = (scores - sums.unsqueeze(3)).exp()
-    return weights.nan_to_num(nan=0.0) if bias is not None else weights, sums
-
-
-def _factor(query: Tensor, scale: float | None) -> float:
-    return 1 / query.shape[3] ** 0.5 if scale is None else scale
-
-
-def _spread(grouped: Tensor, heads: int) -> Tensor:
-    """Keys or values for every head: heads of one group share theirs."""
-    groups = grouped.shape[1]
-    return grouped.float() if groups == heads else grouped.float().repeat_interleave(heads // groups, 1)
-
-
-def _gathered(grad: Tensor, groups: int) -> Tensor:
-    """The gradient of shared keys or values: the sum over the heads of each group."""
-    heads = grad.shape[1]
-    return grad if groups == heads else grad.unflatten(1, (groups, heads // groups)).sum(2)
+def _attend(inputs: Sequence[Tensor | None], dropout_p: float, is_causal: bool, scale: float | None) -> Tensor:
+    """The plain formulas for query, key, value and bias, in float32; heads of one group share keys and values."""
+    wide = [item if item is None else item.float() for item in inputs]
+    options = {"scale": scale, "enable_gqa": True}
+    return aten._scaled_dot_product_attention_math(*wide, dropout_p, is_causal, **options)[0]  # type: ignore[no-any-return]
 
 
 def forward_flop(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:

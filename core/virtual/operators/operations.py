@@ -153,57 +153,41 @@ SHORT_FLOPS: dict[Any, Flops] = {
 
 
 def lstm_cell(gates_x: Any, gates_h: Any, cx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any, Any]:
-    """`_thnn_fused_lstm_cell` in plain operations: new h, new c, and the activated gates for backward."""
+    """`_thnn_fused_lstm_cell` in plain operations: new h, new c, and the gates before activation for backward."""
     gates = gates_x + gates_h
     if bias_x is not None:
         gates = gates + bias_x + bias_h
     i, f, g, o = gates.chunk(4, 1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
-    return o * cy.tanh(), cy, torch.cat([i, f, g, o], 1)
+    cy = f.sigmoid() * cx + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cy.tanh(), cy, gates
 
 
 def lstm_cell_backward(
     grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: Any, has_bias: bool
 ) -> tuple[Any, Any, Any]:
     """`_thnn_fused_lstm_cell_backward_impl`: gradients of the gates before activation, of c, and of one bias."""
-    i, f, g, o = workspace.chunk(4, 1)
-    tanh_cy = cy.tanh()
-    grad_hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
-    grad_c = grad_hy * o * (1 - tanh_cy * tanh_cy)
-    if grad_cy is not None:
-        grad_c = grad_c + grad_cy
-    gates = [
-        grad_c * g * i * (1 - i),
-        grad_c * cx * f * (1 - f),
-        grad_c * i * (1 - g * g),
-        grad_hy * tanh_cy * o * (1 - o),
-    ]
-    grad_gates = torch.cat(gates, 1)
-    return grad_gates, grad_c * f, grad_gates.sum(0) if has_bias else None
+    grad_gates, _, grad_cx, *_ = aten._thnn_differentiable_lstm_cell_backward(
+        grad_hy, grad_cy, workspace, torch.zeros_like(workspace), None, None, cx, cy
+    )
+    return grad_gates, grad_cx, grad_gates.sum(0) if has_bias else None
 
 
 def gru_cell(gates_x: Any, gates_h: Any, hx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any]:
-    """`_thnn_fused_gru_cell`: new h, and what backward needs (r, z, n, h, the hidden part of n)."""
+    """`_thnn_fused_gru_cell`: new h, and what backward needs (r and z before activation, both parts of n, h)."""
     if bias_x is not None:
         gates_x, gates_h = gates_x + bias_x, gates_h + bias_h
-    rx, zx, nx = gates_x.chunk(3, 1)
-    rh, zh, nh = gates_h.chunk(3, 1)
-    r, z = (rx + rh).sigmoid(), (zx + zh).sigmoid()
-    n = (nx + r * nh).tanh()
-    return n + z * (hx - n), torch.cat([r, z, n, hx, nh], 1)
+    (rx, zx, nx), (rh, zh, nh) = gates_x.chunk(3, 1), gates_h.chunk(3, 1)
+    r, z = rx + rh, zx + zh
+    n = (nx + r.sigmoid() * nh).tanh()
+    return n + z.sigmoid() * (hx - n), torch.cat([r, z, nx, nh, hx], 1)
 
 
 def gru_cell_backward(grad_hy: Any, workspace: Any, has_bias: bool) -> tuple[Any, Any, Any, Any, Any]:
     """`_thnn_fused_gru_cell_backward`: gradients of both gate inputs, of h, and of both biases."""
-    r, z, n, hx, nh = workspace.chunk(5, 1)
-    grad_n = grad_hy * (1 - z) * (1 - n * n)
-    grad_z = grad_hy * (hx - n) * z * (1 - z)
-    grad_r = grad_n * nh * r * (1 - r)
-    grad_x = torch.cat([grad_r, grad_z, grad_n], 1)
-    grad_h = torch.cat([grad_r, grad_z, grad_n * r], 1)
-    biases = (grad_x.sum(0), grad_h.sum(0)) if has_bias else (None, None)
-    return grad_x, grad_h, grad_hy * z, *biases
+    r, z, nx, nh, hx = workspace.chunk(5, 1)
+    gates_x, gates_h = torch.cat([r, z, nx], 1), torch.cat([torch.zeros_like(r), torch.zeros_like(z), nh], 1)
+    grads = aten._thnn_differentiable_gru_cell_backward(grad_hy, gates_x, gates_h, hx, None, None)[:3]
+    return *grads, *((grads[0].sum(0), grads[1].sum(0)) if has_bias else (None, None))
 
 
 def histc(values: Any, *given: Any, **named: Any) -> Any:
