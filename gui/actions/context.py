@@ -175,8 +175,13 @@ class WindowContext(QObject):
         self, title: str, kinds: str, chosen: Callable[[list[Path]], None], *, several: bool = False
     ) -> None:
         """Ask which file, or which files, to open; `kinds` as Qt writes filters."""
-        dialog = QFileDialog(self.window, title, self.folder, kinds)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
+        dialog = QFileDialog(
+            self.window,
+            title,
+            self.folder,
+            kinds,
+            fileMode=QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile,
+        )
 
         def accepted(names: list[str]) -> None:
             paths = [Path(name) for name in names]

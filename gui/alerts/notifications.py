@@ -80,8 +80,7 @@ class Notifications(QObject):
             return None
         if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
             return None
-        tray = QSystemTrayIcon(self._icon, self)
-        tray.setToolTip(TITLE)
+        tray = QSystemTrayIcon(self._icon, self, toolTip=TITLE)
         tray.messageClicked.connect(self.clicked)
         tray.activated.connect(lambda _reason: self.clicked.emit())
         return tray

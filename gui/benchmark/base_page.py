@@ -58,9 +58,8 @@ class BenchPage(FormPage, Generic[Spec]):
         """Whether the user has done something to the form: before that what is missing is no mistake, and is not said
         in red."""
         self.copy_button = push_button("Copy as JSON", self.copy_json, look="quiet")
-        self.progress = QProgressBar()
+        self.progress = QProgressBar(textVisible=False)
         self.progress.setRange(0, 1000)
-        self.progress.setTextVisible(False)
         self.progress.setFixedSize(*PROGRESS_PX)
         self.progress.setAccessibleName("Progress")
         self.message = label(words="error", wrap=True)

@@ -60,11 +60,9 @@ class MatmulPage(TablePage[MatmulSpec]):
         self.batch_edit = line_edit("1", "1", "Products at once", 44, tip="How many products at once (a batch)")
         self.mode = Choice("mode", MODES)
         self.seconds_edit = line_edit(SECONDS["live"], "until stopped", "Seconds", 52)
-        self.options = QToolButton()
-        self.options.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.options = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        menu = QMenu(self.options)
-        menu.setToolTipsVisible(True)
+        menu = QMenu(self.options, toolTipsVisible=True)
         for key, words, _, meaning in OPTIONS:
             action = menu.addAction(words)
             action.setData(key)

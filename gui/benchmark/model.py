@@ -42,8 +42,7 @@ class ModelPage(TablePage[ModelSpec]):
     table_name, columns, widths_px, stretched = "Runs of models in this session", MODEL_COLUMNS, COLUMN_PX, STATE
 
     def build(self) -> None:
-        self.target = QComboBox()
-        self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.target = QComboBox(insertPolicy=QComboBox.InsertPolicy.NoInsert)
         self.target.setFixedWidth(124)
         self.target.setAccessibleName("Model")
         self._typed = line_edit(placeholder="a model")

@@ -215,7 +215,7 @@ class _CardsTree(QTreeWidget):
     reordered = Signal()
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(columnCount=len(_COLUMNS))
         self.setAccessibleName("cards")
         self.setRootIsDecorated(False)
         self.setUniformRowHeights(True)
@@ -225,7 +225,6 @@ class _CardsTree(QTreeWidget):
         self.setDefaultDropAction(Qt.DropAction.MoveAction)
         self.setItemDelegate(Padded(self))
         self.setMinimumHeight(4 * _ROW_PX)
-        self.setColumnCount(len(_COLUMNS))
         header = self.header()
         header.setFont(font(Role.LABEL))
         header.setSectionsMovable(False)

@@ -38,16 +38,15 @@ class SessionPanel(QWidget):
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Actions", [92, 320])
         self.table.selectionModel().selectionChanged.connect(self._jump)
-        self.text = QPlainTextEdit()
-        self.text.setReadOnly(True)
-        self.text.setUndoRedoEnabled(False)
+        self.text = QPlainTextEdit(
+            readOnly=True,
+            undoRedoEnabled=False,
+            lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap,
+            placeholderText="Nothing was done yet. Everything that you do appears here as Python that does the same.",
+        )
         self.text.setProperty("look", "log")
         self.text.setFont(font(Role.CODE))
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setAccessibleName("The session as Python")
-        self.text.setPlaceholderText(
-            "Nothing was done yet. Everything that you do appears here as Python that does the same."
-        )
         self._colours = Colours(self.text.document(), theme, state)
         self.words = label(words="dim")
         self.copy_button = push_button("Copy", lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))

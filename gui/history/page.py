@@ -95,9 +95,8 @@ class HistoryPanel(QWidget):
         self.compare_button = push_button("Compare", self.compare, look="primary")
         self.tags_button = push_button("Tags…", self._ask_tags)
         self.delete_button = push_button("Delete…", self._ask_delete)
-        self.export_button = QToolButton()
+        self.export_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self.export_button.setText("Export ▾")
-        self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.export_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.export_menu = ButtonMenu(self.export_button)
         self.export_button.setMenu(self.export_menu)
@@ -112,9 +111,7 @@ class HistoryPanel(QWidget):
         self.more_button = push_button(clicked=self._show_more, look="quiet")
         self.nothing = label(NOT_OPEN, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self.empty = EmptyState(NO_RUN, "Start a benchmark")
-        self._typing = QTimer(self)
-        self._typing.setSingleShot(True)
-        self._typing.setInterval(TYPING_MS)
+        self._typing = QTimer(self, singleShot=True, interval=TYPING_MS)
         self._fill_menu()
         self._lay_out()
         self._connect()
@@ -314,9 +311,10 @@ class HistoryPanel(QWidget):
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _ask_what(self) -> None:
-        dialog = QFileDialog(self, "Import runs", self.folder, "JSON (*.json);;All files (*)")
+        dialog = QFileDialog(
+            self, "Import runs", self.folder, "JSON (*.json);;All files (*)", fileMode=QFileDialog.FileMode.ExistingFile
+        )
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self._import)
         dialog.open()
 

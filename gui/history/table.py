@@ -28,8 +28,7 @@ class _Tags(Padded):
         self.theme = theme
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Place) -> QWidget:
-        editor = QLineEdit(parent)
-        editor.setPlaceholderText("tag, another tag")
+        editor = QLineEdit(parent, placeholderText="tag, another tag")
         editor.setAccessibleName("Tags")
         editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for fields outside tables
         return editor

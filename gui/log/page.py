@@ -25,13 +25,14 @@ class LogPanel(QWidget):
         self._state = state
         self._theme = theme
         self._last: Log | None = None
-        self.text = QPlainTextEdit()
-        self.text.setReadOnly(True)
+        self.text = QPlainTextEdit(
+            readOnly=True,
+            lineWrapMode=QPlainTextEdit.LineWrapMode.WidgetWidth,
+            placeholderText="Nothing was logged yet. What your models print appears here.",
+        )
         self.text.setMaximumBlockCount(LOG_LINES)  # memory stays flat however much user code prints
         self.text.setProperty("look", "log")
         self.text.setFont(font(Role.CODE))
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
-        self.text.setPlaceholderText("Nothing was logged yet. What your models print appears here.")
         self.text.setAccessibleName("Log")
         self.text.setMinimumHeight(LEAST_PX)
         vbox(self.text, parent=self)

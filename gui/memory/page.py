@@ -90,8 +90,7 @@ class MemoryPanel(QWidget):
         self.record = push_button("Record stacks", self._controller.record_allocator)
         self.record.setCheckable(True)
         self.snapshot = QPushButton("Snapshot ▾")
-        menu = QMenu(self.snapshot)
-        menu.setToolTipsVisible(True)
+        menu = QMenu(self.snapshot, toolTipsVisible=True)
         self.snapshot.setMenu(menu)
         self.browse = menu.addAction(
             "Browse segments and blocks", lambda: self._controller.open_snapshot(self.device_id)

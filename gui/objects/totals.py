@@ -91,9 +91,7 @@ class Preparing(QObject):
     def __init__(self) -> None:
         super().__init__()
         self._wanted: Sequence[RowTable] = ()
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(0)
+        self._timer = QTimer(self, singleShot=True, interval=0)
         self._timer.timeout.connect(self._step)
 
     def want(self, row_tables: Sequence[RowTable]) -> bool:

@@ -62,7 +62,7 @@ class ObjectsTree(QTreeView):
     """Double-click or Return on a finding: name of the object (str), number of the finding in its diagnosis."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__()
+        super().__init__(uniformRowHeights=True, indentation=_INDENT)
         self._theme = theme
         self._hovered = QPersistentModelIndex()
         self._widths = _WIDTHS
@@ -77,8 +77,6 @@ class ObjectsTree(QTreeView):
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setUniformRowHeights(True)
-        self.setIndentation(_INDENT)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setMouseTracking(True)
@@ -234,8 +232,7 @@ class ObjectsTree(QTreeView):
 
     def drag_picture(self, targets: tuple[str, ...]) -> QPixmap:
         """What hangs at the pointer: the name, or how many."""
-        picture = QLabel(objects_text(targets))
-        picture.setTextFormat(Qt.TextFormat.PlainText)
+        picture = QLabel(objects_text(targets), textFormat=Qt.TextFormat.PlainText)
         picture.setStyleSheet(
             f"color: {self._theme.text}; background: {self._theme.selection}; padding: 4px 10px;"
             f" border: 1px solid {self._theme.accent};"

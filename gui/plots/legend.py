@@ -45,9 +45,7 @@ class LegendEntry(QAbstractButton):
     """One device: its line, its name, its number; checked while its curve is shown."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setCheckable(True)
-        self.setChecked(True)
+        super().__init__(parent, checkable=True, checked=True)
         self.setFont(font(Role.LABEL))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -127,10 +125,9 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._word = ""
         self._word_x = 0
-        self._more = QToolButton(self)
+        self._more = QToolButton(self, popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._more.setProperty("look", "quiet")
         self._more.setFont(font(Role.LABEL))
-        self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self._more)
         self._more.setMenu(self._menu)
         self._menu.aboutToShow.connect(self._fill_menu)
@@ -264,9 +261,7 @@ class Legend(QWidget):
     def _fill_menu(self) -> None:
         self._menu.clear()
         for entry in self.left_over:
-            action = QAction(entry.text(), self._menu)
+            action = QAction(entry.text(), self._menu, checkable=True, checked=self.shows(entry.device))
             action.setData(entry.device)
-            action.setCheckable(True)
-            action.setChecked(self.shows(entry.device))
             action.toggled.connect(self._buttons[entry.device].setChecked)
             self._menu.addAction(action)

@@ -24,11 +24,10 @@ class TimeControl(QToolButton):
     """A key of `FORMATS`."""
 
     def __init__(self, axis: TimeAxis) -> None:
-        super().__init__()
+        super().__init__(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._axis = axis
         self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         menu = QMenu(self)
         self.spans = {}

@@ -107,10 +107,9 @@ class TimelinePlot(Panel):
 
     def set_menu(self, menu: QMenu) -> None:
         """Make the title a quiet button with this menu, which the caller owns."""
-        self._title_button = QToolButton()
+        self._title_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._title_button.setProperty("look", "title")
         self._title_button.setMenu(menu)
-        self._title_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._title_button.setFont(font(Role.STRONG))
         self._title_button.setToolTip("Choose what this plot shows")
         self._header.insertWidget(0, self._title_button)

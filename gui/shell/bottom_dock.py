@@ -59,10 +59,8 @@ class BottomDock(QFrame):
         self._pages: dict[str, Page] = {}
         self._points_at_s = 0.0
         name = ", ".join(self._index).capitalize()
-        self.tabs = QTabWidget()
-        self.tabs.setDocumentMode(True)
+        self.tabs = QTabWidget(documentMode=True, usesScrollButtons=True)
         self.tabs.setAccessibleName(name)
-        self.tabs.setUsesScrollButtons(True)
         self.tabs.tabBar().setDrawBase(False)
         self.tabs.tabBar().setAccessibleName(name)
         self.areas = [PageArea() for _ in specs]

@@ -58,11 +58,12 @@ class GlossaryDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle("Glossary")
         self.resize(640, 560)
-        form = QFormLayout()
+        form = QFormLayout(
+            horizontalSpacing=16,
+            verticalSpacing=8,
+            labelAlignment=Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop,
+        )
         form.setContentsMargins(16, 16, 16, 16)
-        form.setHorizontalSpacing(16)
-        form.setVerticalSpacing(8)
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         for word, meaning in WORDS:
             name = label(word, Role.STRONG, align=Qt.AlignmentFlag.AlignTop)
             form.addRow(name, label(meaning, words="soft", wrap=True))

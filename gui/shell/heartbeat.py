@@ -64,8 +64,7 @@ class Heartbeat(QObject):
         self._session, self._state, self._view = session, state, view
         self._behind: tuple[Source, State] | None = None
         self._clock, self._monotonic = clock, monotonic
-        self._timer = QTimer(self)
-        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
         self._texts_due = self._young_due = self._middle_due = self._full_due = 0.0
 

@@ -63,9 +63,8 @@ def context_menu(
     parent: QWidget, controller: Controller, specs: Sequence[ActionSpec], actions: dict[str, QAction]
 ) -> QMenu:
     """What can be done with the selection; what cannot be done says why in its tooltip."""
-    menu = QMenu(parent)
+    menu = QMenu(parent, toolTipsVisible=True)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    menu.setToolTipsVisible(True)
     reason, copy_reason = controller.why_no_move(), controller.why_no_selection()
     for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
         submenu = menu.addMenu(title)

@@ -171,9 +171,7 @@ class PlotSlot(QWidget):
             self._add(self._parts_of, f"{PARTS_PREFIX}{device.info.id}", f"{device.info.id}{word}")
 
     def _add(self, menu: QMenu, choice: str, words: str) -> None:
-        action = QAction(words.replace("&", "&&"), menu)
+        action = QAction(words.replace("&", "&&"), menu, checkable=True, checked=choice == self.choice)
         action.setData(choice)
-        action.setCheckable(True)
-        action.setChecked(choice == self.choice)
         action.triggered.connect(lambda _checked=False: self.set_choice(choice))
         menu.addAction(action)

@@ -223,10 +223,8 @@ class _Names(QHeaderView):
     """The devices at the side of the matrix, each in its colour."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(Qt.Orientation.Vertical, parent)
+        super().__init__(Qt.Orientation.Vertical, parent, defaultSectionSize=ROW_PX, sectionsClickable=False)
         self.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        self.setDefaultSectionSize(ROW_PX)
-        self.setSectionsClickable(False)
 
     def sectionSizeFromContents(self, section: int) -> QSize:
         text = str(self.model().headerData(section, Qt.Orientation.Vertical))

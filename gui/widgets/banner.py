@@ -38,9 +38,7 @@ class Banner(QFrame):
         self.action_button.hide()
         hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
         self._kind = "warning"
-        self.passing = QTimer(self)
-        self.passing.setSingleShot(True)
-        self.passing.setInterval(PASSING_MS)
+        self.passing = QTimer(self, singleShot=True, interval=PASSING_MS)
         self.passing.timeout.connect(self.hide)
         self.hide()
 

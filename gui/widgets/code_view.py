@@ -50,15 +50,12 @@ class CodeBlock(QPlainTextEdit):
     """Read-only code, as high as its lines."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
+        super().__init__(readOnly=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap, tabChangesFocus=True)
         self.setProperty("look", "code")
-        self.setReadOnly(True)
         self.setFont(font(Role.CODE))
         self.setAccessibleName(name)
-        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setTabChangesFocus(True)
         self.document().setDocumentMargin(0)
 
     def sizeHint(self) -> QSize:
@@ -84,9 +81,7 @@ class CodeView(CodeBlock):
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
         self.copy_button.setCursor(Qt.CursorShape.PointingHandCursor)
-        self._reset = QTimer(self)
-        self._reset.setSingleShot(True)
-        self._reset.setInterval(_COPIED_MS)
+        self._reset = QTimer(self, singleShot=True, interval=_COPIED_MS)
         self._reset.timeout.connect(lambda: self.copy_button.setText("copy"))
 
     def tab_stops(self) -> tuple[QWidget, ...]:

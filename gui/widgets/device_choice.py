@@ -20,11 +20,10 @@ class DeviceChoice(QToolButton):
     """Somebody has chosen, which a list of devices that came does not."""
 
     def __init__(self, state: State) -> None:
-        super().__init__()
+        super().__init__(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._state = state
         self._chosen: list[str] = []
         self._picked = False
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._menu = QMenu(self)
         self._menu.installEventFilter(self)

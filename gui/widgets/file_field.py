@@ -61,8 +61,13 @@ class FileField(QWidget):
             saving.saved.connect(lambda path: self.edit.setText(str(path)))
             saving.open()
             return
-        dialog = QFileDialog(self, self._title, folder, f"{self._kinds};;All files (*)")
+        dialog = QFileDialog(
+            self,
+            self._title,
+            folder,
+            f"{self._kinds};;All files (*)",
+            fileMode=QFileDialog.FileMode.Directory if self._folder else QFileDialog.FileMode.ExistingFile,
+        )
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.Directory if self._folder else QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.edit.setText)
         dialog.open()

@@ -32,10 +32,11 @@ class FormDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setMinimumWidth(width_px)
-        self.form = QFormLayout()
-        self.form.setHorizontalSpacing(EDGE_PX)
-        self.form.setVerticalSpacing(8)
-        self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        self.form = QFormLayout(
+            horizontalSpacing=EDGE_PX,
+            verticalSpacing=8,
+            fieldGrowthPolicy=QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow,
+        )
         self.words = label(wrap=True)
         self.words.hide()
         self.message = label(wrap=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)

@@ -95,8 +95,7 @@ class MenuEdit(QLineEdit):
         self, text: str, name: str, choices: Iterable[tuple[str, str]], width_px: int, placeholder: str = ""
     ) -> None:
         """`choices`: the text of each menu item, and what it fills in."""
-        super().__init__(text)
-        self.setPlaceholderText(placeholder or name)
+        super().__init__(text, placeholderText=placeholder or name)
         self.setAccessibleName(name)
         self.setFixedWidth(width_px)
         self.menu = QMenu(self)

@@ -102,11 +102,9 @@ def line_edit(
     text: str = "", placeholder: str = "", name: str = "", width_px: int = 0, *, tip: str = "", clear: bool = False
 ) -> QLineEdit:
     """A line to type in; `clear`: with a button that empties it."""
-    result = QLineEdit(text)
-    result.setPlaceholderText(placeholder)
+    result = QLineEdit(text, placeholderText=placeholder, clearButtonEnabled=clear)
     result.setAccessibleName(name)
     result.setToolTip(tip)
-    result.setClearButtonEnabled(clear)
     if width_px:
         result.setFixedWidth(width_px)
     return result
@@ -116,10 +114,9 @@ class ScrollArea(QScrollArea):
     """A frameless area whose content takes its width; `sideways`: it may scroll to the side too."""
 
     def __init__(self, content: QWidget | QLayout | None = None, name: str = "", *, sideways: bool = False) -> None:
-        super().__init__()
+        super().__init__(widgetResizable=True)
         self.setAccessibleName(name)
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setWidgetResizable(True)
         if not sideways:
             self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         if content is not None:
@@ -164,9 +161,7 @@ def splitter(
 ) -> QSplitter:
     """Parts side by side, or one below the other, whose borders can be dragged, but not so far that a part
     disappears."""
-    result = QSplitter(orientation)
-    result.setChildrenCollapsible(False)
-    result.setHandleWidth(handle_px)
+    result = QSplitter(orientation, childrenCollapsible=False, handleWidth=handle_px)
     for part in parts:
         result.addWidget(part)
     for index, stretch in enumerate(stretches):

@@ -53,10 +53,8 @@ def label(
     tip: str = "",
 ) -> QLabel:
     """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.widgets.style`."""
-    result = QLabel(text)
-    result.setTextFormat(Qt.TextFormat.PlainText)
+    result = QLabel(text, textFormat=Qt.TextFormat.PlainText, wordWrap=wrap)
     result.setFont(font(role))
-    result.setWordWrap(wrap)
     result.setToolTip(tip)
     if align is not None:
         result.setAlignment(align)
@@ -91,12 +89,11 @@ class ElidedLabel(QLabel):
     """One line that is cut short where there is no room; the tooltip then has all of it."""
 
     def __init__(self, role: Role = Role.TEXT, words: str = "") -> None:
-        super().__init__()
+        super().__init__(textFormat=Qt.TextFormat.PlainText)
         self.full_text = ""
         """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
         """Where it is cut: paths in the middle, because their end matters most."""
-        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setFont(font(role))
         self.setProperty("words", words)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)

@@ -20,11 +20,10 @@ class KeptSplitter(QSplitter):
     def __init__(
         self, orientation: Qt.Orientation, kept: Sequence[int], least_px: Sequence[int], flexible: int, *parts: QWidget
     ) -> None:
-        super().__init__(orientation)
+        super().__init__(orientation, childrenCollapsible=False)
         self.kept, self._least_px, self._flexible = list(kept), tuple(least_px), flexible
         self._shared = list(kept)
         """As the sizes came out last: a part can need more than its share."""
-        self.setChildrenCollapsible(False)
         for part in parts:
             self.addWidget(part)
         self.splitterMoved.connect(self._moved)

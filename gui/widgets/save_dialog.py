@@ -27,12 +27,12 @@ class SaveDialog(QFileDialog):
     ) -> None:
         """`name`: to begin with. `formats`: extension without its dot -> what it is; the first is chosen. `ask` before
         replacing a file."""
-        super().__init__(parent, title, folder)
+        super().__init__(
+            parent, title, folder, acceptMode=QFileDialog.AcceptMode.AcceptSave, fileMode=QFileDialog.FileMode.AnyFile
+        )
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setOption(QFileDialog.Option.DontUseNativeDialog)
         self.setOption(QFileDialog.Option.DontConfirmOverwrite, not ask)
-        self.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        self.setFileMode(QFileDialog.FileMode.AnyFile)
         self._formats = {f"{words} (*.{suffix})": suffix for suffix, words in formats.items()}
         self.setNameFilters(list(self._formats))
         self.setDefaultSuffix(self.suffix)

@@ -168,17 +168,15 @@ class RowsTable(QTableView):
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
         keeps its width at least."""
-        super().__init__()
+        super().__init__(showGrid=False, wordWrap=False)
         self._widths, self._stretched = tuple(widths), stretched
         self.setModel(model)
         self.setAccessibleName(name)
         self.setItemDelegate(Padded(self))
-        self.setShowGrid(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
         self.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX)
         if stretched is not None:  # in a narrow window the table scrolls sideways, which takes room of its rows
             self.setMinimumHeight(2 * ROW_PX + 8)

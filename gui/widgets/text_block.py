@@ -18,17 +18,16 @@ class TextBlock(QTextEdit):
     `gui.widgets.style`."""
 
     def __init__(self, role: Role = Role.TEXT, words: str = "") -> None:
-        super().__init__()
+        super().__init__(
+            readOnly=True, undoRedoEnabled=False, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse
+        )
         self._heights: dict[int, int] = {}
         """Width -> height of the present text: layouts ask for the same again and again."""
         self.setProperty("look", "block")
         self.setProperty("words", words)
-        self.setReadOnly(True)
-        self.setUndoRedoEnabled(False)
         self.setFont(font(role))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
-        self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
