@@ -18,7 +18,6 @@ from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
-from devexplorer.gui.widgets import Theme
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
@@ -35,7 +34,6 @@ class WindowContext(QObject):
 
     state_changed = Signal(object)
     """The state changed (`Change`)."""
-    theme_changed = Signal(object)
     targets_selected = Signal(object)
     """Other rows are selected in the tree (tuple of targets)."""
     device_selected = Signal(str)
@@ -75,12 +73,11 @@ class WindowContext(QObject):
         state: State,
         controller: Controller,
         settings: Settings,
-        theme: Theme,
         hint: Callable[[str], None],
     ) -> None:
         """`hint` shows one line that goes by itself."""
         super().__init__(window)
-        self.window, self.state, self.controller, self.settings, self.theme = window, state, controller, settings, theme
+        self.window, self.state, self.controller, self.settings = window, state, controller, settings
         self.hint = hint
         self.selection = Selection(controller)
         self.targets: tuple[str, ...] = ()
@@ -97,11 +94,6 @@ class WindowContext(QObject):
         self._refreshed: dict[QDialog, Change] = {}
 
     # --- what is current
-
-    def set_theme(self, theme: Theme) -> None:
-        """Change the colours."""
-        self.theme = theme
-        self.theme_changed.emit(theme)
 
     def select_targets(self, targets: tuple[str, ...]) -> None:
         """Rows were selected in the tree."""

@@ -14,7 +14,6 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import ActionSpec
-from devexplorer.gui.widgets import Theme
 
 
 class Page(Protocol):
@@ -22,10 +21,6 @@ class Page(Protocol):
 
     def refresh(self) -> None:
         """Redraw."""
-        ...
-
-    def set_theme(self, theme: Theme) -> None:
-        """Change the colours."""
         ...
 
 
@@ -78,7 +73,7 @@ def lazy_page(path: str, *connect: Callable[[WindowContext, Any], None]) -> Call
     """
 
     def make(context: WindowContext) -> Any:
-        page = resolve_name(path)(context.state, context.theme)
+        page = resolve_name(path)(context.state)
         for link in connect:
             link(context, page)
         return page

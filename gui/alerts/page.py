@@ -4,6 +4,7 @@ only."""
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QPalette, QResizeEvent
@@ -14,7 +15,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets import CENTRE, EDGE_PX, Theme, device_colour, label, push_button, vbox
+from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, label, push_button, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 SIDE_BY_SIDE_PX = 1260
@@ -40,9 +41,9 @@ class AlertsPanel(QWidget):
 
     dismissed = Signal(str, str)
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._over: list[TableRow] = []
         self._latest_over: tuple[Alert, ...] = ()
         self.summary = label(words="dim")
@@ -78,12 +79,6 @@ class AlertsPanel(QWidget):
 
     # What the window calls
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self._over = []
-        self.refresh()
-
     def refresh(self) -> None:
         """Show the alerts as they are now."""
         active, over = self._state.alerts.active, self._state.alerts.history
@@ -101,10 +96,10 @@ class AlertsPanel(QWidget):
     # Inside
 
     def _row(self, alert: Alert) -> TableRow:
-        theme, quantity = self._theme, QUANTITIES[alert.metric]
+        quantity = QUANTITIES[alert.metric]
         is_over = alert.ended_unix_s is not None
         is_alarm = alert.level == ALARM
-        colour = theme.dim if is_over else ""
+        colour: Colour | Literal[""] = "dim" if is_over else ""
         state = "Cleared" if is_over else "✕ Alarm" if is_alarm else "△ Notice"  # never colour alone
         device = self._state.devices.get(alert.device)
         name = f"{alert.device} simulated" if alert.simulated else alert.device
@@ -121,8 +116,8 @@ class AlertsPanel(QWidget):
         return TableRow(
             (alert.device, alert.metric, alert.since_unix_s, is_over),
             (
-                Cell(state, theme.dim if is_over else theme.error if is_alarm else theme.warning),
-                Cell(name, theme.cpu if device is None else device_colour(device.colour, theme)),
+                Cell(state, "dim" if is_over else "error" if is_alarm else "warning"),
+                Cell(name, CPU if device is None else device.colour),
                 Cell(what, colour, f"{text}. {quantity.meaning}"),
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),

@@ -11,7 +11,7 @@ from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
-from devexplorer.gui.widgets import Theme, check_box, line_edit
+from devexplorer.gui.widgets import check_box, line_edit
 from devexplorer.gui.widgets.device_choice import AllDevices
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, free_bytes, mixed_clocks_of, took
 
@@ -54,14 +54,9 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
             ("seconds each", self.seconds_edit),
         ):
             self.add_field(words, field)
-        self.view = CopiesView(self._state, self._theme)
+        self.view = CopiesView(self._state)
         self.set_results(self.view)
         self.view.summary.changed.connect(self.refresh)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.view.set_theme(theme)
-        super().set_theme(theme)
 
     # the form
 

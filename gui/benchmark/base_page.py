@@ -20,7 +20,7 @@ from devexplorer.core.records import BenchSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
-from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, Theme, hbox, label, plain_tip, push_button
+from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, hbox, label, plain_tip, push_button
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
@@ -48,8 +48,8 @@ class BenchPage(FormPage, Generic[Spec]):
     virtual_offered = Signal()
     """Virtual GPUs are wanted, where there is nothing to compare with."""
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state)
         self._clock = clock
         self._refused, self._words = False, ""
         self._problem = ""
@@ -71,7 +71,7 @@ class BenchPage(FormPage, Generic[Spec]):
         self.devices = self.device_choice(state)
         self.build()
         self.check()
-        self.set_theme(theme)
+        self.refresh()
 
     def _lay_out(self) -> None:
         self.copy_button.setFixedHeight(BUTTON_PX)
@@ -300,11 +300,6 @@ class TablePage(BenchPage[Spec]):
     def row(self, run: Run) -> TableRow:
         """A run in the table."""
         raise NotImplementedError
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._ended.clear()
-        super().set_theme(theme)
 
     def show_runs(self, runs: list[Run]) -> None:
         """A row for each."""

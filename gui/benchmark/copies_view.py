@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
@@ -22,11 +23,10 @@ from devexplorer.gui.benchmark.summary import Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    Colour,
     ElidedLabel,
     Role,
     ScrollArea,
-    Theme,
-    device_colour,
     font,
     hbox,
     holder,
@@ -71,9 +71,9 @@ class _Badges(Padded):
 class CopiesView(QWidget):
     """Feed it with `set_runs`; `summary.changed` asks for that again."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._shown: tuple[object, ...] = ()
         self._copies = Copies(())
         self._run: Run | None = None
@@ -95,7 +95,7 @@ class CopiesView(QWidget):
         self.quantity = Choice("What the matrix shows", QUANTITIES)
         self.bytes = Choice("Bytes per copy")
         self.how = Choice("Kind of copy")
-        self.curve = SizeCurve(theme, "Bandwidth over the size of a copy", GB_UNITS)
+        self.curve = SizeCurve("Bandwidth over the size of a copy", GB_UNITS)
         self._lay_out()
         for choice in (self.quantity, self.bytes, self.how):
             choice.currentIndexChanged.connect(self._draw)
@@ -125,11 +125,6 @@ class CopiesView(QWidget):
         if self._spec is not None:
             self._split(len(self._spec.destinations))
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme, self._shown = theme, ()
-        self.curve.set_theme(theme)
-
     def choose(self, source: str, destination: str) -> None:
         """Show the curve of this pair, and its cell as the current one."""
         self.pair, self._picked = (source, destination), True
@@ -141,7 +136,7 @@ class CopiesView(QWidget):
         run = self.summary.offer(runs)
         assert isinstance(run.spec, BandwidthSpec)
         rows = rows_of(run)
-        shown = (run.run, len(rows), run.ended, self._theme.name)
+        shown = (run.run, len(rows), run.ended)
         if shown != self._shown:
             if self._run is None or run.run != self._run.run:
                 self._begin(run.spec)
@@ -198,14 +193,14 @@ class CopiesView(QWidget):
 
     def _cell(self, row: BandwidthRow | None, source: str, destination: str, *, latency: bool) -> Cell:
         text = rate_text(row, latency=latency)
-        colour = self._theme.error if text.startswith(WRONG) else self._theme.dim if text == MISSING else ""
+        colour: Colour | Literal[""] = "error" if text.startswith(WRONG) else "dim" if text == MISSING else ""
         words = row_words(row, source, destination)
         if text.startswith(WRONG) and row is not None:
             words += "\n" + self._copies.route_words(source, destination, row.bytes)
         return Cell(text, colour, words)
 
-    def _colour(self, name: str) -> str:
-        return device_colour(self._state.look_of(name)[0], self._theme)
+    def _colour(self, name: str) -> int:
+        return self._state.look_of(name)[0]
 
     def _draw_curve(self) -> None:
         if self.pair is None:
@@ -241,7 +236,7 @@ class CopiesView(QWidget):
     def _tell(self, run: Run) -> None:
         """The chosen pair in words; what arrived wrong anywhere comes first."""
         rows = self._copies.rows
-        state = state_cell(run, self._theme)
+        state = state_cell(run)
         missing = sum(row.gb_per_s is None for row in rows)
         facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
         wrong = self._copies.wrong()

@@ -161,4 +161,4 @@ class MatmulPage(TablePage[MatmulSpec]):
 
     def row(self, run: Run) -> TableRow:
         """A run in the table."""
-        return run_row(run, self._state, self._theme, self._seen)
+        return run_row(run, self._state, self._seen)

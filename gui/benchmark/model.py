@@ -157,4 +157,4 @@ class ModelPage(TablePage[ModelSpec]):
 
     def row(self, run: Run) -> TableRow:
         """A run in the table."""
-        return model_row(run, self._state, self._theme)
+        return model_row(run, self._state)

@@ -20,7 +20,6 @@ from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.side_nav import FormPages
 
 PAGES: list[type[BenchPage[Any]]] = [
@@ -41,8 +40,8 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     virtual_offered = Signal()
     """The empty state of scaling: add two virtual GPUs."""
 
-    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
-        pages = {page.kind: page(state, theme, clock) for page in PAGES}
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        pages = {page.kind: page(state, clock) for page in PAGES}
         super().__init__(pages, {kind: KINDS[kind].meaning for kind in pages})
         self._state = state
         for page in pages.values():

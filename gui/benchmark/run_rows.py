@@ -13,7 +13,6 @@ from devexplorer.core.records import MatmulResult, MatmulSpec, ModelResult, Mode
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 RUN_COLUMNS = (
@@ -62,7 +61,7 @@ UNKNOWN_PEAK = "the memory of this device is not tracked"
 UNCOUNTED = "torch.utils.flop_counter cannot count this model"
 
 
-def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> TableRow:
+def run_row(run: Run, state: State, seen: Seen | None = None) -> TableRow:
     """One matmul run; a running one shows its latest block."""
     assert isinstance(run.spec, MatmulSpec)
     spec, result = run.spec, run.result if isinstance(run.result, MatmulResult) else None
@@ -73,17 +72,17 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
     return TableRow(
         run.run,
         (
-            device_cell(run, state, theme),
-            Cell(spec.dtype, theme.dim),
-            Cell(product_text(spec), theme.dim, product_tip(spec)),
-            Cell(spec.mode, theme.dim),
+            device_cell(run, state),
+            Cell(spec.dtype, "dim"),
+            Cell(product_text(spec), "dim", product_tip(spec)),
+            Cell(spec.mode, "dim"),
             Cell(number_text(measured), tip=_parts_tip(result)),
             Cell(number_text(spread.p20 if spread else None)),
             Cell(number_text(spread.p80 if spread else None)),
             Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, state)),
-            Cell(_noise_text(noise), theme.warning if noise_verdict(noise) == "noisy" else ""),
+            Cell(_noise_text(noise), "warning" if noise_verdict(noise) == "noisy" else ""),
             *_condition_cells(run, state),
-            state_cell(run, theme, *_remarks(run, result, seen)),
+            state_cell(run, *_remarks(run, result, seen)),
             Cell(f"{result.iterations:,}" if result else MISSING),
             _seconds_cell(result.seconds if result else None),
         ),
@@ -148,7 +147,7 @@ def _seconds_cell(seconds: float | None) -> Cell:
     return Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds))
 
 
-def model_row(run: Run, state: State, theme: Theme) -> TableRow:
+def model_row(run: Run, state: State) -> TableRow:
     """One run of model steps; a running one shows its latest block."""
     assert isinstance(run.spec, ModelSpec)
     spec, result = run.spec, run.result if isinstance(run.result, ModelResult) else None
@@ -160,8 +159,8 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
         run.run,
         (
             Cell(spec.target),
-            device_cell(run, state, theme),
-            Cell(step_text(spec), theme.dim),
+            device_cell(run, state),
+            Cell(step_text(spec), "dim"),
             Cell(number_text(rate.median if rate else latest.samples_per_s if latest else None)),
             Cell(number_text(rate.p20 if rate else None)),
             Cell(number_text(rate.p80 if rate else None)),
@@ -171,7 +170,7 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
                 MISSING if peak is None else f"{peak / (1 << 20):,.1f}",
                 tip=bytes_text(peak) if peak is not None else UNKNOWN_PEAK if result else "",
             ),
-            state_cell(run, theme),
+            state_cell(run),
             Cell(f"{result.iterations:,}" if result else MISSING),
             _seconds_cell(result.seconds if result else None),
         ),

@@ -21,7 +21,6 @@ from devexplorer.core.records import (
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.device_facts import held_down
-from devexplorer.gui.widgets import Theme, device_colour
 from devexplorer.gui.widgets.table import Cell
 
 Seen = dict[int, set[str]]
@@ -74,32 +73,32 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
     return (*done, *run.cells)
 
 
-def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
+def state_cell(run: Run, *more: str) -> Cell:
     """The state of a run; `more` are things to know about a result."""
     if not run.ended:
-        return Cell("running" if run.started_unix_s is not None else "warming up", theme.text)
+        return Cell("running" if run.started_unix_s is not None else "warming up", "text")
     if run.result is None and run.reason == STOPPED_EARLY:
-        return Cell(STOPPED_EARLY, theme.dim, STOPPED_EARLY)
+        return Cell(STOPPED_EARLY, "dim", STOPPED_EARLY)
     if run.result is None:
         words = f"✕ failed: {run.reason or 'nothing was measured'}"
-        return Cell(words, theme.error, words)
+        return Cell(words, "error", words)
     if run.result.verified is False:
         words = f"✕ values are wrong: {kind_of(run.spec).wrong_values}"
-        return Cell(words, theme.error, words)
+        return Cell(words, "error", words)
     if run.result.failure:
         words = f"▲ ended early: {run.result.failure}"
-        return Cell(words, theme.warning, f"{words}\nWhat was measured until then is kept.")
+        return Cell(words, "warning", f"{words}\nWhat was measured until then is kept.")
     words = ", ".join(["stopped" if run.result.stopped else "done", *more])
     tip = "It was stopped before its time; what was measured until then is kept." if run.result.stopped else ""
-    return Cell(words, theme.dim, "\n".join(filter(None, (*more, tip))))
+    return Cell(words, "dim", "\n".join(filter(None, (*more, tip))))
 
 
-def device_cell(run: Run, state: State, theme: Theme) -> Cell:
+def device_cell(run: Run, state: State) -> Cell:
     """The device of a run in its colour, and that it is simulated."""
     device = state.devices.get(run.spec.device)
     return Cell(
         f"{where(run.spec)}  simulated" if is_simulated(run, state) else where(run.spec),
-        theme.dim if device is None else device_colour(device.colour, theme),
+        "dim" if device is None else device.colour,
     )
 
 

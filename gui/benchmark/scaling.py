@@ -14,7 +14,7 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
-from devexplorer.gui.widgets import CPU, Theme, can_add_virtual, line_edit
+from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.device_choice import AlikeDevices
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
@@ -41,14 +41,9 @@ class ScalingPage(BenchPage[ScalingSpec]):
         ):
             self.add_field(words, field)
         self.summary = Summary("The run on show")
-        self.bars = WallBars(self._theme)
+        self.bars = WallBars()
         self.set_results(beside(self.summary, self.bars))
         self.summary.changed.connect(self.refresh)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.bars.set_theme(theme)
-        super().set_theme(theme)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
@@ -133,9 +128,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         if bars != self.bars.bars:
             self.bars.set_bars(bars)
         facts = ["simulated"] if is_simulated(run, self._state) else []
-        self.summary.say(
-            headline(result, ended=run.ended), words(run.spec, result), state_cell(run, self._theme), *facts
-        )
+        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), state_cell(run), *facts)
 
     def _bars(self, run: Run, spec: ScalingSpec, result: ScalingResult | None) -> tuple[Bar, ...]:
         walls = {wall.device: wall.seconds for wall in result.walls} if result is not None else {}

@@ -16,7 +16,7 @@ from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
-from devexplorer.gui.widgets import Theme, line_edit
+from devexplorer.gui.widgets import line_edit
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, took
 
 MEASURE, SEARCH = "measure", "search"
@@ -63,16 +63,11 @@ class SweepPage(BenchPage[SweepSpec]):
         ):
             self.add_field(words, field)
         self._each = self.add_field("seconds each", self.seconds_edit)
-        self.view = SweepView(self._state, self._theme)
+        self.view = SweepView(self._state)
         self.set_results(self.view)
         self.way.currentIndexChanged.connect(self._new_way)
         self.view.summary.changed.connect(self.refresh)
         self.view.summary.acted.connect(self.resume)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.view.set_theme(theme)
-        super().set_theme(theme)
 
     # the form
 

@@ -18,7 +18,7 @@ from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, ceiling, cell_words
 from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
-from devexplorer.gui.widgets import Theme, device_colour, hbox
+from devexplorer.gui.widgets import hbox
 
 Place = tuple[int, int] | float
 """Column and row of the map, or x of the curve."""
@@ -28,18 +28,18 @@ class SweepView(QWidget):
     """Feed it with `set_runs`; `summary.changed` asks for that again, `summary.acted` for what is left of the run on
     show."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self.summary = Summary("The sweep on show")
-        self.map = HeatMap(theme)
-        self.curve = SizeCurve(theme, "Throughput over the size")
+        self.map = HeatMap()
+        self.curve = SizeCurve("Throughput over the size")
         both = QWidget()
         self._pictures = QStackedLayout(both)
         self._pictures.addWidget(self.map)
         self._pictures.addWidget(self.curve)
-        self._shown: tuple[object, ...] = ()
-        """The run and the theme that are drawn."""
+        self._shown: int | None = None
+        """The run that is drawn."""
         self._drawn: tuple[SweepCell, ...] = ()
         self._best: SweepCell | None = None
         self._arrangement = Arrangement("")
@@ -51,20 +51,13 @@ class SweepView(QWidget):
         self.map.pointed.connect(self._point)
         self.curve.pointed.connect(self._point)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.map.set_theme(theme)
-        self.curve.set_theme(theme)
-        self._shown = ()
-
     def set_runs(self, runs: list[Run]) -> None:
         """Offer these (at least one), the newest first, and show the chosen one as far as it has come."""
         run = self.summary.offer(runs)
         assert isinstance(run.spec, SweepSpec)
         cells = cells_of(run)
-        if (run.run, self._theme.name) != self._shown:
-            self._shown = (run.run, self._theme.name)
+        if run.run != self._shown:
+            self._shown = run.run
             self._begin(run, run.spec)
         new = cells[len(self._drawn) :]
         if new or not cells:
@@ -77,7 +70,7 @@ class SweepView(QWidget):
         self._tell(run)
 
     def _begin(self, run: Run, spec: SweepSpec) -> None:
-        """Another run, or other colours: nothing of it is drawn yet."""
+        """Another run: nothing of it is drawn yet."""
         self._arrangement = arrange(spec.shapes, searched=spec.search_seconds is not None)
         self._drawn, self._best, self._cells, self._pointed = (), None, {}, None
         arrangement = self._arrangement
@@ -87,8 +80,8 @@ class SweepView(QWidget):
             self.map.set_device(self._colour(run), simulated=is_simulated(run, self._state))
         self._pictures.setCurrentWidget(self.map if grid else self.curve)
 
-    def _colour(self, run: Run) -> str:
-        return device_colour(self._state.look_of(run.spec.device)[0], self._theme)
+    def _colour(self, run: Run) -> int:
+        return self._state.look_of(run.spec.device)[0]
 
     def _place(self, shape: Shape) -> tuple[int, int]:
         x, y = self._arrangement.place(shape)
@@ -135,7 +128,7 @@ class SweepView(QWidget):
         else:
             highest = ceiling([point[1] for point in points])
             best_line = tuple((point[0], top, top, top) for point, top in zip(points, highest, strict=True))
-            series.append(Series("best so far", "", best_line, quiet=True))
+            series.append(Series("best so far", "dim", best_line, quiet=True))
             self.curve.set_axis("", lambda x: shape_text(result[x].shape), "in the order of measurement")
         datasheet = run.datasheet_tflops
         self.curve.set_curves(
@@ -153,7 +146,7 @@ class SweepView(QWidget):
         assert isinstance(run.spec, SweepSpec)
         cells, top = self._drawn, self._best
         pointed = None if self._pointed is None else self._cells.get(self._pointed)
-        state = state_cell(run, self._theme)
+        state = state_cell(run)
         total = None if run.spec.search_seconds is not None else len(run.spec.shapes)
         count = f"{len(cells)} of {total} shapes" if total is not None else count_text(len(cells), "shape")
         missing = sum(cell.tflops is None for cell in cells)

@@ -15,7 +15,16 @@ from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QM
 
 from devexplorer.core.base import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
-from devexplorer.gui.widgets import CENTRE, RIGHT, Picture, Theme, draw_text, text_width
+from devexplorer.gui.widgets import (
+    CENTRE,
+    CPU,
+    RIGHT,
+    Picture,
+    current_theme,
+    draw_text,
+    text_width,
+    theme_changed,
+)
 
 Place = tuple[int, int]
 """Column and row, counted from 0 at the left and at the top."""
@@ -37,8 +46,8 @@ class HeatMap(Picture):
     pointed = Signal(object)
     """A `Place`, or None."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Throughput by shape")
+    def __init__(self) -> None:
+        super().__init__("Throughput by shape")
         self.columns: tuple[str, ...] = ()
         """Labels below the columns."""
         self.rows: tuple[str, ...] = ()
@@ -54,22 +63,22 @@ class HeatMap(Picture):
         self._pointed: Place | None = None
         self._now: Place | None = None
         self._simulated = False
-        self._ramp = ramp(theme, theme.cpu)
+        self._device = CPU
+        theme_changed.connect(self._recolour)
+        self._recolour()
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     # what is shown
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours; the device's is set by `set_device`."""
-        self._image = None
-        super().set_theme(theme)
-
-    def set_device(self, colour: str, *, simulated: bool) -> None:
-        """`colour`: `#RRGGBB` of the device that was measured."""
-        self._simulated, self._image = simulated, None
-        self._ramp = ramp(self._theme, colour)
+    def _recolour(self) -> None:
+        self._ramp, self._image = ramp(self._device), None
         self.update()
+
+    def set_device(self, device: int, *, simulated: bool) -> None:
+        """`device`: palette index of the device that was measured."""
+        self._device, self._simulated = device, simulated
+        self._recolour()
 
     def set_grid(self, columns: Sequence[int], rows: Sequence[int], x_name: str, y_name: str) -> None:
         """What the columns (left to right) and rows (top to bottom) are."""
@@ -145,17 +154,17 @@ class HeatMap(Picture):
         if self.columns and self.rows:
             self._paint_patches(painter)
         if self._now is not None and self._now not in self._values:
-            self._frame(painter, self._now, self._theme.dim, 1)
-        self._frame(painter, self.best, self._theme.text, 2)
+            self._frame(painter, self._now, current_theme().dim, 1)
+        self._frame(painter, self.best, current_theme().text, 2)
         if self._pointed is not None and self._pointed != self.best:
-            self._frame(painter, self._pointed, self._theme.text, 1)
+            self._frame(painter, self._pointed, current_theme().text, 1)
         self._paint_ticks(painter)
         self._paint_scale(painter)
 
     def _paint_patches(self, painter: QPainter) -> None:
         """One picture of a pixel per patch, enlarged; then the gaps between them. So a thousand patches cost what one
         does."""
-        theme, (width, height) = self._theme, self._side()
+        theme, (width, height) = current_theme(), self._side()
         if self._image is None:
             self._image = self._drawn()
         left, right = self._left, self._left + len(self.columns) * width
@@ -180,7 +189,7 @@ class HeatMap(Picture):
         low, high = self.scale()
         share = (values - low) / (high - low) if high > low else np.where(np.isnan(values), np.nan, 1.0)
         colours = np.array(
-            [colour.rgb() for colour in self._ramp] + [QColor(self._theme.window).rgb()], dtype=np.uint32
+            [colour.rgb() for colour in self._ramp] + [QColor(current_theme().window).rgb()], dtype=np.uint32
         )
         index = np.where(np.isnan(share), STEPS, np.nan_to_num(share) * (STEPS - 1)).round().astype(np.intp)
         pixels = np.ascontiguousarray(colours[index])
@@ -204,13 +213,13 @@ class HeatMap(Picture):
         box = self.box(place)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         if width > 1:  # a second line between the frame and the patch: the frame is seen on every lightness
-            painter.setPen(QPen(QColor(self._theme.panel), 1))
+            painter.setPen(QPen(QColor(current_theme().panel), 1))
             painter.drawRect(box.adjusted(1.5, 1.5, -1.5, -1.5))
         painter.setPen(QPen(QColor(colour), width))
         painter.drawRect(box if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
 
     def _paint_ticks(self, painter: QPainter) -> None:
-        theme, left, (width, height) = self._theme, self._left, self._side()
+        theme, left, (width, height) = current_theme(), self._left, self._side()
         below = TOP_PX + len(self.rows) * height
         widest = max(map(text_width, self.columns), default=0) + 8
         for column in self._shown(len(self.columns), width, widest):
@@ -241,15 +250,15 @@ class HeatMap(Picture):
             shades.setColorAt(step / (STEPS - 1), colour)
         painter.fillRect(box, shades)
         if self._simulated:
-            pen = QPen(QColor(self._theme.simulated), 1)
+            pen = QPen(QColor(current_theme().simulated), 1)
             pen.setDashPattern([3, 2])
             painter.setPen(pen)
             painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
         words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
-        draw_text(painter, words, number_text(high), self._theme.dim)
+        draw_text(painter, words, number_text(high), current_theme().dim)
         if high > low:
             words.moveTop(box.bottom() - 7)
-            draw_text(painter, words, number_text(low), self._theme.dim)
+            draw_text(painter, words, number_text(low), current_theme().dim)
 
     # pointing
 

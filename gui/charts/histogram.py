@@ -7,12 +7,22 @@ import math
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QSize, Qt
-from PySide6.QtGui import QColor
 
 from devexplorer.core.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curves import Floats, round_values
-from devexplorer.gui.widgets import EDGE_PX, Picture, Role, Theme, hbox, label, vbox
+from devexplorer.gui.widgets import (
+    CPU,
+    EDGE_PX,
+    Picture,
+    Role,
+    current_theme,
+    device_colour,
+    hbox,
+    label,
+    theme_changed,
+    vbox,
+)
 
 TICK_EVERY_PX = 110
 MOST_DIGITS = 6
@@ -48,9 +58,9 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
 class Histogram(Picture):
     """Feed it with `show_values`; the tooltip of a bar says its edges and its count."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Histogram")
-        self._colour = theme.cpu
+    def __init__(self) -> None:
+        super().__init__("Histogram")
+        self._device = CPU
         self._values: Values | None = None
         self._before: Values | None = None
         self.legend, self.fullest = label("dashed: before", Role.LABEL, "dim"), label("", Role.LABEL, "dim")
@@ -67,18 +77,16 @@ class Histogram(Picture):
         )
         self.canvas.view.sigResized.connect(self._draw)
         self.setMinimumSize(MIN_PX)
-        self.set_theme(theme)
+        theme_changed.connect(self._recolour)
+        self._recolour()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Use other colours."""
-        super().set_theme(theme)
-        self.canvas.set_theme(theme)
-        self.canvas.bottom.setPen(QColor(theme.border))
+    def _recolour(self) -> None:
+        self.canvas.bottom.setPen(current_theme().border)
         self._draw()
 
-    def show_values(self, values: Values | None, before: Values | None, colour: str) -> None:
-        """Show these; `before` is drawn as an outline on the same axis, `colour` is the device's."""
-        self._values, self._before, self._colour = values, before, colour
+    def show_values(self, values: Values | None, before: Values | None, device: int) -> None:
+        """Show these; `before` is drawn as an outline on the same axis, `device` is a palette index."""
+        self._values, self._before, self._device = values, before, device
         if values is not None and values.counts:
             self.setAccessibleDescription(f"{len(values.counts)} bins from {values.low:g} to {values.high:g}")
             self.fullest.setText(f"fullest bin: {max(values.counts):,} of {sum(values.counts):,}")
@@ -98,8 +106,8 @@ class Histogram(Picture):
             return
         edges, shares = _bins(values)
         wide = self.canvas.view.width() > 3 * len(shares)
-        gap = pg.mkPen(self._theme.panel if wide else None, width=1)
-        self._bars.setOpts(x0=edges[:-1], x1=edges[1:], height=shares, pen=gap, brush=QColor(self._colour))
+        gap = pg.mkPen(current_theme().panel if wide else None, width=1)
+        self._bars.setOpts(x0=edges[:-1], x1=edges[1:], height=shares, pen=gap, brush=device_colour(self._device))
         highest = shares.max()
         self._outline.setVisible(before is not None and bool(before.counts))
         if before is not None and before.counts:
@@ -108,7 +116,7 @@ class Histogram(Picture):
             self._outline.setData(
                 np.pad(edges, 1, "edge"),
                 np.pad(shares, 1),
-                pen=pg.mkPen(self._theme.text, width=1, style=Qt.PenStyle.DashLine),
+                pen=pg.mkPen(current_theme().text, width=1, style=Qt.PenStyle.DashLine),
             )
         self.canvas.setXRange(*self.span, padding=0)
         self.canvas.setYRange(0, highest or 1.0, padding=0)

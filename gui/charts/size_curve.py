@@ -20,7 +20,17 @@ from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
 from devexplorer.gui.plots.markers import Line
-from devexplorer.gui.widgets import Picture, Role, Theme, font, text_width, vbox
+from devexplorer.gui.widgets import (
+    Colour,
+    Picture,
+    Role,
+    colour_of,
+    current_theme,
+    font,
+    text_width,
+    theme_changed,
+    vbox,
+)
 
 KEY_PX, LINE_PX, MARK_PX, GAP_PX, SPACE_PX = 20, 20, 6, 6, 16
 LEFT_PX, TICK_PX = 52, 18
@@ -41,8 +51,7 @@ class Series:
     """One curve: points (x, median, p20, p80), x rising."""
 
     name: str
-    colour: str
-    """`#RRGGBB`"""
+    colour: Colour
     points: tuple[Point, ...]
     simulated: bool = False
     mark: str = ""
@@ -51,37 +60,37 @@ class Series:
     """A thin line without points: what the others are compared with."""
     dashes: tuple[float, ...] = ()
 
-    def drawn_colour(self, theme: Theme) -> QColor:
+    def drawn_colour(self) -> QColor:
         """Of line, marks and name."""
-        return QColor(theme.dim if self.quiet else self.colour)
+        return QColor(colour_of(self.colour))
 
-    def pen(self, theme: Theme) -> QPen:
+    def pen(self) -> QPen:
         """Of the line: one pixel wide, whatever the scales of the axes."""
-        pen = QPen(self.drawn_colour(theme), 1)
+        pen = QPen(self.drawn_colour(), 1)
         pen.setCosmetic(True)
         if dashes := self.dashes or (SIMULATED_DASHES if self.simulated else ()):
             pen.setDashPattern(dashes)
         return pen
 
-    def fill(self, theme: Theme) -> QColor:
+    def fill(self) -> QColor:
         """Of the marks."""
-        return QColor(theme.panel) if self.mark else QColor(self.colour)
+        return QColor(current_theme().panel) if self.mark else self.drawn_colour()
 
 
 class Key(QWidget):
     """What the curves are: the axes in words, then a piece of each curve with its mark and its name, as many as have
     room."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme, self._head = theme, ""
+        self._head = ""
         self._series: list[Series] = []
         self._with_word = False
         self.setFixedHeight(KEY_PX)
 
-    def show_series(self, head: str, series: Sequence[Series], theme: Theme) -> None:
+    def show_series(self, head: str, series: Sequence[Series]) -> None:
         """Show these; the word "simulated" is said once where it is true of all of them."""
-        self._theme, self._series = theme, [item for item in series if item.points]
+        self._series = [item for item in series if item.points]
         self._with_word = any(not item.simulated and not item.quiet for item in self._series)
         self._head = head if self._with_word or not self._series else f"{head}  simulated"
         self.update()
@@ -90,7 +99,7 @@ class Key(QWidget):
         painter, metrics = QPainter(self), QFontMetrics(font(Role.LABEL))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(self._theme.dim))
+        painter.setPen(QColor(current_theme().dim))
         base, middle, x = metrics.ascent() + 3.0, self.height() / 2 - 0.5, float(LEFT_PX)
         painter.drawText(QPointF(x, base), self._head)
         x += metrics.horizontalAdvance(self._head) + SPACE_PX
@@ -98,12 +107,12 @@ class Key(QWidget):
             text = f"{item.name}  simulated" if item.simulated and self._with_word else item.name
             if x + LINE_PX + GAP_PX + metrics.horizontalAdvance(text) > self.width():
                 break
-            colour = item.drawn_colour(self._theme)
-            painter.setPen(item.pen(self._theme))
+            colour = item.drawn_colour()
+            painter.setPen(item.pen())
             painter.drawLine(QPointF(x, middle), QPointF(x + LINE_PX, middle))
             if not item.quiet:
                 painter.setPen(QPen(colour, 1))
-                painter.setBrush(item.fill(self._theme))
+                painter.setBrush(item.fill())
                 mark = QRectF(x + (LINE_PX - MARK_PX) / 2, middle - MARK_PX / 2, MARK_PX, MARK_PX)
                 painter.drawRect(mark) if item.mark == "square" else painter.drawEllipse(mark)
             x += LINE_PX + GAP_PX
@@ -118,8 +127,8 @@ class SizeCurve(Picture):
     pointed = Signal(object)
     """x of the nearest measured size, or None."""
 
-    def __init__(self, theme: Theme, name: str, units: tuple[Unit, ...] = THROUGHPUT_UNITS) -> None:
-        super().__init__(theme, name)
+    def __init__(self, name: str, units: tuple[Unit, ...] = THROUGHPUT_UNITS) -> None:
+        super().__init__(name)
         self.series: tuple[Series, ...] = ()
         self.xs: list[float] = []
         """Every measured size."""
@@ -131,7 +140,7 @@ class SizeCurve(Picture):
         self._markers: Sequence[tuple[float, str]] = ()
         self._cursor_x: float | None = None
         self._log = False
-        self.key = Key(theme)
+        self.key = Key()
         self.canvas = PlotCanvas(LEFT_PX)
         self.curves: list[pg.PlotDataItem] = []
         self._drawn: list[pg.GraphicsObject] = []
@@ -142,14 +151,7 @@ class SizeCurve(Picture):
         self.canvas.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(220, 96)
-        self.set_theme(theme)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Use other colours; those of the curves come with `set_curves`."""
-        super().set_theme(theme)
-        self.canvas.set_theme(theme)
-        self.readout.set_theme(theme)
-        self._draw()
+        theme_changed.connect(self._draw)
 
     def set_axis(
         self, x_name: str, x_text: Callable[[float], str], title: str = "", between: tuple[float, float] | None = None
@@ -213,7 +215,6 @@ class SizeCurve(Picture):
         return float(np.log10(size)) if self._log else size
 
     def _draw(self) -> None:
-        theme = self._theme
         for drawn in self._drawn:
             self.canvas.removeItem(drawn)
         self.curves, self._drawn = [], []
@@ -222,16 +223,16 @@ class SizeCurve(Picture):
             y, low, high = (np.array([self._y(point[at]) for point in item.points]) for at in (1, 2, 3))
             with_marks = not item.quiet and (bool(item.mark) or len(x) <= MOST_MARKS)
             if with_marks and x:
-                whisker = item.drawn_colour(theme)
+                whisker = item.drawn_colour()
                 whisker.setAlphaF(0.35)
                 pen = pg.mkPen(whisker, width=3)
                 spread = pg.ErrorBarItem(x=np.array(x), y=y, top=high - y, bottom=y - low, pen=pen)
                 self.canvas.addItem(spread)
                 self._drawn.append(spread)
             curve = self.canvas.plot(
-                x, y, pen=item.pen(theme), antialias=True, symbolSize=MARK_PX,
+                x, y, pen=item.pen(), antialias=True, symbolSize=MARK_PX,
                 symbol=("s" if item.mark == "square" else "o") if with_marks else None,
-                symbolPen=pg.mkPen(item.drawn_colour(theme), width=1), symbolBrush=item.fill(theme),
+                symbolPen=pg.mkPen(item.drawn_colour(), width=1), symbolBrush=item.fill(),
             )  # fmt: skip
             self.curves.append(curve)
         self._drawn += self.curves
@@ -242,7 +243,7 @@ class SizeCurve(Picture):
         self.canvas.setXRange(self._x(first), self._x(last), padding=0.02)
         self.canvas.setYRange(ticks[0][0], ticks[-1][0], padding=0)
         self.canvas.set_lane(2 if self._markers else 1 if self._guide is not None else 0)
-        self.key.show_series(f"{self._y_name()} {self._axes}", self.series, theme)
+        self.key.show_series(f"{self._y_name()} {self._axes}", self.series)
         self._place()
 
     def _place(self) -> None:
@@ -252,9 +253,12 @@ class SizeCurve(Picture):
         self.canvas.bottom.show_ticks(self._x_ticks())
         guides = []
         if self._guide is not None and self._guide[0] <= ticks[-1][0]:
-            guides.append((self._guide[0], self._guide[1], self._theme.dim))
+            guides.append((self._guide[0], self._guide[1], current_theme().dim))
         self.canvas.show_lines(
-            [Line(round(self._x_px(size)), text, self._theme.text, OVERTAKING_DASHES) for size, text in self._markers],
+            [
+                Line(round(self._x_px(size)), text, current_theme().text, OVERTAKING_DASHES)
+                for size, text in self._markers
+            ],
             guides,
         )
         self._show_readout()
@@ -284,7 +288,7 @@ class SizeCurve(Picture):
             self.readout.hide()
             return
         readings = [
-            Reading(item.name, item.drawn_colour(self._theme).name(), (self._value_text(point[1]),), item.simulated)
+            Reading(item.name, item.drawn_colour().name(), (self._value_text(point[1]),), item.simulated)
             for item, point in points
         ]
         self.readout.show_line(self._x(size))

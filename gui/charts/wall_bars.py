@@ -9,7 +9,15 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 
 from devexplorer.core.base import seconds_text
-from devexplorer.gui.widgets import Picture, Role, Theme, device_colour, device_pen, draw_text, text_width
+from devexplorer.gui.widgets import (
+    Picture,
+    Role,
+    current_theme,
+    device_colour,
+    device_pen,
+    draw_text,
+    text_width,
+)
 
 EDGE_PX, HEAD_PX, BAR_PX, GAP_PX, LONGEST_PX = 12, 20, 16, 4, 900
 
@@ -34,8 +42,8 @@ class Bar:
 class WallBars(Picture):
     """Feed it with `set_bars`."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Wall times")
+    def __init__(self) -> None:
+        super().__init__("Wall times")
         self.bars: tuple[Bar, ...] = ()
 
     def set_bars(self, bars: Sequence[Bar]) -> None:
@@ -70,7 +78,8 @@ class WallBars(Picture):
         return EDGE_PX + max((text_width(bar.name, Role.TEXT) for bar in self.bars), default=0) + 10
 
     def paintEvent(self, _event: QPaintEvent) -> None:
-        painter, theme, group = QPainter(self), self._theme, ""
+        theme = current_theme()
+        painter, group = QPainter(self), ""
         left = self._left_px()
         for bar, box in zip(self.bars, self.boxes(), strict=True):
             if bar.group != group:
@@ -78,7 +87,7 @@ class WallBars(Picture):
                 head = QRectF(EDGE_PX, box.top() - HEAD_PX, self.width() - EDGE_PX, HEAD_PX)
                 draw_text(painter, head, group, theme.dim)
             name = QRectF(EDGE_PX, box.top(), left - EDGE_PX, box.height())
-            draw_text(painter, name, bar.name, device_colour(bar.colour, theme), Role.TEXT)
+            draw_text(painter, name, bar.name, device_colour(bar.colour), Role.TEXT)
             if bar.seconds is not None:
                 self._paint_bar(painter, bar, box)
             text = bar.missing if bar.seconds is None else seconds_text(bar.seconds)
@@ -89,7 +98,7 @@ class WallBars(Picture):
                 draw_text(painter, where, "simulated", theme.dim)
 
     def _paint_bar(self, painter: QPainter, bar: Bar, box: QRectF) -> None:
-        pen = device_pen(bar.colour, self._theme, simulated=bar.simulated)
+        pen = device_pen(bar.colour, simulated=bar.simulated)
         fill = pen.color()
         fill.setAlphaF(0.45 if bar.simulated else 1.0)
         painter.fillRect(box, fill)
@@ -97,7 +106,7 @@ class WallBars(Picture):
             painter.setPen(pen)
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
-        painter.setPen(QPen(QColor(self._theme.panel), 2))
+        painter.setPen(QPen(QColor(current_theme().panel), 2))
         for job in range(1, bar.jobs):  # the end of one is not measured: the marks only count the jobs
             x = box.left() + box.width() * job / bar.jobs
             painter.drawLine(QPointF(x, box.top()), QPointF(x, box.bottom()))

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
-from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, draw_text, font, text_width
+from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, current_theme, draw_text, font, text_width
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
 """Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""
@@ -27,7 +27,7 @@ class DeviceCard(DeviceItem):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        theme, texts = self._theme, self.texts
+        theme, texts = current_theme(), self.texts
         self._paint_frame(painter, 6)
         left, right = self._SIDE, self.width() - 13
         self._paint_title(painter, left, right)
@@ -54,7 +54,7 @@ class DeviceCard(DeviceItem):
             self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
 
     def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
-        theme, texts = self._theme, self.texts
+        theme, texts = current_theme(), self.texts
         line = QRect(left, self._TOP - 1, right - left, self._LINE)
         if texts.simulated:
             right -= self._paint_badge(painter, line) + 8
@@ -76,18 +76,18 @@ class DeviceCard(DeviceItem):
         if not held:
             return
         x = max(where.right() - text_width(held) - SIGN_PX - 6, where.left())
-        x = self._sign(painter, x, where.center().y(), "warning", self._theme.warning)
-        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, self._theme.warning)
+        x = self._sign(painter, x, where.center().y(), "warning", current_theme().warning)
+        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, current_theme().warning)
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
         width = text_width("simulated") + 10
         box = QRectF(line.right() - width + 0.5, line.center().y() - 7.5, width, 16)
-        pen = QPen(QColor(self._theme.simulated), 1)
+        pen = QPen(QColor(current_theme().simulated), 1)
         pen.setDashPattern([3, 2])
         painter.setPen(pen)
         painter.drawRoundedRect(box, 3, 3)
-        draw_text(painter, box, "simulated", self._theme.dim, align=CENTRE)
+        draw_text(painter, box, "simulated", current_theme().dim, align=CENTRE)
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
@@ -101,9 +101,9 @@ class DeviceCard(DeviceItem):
         for reading, width in zip(readings, each, strict=True):
             inner = x
             for text, which, colour in (
-                (reading.before, plain, self._theme.dim),
-                (reading.value, strong, self._theme.text),
-                (reading.after, plain, self._theme.dim),
+                (reading.before, plain, current_theme().dim),
+                (reading.value, strong, current_theme().text),
+                (reading.after, plain, current_theme().dim),
             ):
                 if text:
                     painter.setFont(which)
@@ -121,7 +121,7 @@ class DeviceCard(DeviceItem):
 
     def _paint_reason(self, painter: QPainter, where: QRect) -> None:
         """Why the device cannot be used, in up to three lines; the tooltip has all of it."""
-        x = self._sign(painter, where.left(), where.top() + 9, "error", self._theme.error)
+        x = self._sign(painter, where.left(), where.top() + 9, "error", current_theme().error)
         room, words, lines = where.right() - x, self.texts.reason.split(), [""]
         for word in words:
             longer = f"{lines[-1]} {word}".strip()
@@ -134,7 +134,7 @@ class DeviceCard(DeviceItem):
             lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
         for number, text in enumerate(lines):
             line = QRect(x, where.top() + number * self._LINE, room, self._LINE)
-            draw_text(painter, line, text, self._theme.soft, Role.TEXT)
+            draw_text(painter, line, text, current_theme().soft, Role.TEXT)
 
 
 class DeviceRow(DeviceItem):
@@ -169,7 +169,7 @@ class DeviceRow(DeviceItem):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        theme, texts = self._theme, self.texts
+        theme, texts = current_theme(), self.texts
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
         draw_text(

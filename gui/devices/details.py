@@ -19,12 +19,12 @@ from devexplorer.gui.widgets import (
     EmptyState,
     Role,
     ScrollArea,
-    Theme,
     device_colour,
     hbox,
     label,
     line_edit,
     push_button,
+    theme_changed,
     vbox,
 )
 from devexplorer.gui.widgets.facts_sheet import FactsSheet
@@ -36,9 +36,9 @@ class DetailsPanel(QWidget):
     device_chosen = Signal(object)
     """Id of the device that the empty state's button chose (str): its card should be marked."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self.device: str | None = None
         """Id of the device on show."""
         self.groups: tuple[Group, ...] = ()
@@ -59,7 +59,7 @@ class DetailsPanel(QWidget):
             look="quiet",
             tip="All details of this device, with the reasons for missing values",
         )
-        self.sheet = FactsSheet(theme)
+        self.sheet = FactsSheet()
         self.nothing = label("", words="dim", align=CENTRE)
         self.empty = EmptyState("", "")
         self.empty.chosen.connect(self._choose_offered)
@@ -81,6 +81,7 @@ class DetailsPanel(QWidget):
         self._stack.addWidget(filled)
         self._stack.addWidget(self.empty)
         self._filled = filled
+        theme_changed.connect(self._name_device)
 
     def set_device(self, device: str | None) -> None:
         """Show another device; None: none is chosen."""
@@ -88,12 +89,6 @@ class DetailsPanel(QWidget):
             self.device = device
             self.area.verticalScrollBar().setValue(0)
             self.refresh()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.sheet.set_theme(theme)
-        self._name_device()
 
     def refresh(self) -> None:
         """Take over the latest readings."""
@@ -113,7 +108,7 @@ class DetailsPanel(QWidget):
             return
         if self.title.text() != device.info.id:
             self.title.setText(device.info.id)
-        sheet = f"color: {device_colour(device.colour, self._theme)}"
+        sheet = f"color: {device_colour(device.colour)}"
         if self.title.styleSheet() != sheet:
             self.title.setStyleSheet(sheet)
         self.name.set_full_text(device.info.name + (", simulated" if device.info.simulated else ""))

@@ -29,7 +29,16 @@ from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.actions import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
-from devexplorer.gui.widgets import MemoryBar, Role, Theme, device_colour, device_dash, draw_text, pixmap, plain_tip
+from devexplorer.gui.widgets import (
+    MemoryBar,
+    Role,
+    current_theme,
+    device_colour,
+    device_dash,
+    draw_text,
+    pixmap,
+    plain_tip,
+)
 
 EDGE_PX = 3
 """Width of the left edge in the device's colour."""
@@ -46,16 +55,16 @@ class DeviceItem(QWidget):
     drag_entered = Signal(object)
     """Targets that hang over this device now; an empty tuple when they leave."""
 
-    def __init__(self, device: Device, theme: Theme) -> None:
+    def __init__(self, device: Device) -> None:
         super().__init__()
         self.device_id = device.info.id
-        self._device, self._theme = device, theme
+        self._device = device
         self._texts: CardTexts | None = None
         self.verdict: Verdict | None = None
         """What a drop would do, while something is dragged."""
         self.is_selected = self._hovered = self._drop_here = False
         """Whether this device is the chosen one."""
-        self.bar = MemoryBar(theme, device_colour(device.colour, theme))
+        self.bar = MemoryBar(device.colour)
         self.bar.setParent(self)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -68,12 +77,6 @@ class DeviceItem(QWidget):
         """What the card says now."""
         assert self._texts is not None
         return self._texts
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.bar.set_colours(theme, device_colour(self._device.colour, theme))
-        self.update()
 
     def set_selected(self, selected: bool) -> None:
         """Mark the device as chosen, or not."""
@@ -180,11 +183,11 @@ class DeviceItem(QWidget):
     # painting, shared
 
     def _colour(self) -> QColor:
-        return QColor(device_colour(self._device.colour, self._theme))
+        return QColor(device_colour(self._device.colour))
 
     def _paint_frame(self, painter: QPainter, radius: float) -> None:
         """Background, outline (dashed when simulated), the edge in the device's colour, the focus frame."""
-        theme, colour = self._theme, self._colour()
+        theme, colour = current_theme(), self._colour()
         box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         outline = QPainterPath()
         outline.addRoundedRect(box, radius, radius)
@@ -204,7 +207,7 @@ class DeviceItem(QWidget):
         shape = QPainterPath()
         shape.addRoundedRect(QRectF(self.rect()), radius, radius)
         painter.setClipPath(shape)
-        dash = device_dash(self._device.colour, theme)
+        dash = device_dash(self._device.colour)
         stripe = QPen(colour, 2 * EDGE_PX)
         stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
         if dash:
@@ -230,15 +233,15 @@ class DeviceItem(QWidget):
 
     def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
         if self.texts.alarm:
-            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, self._theme.error)
+            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, current_theme().error)
 
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self.verdict is not None
         if self.verdict.allowed:
-            draw_text(painter, where, self.verdict.words, self._theme.text, Role.TEXT)
+            draw_text(painter, where, self.verdict.words, current_theme().text, Role.TEXT)
         else:
             nothing = self.verdict.nothing_to_do
-            sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)
+            sign, colour = ("check", current_theme().dim) if nothing else ("error", current_theme().error)
             self._sign_and_words(painter, where, sign, self.verdict.words, Role.TEXT, colour)
 
 

@@ -19,7 +19,6 @@ from devexplorer.gui.widgets import (
     Panel,
     Role,
     ScrollArea,
-    Theme,
     holder,
     label,
     plain_tip,
@@ -50,9 +49,9 @@ class DevicesPanel(Panel):
     virtual_offered = Signal()
     """The user takes the offer of two virtual GPUs."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__("Devices")
-        self._state, self._theme = state, theme
+        self._state = state
         self.items: dict[str, DeviceItem] = {}
         """The card or row of each device by its id, in the order on screen."""
         self.chosen: str | None = None
@@ -79,12 +78,6 @@ class DevicesPanel(Panel):
         self.offer_button = push_button("Add two virtual GPUs", self.virtual_offered, look="primary")
         vbox(self.offer_words, self.offer_button, spacing=10, margins=EDGE_PX, parent=offer)
         return offer
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        for item in self.items.values():
-            item.set_theme(theme)
 
     def choose(self, device_id: str | None) -> None:
         """Mark a device as chosen, without a signal."""
@@ -151,7 +144,7 @@ class DevicesPanel(Panel):
             self.refresh_devices()
 
     def _new_item(self, kind: type[DeviceItem], name: str) -> DeviceItem:
-        item = kind(self._state.devices[name], self._theme)
+        item = kind(self._state.devices[name])
         item.selected.connect(self._on_selected)
         item.dropped.connect(self.dropped)
         item.drag_entered.connect(self.show_verdicts)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session.state import Device, State
-from devexplorer.gui.widgets import CENTRE, Theme, device_colour, label
+from devexplorer.gui.widgets import CENTRE, label
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 NOT_VISIBLE = "not visible from here"
@@ -48,10 +48,9 @@ class ProcessesPanel(QWidget):
     """A row per process and device. By device, largest first, until a column is clicked; a device whose processes are
     hidden says so."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._theme = theme
         self.model = _Model(COLUMNS)
         self.table = _Table(self.model, "Processes", WIDTHS)
         header = self.table.horizontalHeader()
@@ -66,11 +65,6 @@ class ProcessesPanel(QWidget):
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self.table)
         self._stack.addWidget(self.nothing)
-        self.refresh()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
         self.refresh()
 
     def refresh(self) -> None:
@@ -161,21 +155,21 @@ class ProcessesPanel(QWidget):
             words = f"{NOT_VISIBLE}: {bytes_text(used)} are in use; containers and WSL hide other processes"
         else:
             return []
-        unknown = Cell(MISSING, self._theme.dim, words)
-        cells = [self._where(device), *[unknown] * (len(COLUMNS) - 2), Cell(words, self._theme.dim, words)]
+        unknown = Cell(MISSING, "dim", words)
+        cells = [self._where(device), *[unknown] * (len(COLUMNS) - 2), Cell(words, "dim", words)]
         return [TableRow(device.info.id, tuple(cells))]
 
     def _where(self, device: Device) -> Cell:
-        return Cell(device.info.id, device_colour(device.colour, self._theme), device.info.name)
+        return Cell(device.info.id, device.colour, device.info.name)
 
     def _text(self, text: str | None) -> Cell:
         """Somebody else's process can hide its name, user and command line."""
         if not text:
-            return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: the process has ended, or belongs to another user")
+            return Cell(MISSING, "dim", f"{NOT_VISIBLE}: the process has ended, or belongs to another user")
         return Cell(text, tip=text)
 
     def _missing(self, device: Device, field: str) -> Cell:
-        return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: {self._why(device, field)}")
+        return Cell(MISSING, "dim", f"{NOT_VISIBLE}: {self._why(device, field)}")
 
     def _why(self, device: Device, field: str) -> str:
         """The most exact reason that was given."""

@@ -6,7 +6,7 @@ import os
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QLabel, QSizePolicy
+from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES
@@ -18,13 +18,12 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     Role,
     ScrollColumn,
-    Theme,
+    Sign,
     hbox,
     label,
-    pixmap,
     plain_tip,
     push_button,
-    severity_colour,
+    severity_tone,
     show_text,
     vbox,
 )
@@ -40,13 +39,11 @@ class FindingView(ScrollColumn):
     path_requested = Signal(str)
     """The button with the path was clicked: path in the model."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__("The chosen finding", LEAST_PX, WIDTH_PX)
-        self._theme = theme
         self.shown: Finding | Unchecked | None = None
         """What is on show."""
-        self.sign = QLabel()
-        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.sign = Sign(size=_SIGN_PX)
         self.title = label(role=Role.STRONG, wrap=True, selectable=True)
         self.message = label(wrap=True, selectable=True)
         self.fix = label(words="soft", wrap=True, selectable=True)
@@ -55,10 +52,10 @@ class FindingView(ScrollColumn):
         self.place.cut = Qt.TextElideMode.ElideMiddle
         self.open_button = push_button("Open in editor", self._open, look="quiet")
         self.path_button = push_button("Show in the tree", self._show_path, look="quiet")
-        self.source = SourceView(theme)
+        self.source = SourceView()
         self.no_source = label("", words="dim", wrap=True)
         self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
-        self.patch = DiffView(theme)
+        self.patch = DiffView()
         self.rule = label("", Role.LABEL, "dim", wrap=True)
         for text in (self.title, self.message, self.fix, self.cost, self.no_source, self.rule):
             text.setSizePolicy(
@@ -86,13 +83,6 @@ class FindingView(ScrollColumn):
             margins=(EDGE_PX, 6, EDGE_PX, 6),
         )
         self.set_content(column)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self.source.set_theme(theme)
-        self.patch.set_theme(theme)
-        self._show_sign()
 
     def show_nothing(self) -> None:
         """No row is chosen."""
@@ -155,8 +145,7 @@ class FindingView(ScrollColumn):
         finding = self.shown
         self.sign.setVisible(isinstance(finding, Finding))
         if isinstance(finding, Finding):
-            colour = severity_colour(finding.severity, self._theme)
-            self.sign.setPixmap(pixmap(finding.severity, colour, _SIGN_PX, self.devicePixelRatioF()))
+            self.sign.show_icon(finding.severity, severity_tone(finding.severity))
             self.sign.setToolTip(finding.severity)
             self.sign.setAccessibleName(finding.severity)
 

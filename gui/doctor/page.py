@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QLabel, QStackedLayout, QWidget
+from PySide6.QtWidgets import QStackedLayout, QWidget
 
 from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
 from devexplorer.core.session.state import State
@@ -30,11 +30,10 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     Role,
     ShrinkingLabel,
-    Theme,
+    Sign,
     hbox,
     label,
-    pixmap,
-    severity_colour,
+    severity_tone,
     splitter,
     vbox,
 )
@@ -60,17 +59,16 @@ class DoctorPanel(QWidget):
     target_chosen = Signal(str, str)
     """Something in a model is to be selected in the tree: name of the model, path of a finding."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._target: str | None = None
         self.diagnosis: Diagnosis | None = None
         """What is on show."""
         self._compared: tuple[ObjectSnapshot | None, ObjectSnapshot | None, bool] = (None, None, False)
         self.form = DoctorForm(state)
         self.form.command_requested.connect(self.command_requested)
-        self.sign = QLabel()
-        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.sign = Sign(size=_SIGN_PX)
         self.verdict = ElidedLabel()
         self.circumstances = ShrinkingLabel(Role.LABEL, "dim", least_px=0)
         self.old = label("", words="warning")
@@ -80,7 +78,7 @@ class DoctorPanel(QWidget):
         self.failure.command_requested.connect(self.command_requested)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
-        self.finding = FindingView(theme)
+        self.finding = FindingView()
         self._wide = False
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)
@@ -103,13 +101,6 @@ class DoctorPanel(QWidget):
 
     # --- what the window calls
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self.finding.set_theme(theme)
-        self.diagnosis = None
-        self.refresh()
-
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """What is selected in the tree: the one model that all of it belongs to is the doctor's."""
         names = {target.partition(":")[0] for target in targets}
@@ -127,7 +118,7 @@ class DoctorPanel(QWidget):
         diagnosis = self._state.diagnoses.get(self._target or "")
         if diagnosis is not self.diagnosis:
             self.diagnosis = diagnosis
-            self.model.set_rows([] if diagnosis is None else table_rows(diagnosis, self._theme))
+            self.model.set_rows([] if diagnosis is None else table_rows(diagnosis))
             if self.model.rows and self.table.selected_key is None:
                 self.table.selectRow(0)
         self._show_verdict(self._failed())
@@ -164,7 +155,7 @@ class DoctorPanel(QWidget):
             return
         sign = sign_of(diagnosis)
         icon_name = {"clean": "check", "not checked": "note"}.get(sign, sign)
-        self.sign.setPixmap(pixmap(icon_name, severity_colour(sign, self._theme), _SIGN_PX, self.devicePixelRatioF()))
+        self.sign.show_icon(icon_name, severity_tone(sign))
         self.verdict.set_full_text(all_of_it(diagnosis))
         self.circumstances.say(circumstances(diagnosis) if self._wide else "")
         self.old.setText(OLD if self._is_old() else "")

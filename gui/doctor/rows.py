@@ -9,7 +9,7 @@ from devexplorer.core.base import MISSING, count_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.records import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
-from devexplorer.gui.widgets import Theme, severity_colour
+from devexplorer.gui.widgets import severity_tone
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS: Final = (
@@ -32,40 +32,40 @@ def title_of(rule: str) -> str:
     return RULES[rule].title if rule in RULES else rule
 
 
-def table_rows(diagnosis: Diagnosis, theme: Theme) -> list[TableRow]:
+def table_rows(diagnosis: Diagnosis) -> list[TableRow]:
     """Problems first, then what was not checked, then notes."""
-    result = [_finding(number, finding, theme) for number, finding in enumerate(findings_of(diagnosis))]
-    unchecked = [_unchecked(number, item, theme) for number, item in enumerate(diagnosis.unchecked)]
+    result = [_finding(number, finding) for number, finding in enumerate(findings_of(diagnosis))]
+    unchecked = [_unchecked(number, item) for number, item in enumerate(diagnosis.unchecked)]
     problems = len(diagnosis.problems)
     return [*result[:problems], *unchecked, *result[problems:]]
 
 
-def _finding(number: int, finding: Finding, theme: Theme) -> TableRow:
+def _finding(number: int, finding: Finding) -> TableRow:
     title = title_of(finding.rule)
     summary = RULES[finding.rule].summary if finding.rule in RULES else ""
     times = f"  × {finding.count:,}" if finding.count > 1 else ""
     return TableRow(
         (FINDING, number),
         (
-            Cell(f"{SIGNS.get(finding.severity, '')} {finding.severity}", severity_colour(finding.severity, theme)),
+            Cell(f"{SIGNS.get(finding.severity, '')} {finding.severity}", severity_tone(finding.severity)),
             Cell(title, "", "\n".join((title, summary)).rstrip()),
             Cell(finding.path or MISSING, "", finding.path or "the model itself"),
-            Cell(place_text(finding) or MISSING, theme.dim, full_place(finding)),
+            Cell(place_text(finding) or MISSING, "dim", full_place(finding)),
             Cell(f"{finding.message}{times}", "", words_of(finding)),
         ),
     )
 
 
-def _unchecked(number: int, unchecked: Unchecked, theme: Theme) -> TableRow:
+def _unchecked(number: int, unchecked: Unchecked) -> TableRow:
     place = place_text(unchecked)
     return TableRow(
         (UNCHECKED, number),
         (
-            Cell(f"{SIGNS['not checked']} not checked", theme.dim),
+            Cell(f"{SIGNS['not checked']} not checked", "dim"),
             Cell(unchecked.what, "", unchecked.what),
-            Cell(MISSING, theme.dim),
-            Cell(place or MISSING, theme.dim, full_place(unchecked)),
-            Cell(sentence(str(unchecked.reason)), theme.soft, sentence(str(unchecked.reason))),
+            Cell(MISSING, "dim"),
+            Cell(place or MISSING, "dim", full_place(unchecked)),
+            Cell(sentence(str(unchecked.reason)), "soft", sentence(str(unchecked.reason))),
         ),
     )
 

@@ -11,7 +11,7 @@ from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overta
 from devexplorer.core.records import CrossoverMeasured
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
 from devexplorer.gui.plots.canvas import Ticks
-from devexplorer.gui.widgets import CPU, Theme, device_colour, device_dash
+from devexplorer.gui.widgets import CPU, device_dash
 
 SHORTEST = 1e-9
 """Shorter times in seconds have no place on the axis."""
@@ -21,25 +21,24 @@ WITH_COPIES_DASHES = (1.0, 3.0)
 class CrossoverPlot(SizeCurve):
     """Feed it with `show_measured`."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Seconds of a product over its size")
+    def __init__(self) -> None:
+        super().__init__("Seconds of a product over its size")
         self._shown: object = None
         self.set_axis("n", "{:.0f}".format)
 
     def show_measured(self, measured: CrossoverMeasured, colour: int) -> None:
         """Show these points; `colour` is the device's index into the palette."""
-        if (measured, colour, self._theme) == self._shown:
+        if (measured, colour) == self._shown:
             return
-        self._shown = (measured, colour, self._theme)
+        self._shown = (measured, colour)
         device, simulated = measured.device, measured.simulated
-        own, dashes = device_colour(colour, self._theme), tuple(device_dash(colour, self._theme))
-        mark = "ring" if simulated else ""
+        dashes, mark = tuple(device_dash(colour)), "ring" if simulated else ""
         self.set_curves(
             [
-                Series("cpu", device_colour(CPU, self._theme), _times(measured, lambda point: point.cpu_seconds)),
-                Series(device, own, _times(measured, alone), simulated, mark, dashes=dashes),
+                Series("cpu", CPU, _times(measured, lambda point: point.cpu_seconds)),
+                Series(device, colour, _times(measured, alone), simulated, mark, dashes=dashes),
                 Series(
-                    f"{device} with copies", own, _times(measured, with_copies), simulated, "square",
+                    f"{device} with copies", colour, _times(measured, with_copies), simulated, "square",
                     dashes=WITH_COPIES_DASHES,
                 ),
             ],

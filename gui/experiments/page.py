@@ -8,7 +8,6 @@ from PySide6.QtCore import Signal
 from devexplorer.core.session.state import State
 from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.side_nav import FormPages
 
 
@@ -17,11 +16,11 @@ class ExperimentsPanel(FormPages[ExperimentPage]):
 
     command_requested = Signal(object)
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        self.ask = AskPage(state, theme)
-        self.replicate = ReplicatePage(state, theme)
-        self.time_work = TimeWorkPage(state, theme)
-        self.crossover = CrossoverPage(state, theme)
+    def __init__(self, state: State) -> None:
+        self.ask = AskPage(state)
+        self.replicate = ReplicatePage(state)
+        self.time_work = TimeWorkPage(state)
+        self.crossover = CrossoverPage(state)
         pages: tuple[ExperimentPage, ...] = (self.ask, self.replicate, self.time_work, self.crossover)
         super().__init__({page.title: page for page in pages}, {page.title: page.meaning for page in pages})
         for page in pages:

@@ -15,7 +15,7 @@ from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, FactsTable, Role, Theme, holder, line_edit, vbox
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, FactsTable, Role, holder, line_edit, vbox
 from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice
 
@@ -31,8 +31,8 @@ LARGEST = (256, 512, 1024, 2048, 4096)
 class _SelectionPage(ExperimentPage):
     """A page about the one thing that is selected; its picture is the answer's facts."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.facts = FactsTable()
         self.set_picture(holder(vbox(self.facts, None, margins=(EDGE_PX, 4, EDGE_PX, 4))), shares=(1, 1))
         self.target = ElidedLabel(Role.STRONG)
@@ -70,8 +70,8 @@ class AskPage(_SelectionPage):
         " explained."
     )
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.question = Choice("Question", [(key, words, "") for key, words in QUESTIONS.items()])
         self.add_field("", self.question)
         self.refresh()
@@ -100,8 +100,8 @@ class ReplicatePage(_SelectionPage):
         " are gathered, as DataParallel does."
     )
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.devices = AlikeDevices(state)
         self.input = Choice("Input", [SAMPLE_INPUT])
         self.add_field("on", self.devices)
@@ -134,18 +134,7 @@ class ReplicatePage(_SelectionPage):
         return Replicate(target=selected[0], devices=self.devices.chosen, input=self.input.value)
 
 
-class _TimesPage(ExperimentPage):
-    """A page whose picture shows times on a device."""
-
-    picture: WallBars | CrossoverPlot
-
-    def set_theme(self, theme: Theme) -> None:
-        """See `ExperimentPage`."""
-        self.picture.set_theme(theme)
-        super().set_theme(theme)
-
-
-class TimeWorkPage(_TimesPage):
+class TimeWorkPage(ExperimentPage):
     """Products timed with and without synchronising."""
 
     kind, title, action = TimeWork, "Timing", "Time it"
@@ -155,10 +144,10 @@ class TimeWorkPage(_TimesPage):
         " GPU that differs."
     )
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.device = DeviceField(state)
-        self.picture = self.bars = WallBars(theme)
+        self.bars = WallBars()
         self.set_picture(self.bars)
         self.size_edit = line_edit("1000", "1000", "Size", 56, tip="Side of the square matrices")
         self.iterations_edit = line_edit("10", "10", "Products", 56)
@@ -192,7 +181,7 @@ class TimeWorkPage(_TimesPage):
             self.bars.set_bars(bars)
 
 
-class CrossoverPage(_TimesPage):
+class CrossoverPage(ExperimentPage):
     """The CPU against a device."""
 
     kind, title, action = Crossover, "Crossover", "Compare"
@@ -202,10 +191,10 @@ class CrossoverPage(_TimesPage):
         " copies there and back?"
     )
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.device = DeviceField(state, without_cpu=True)
-        self.picture = self.plot = CrossoverPlot(theme)
+        self.plot = CrossoverPlot()
         self.set_picture(self.plot)
         self.largest = Choice(
             "Largest size",

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 from devexplorer.core.base import count_text
 from devexplorer.core.session.script import Action
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import EDGE_PX, Colours, Role, Theme, font, hbox, label, push_button, splitter, vbox
+from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, push_button, splitter, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class SessionPanel(QWidget):
 
     save_requested = Signal()
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._source: Session | None = None
         self._shown: tuple[Action, ...] | None = None
         self._places: list[int] = []
@@ -47,7 +47,7 @@ class SessionPanel(QWidget):
         self.text.setProperty("look", "log")
         self.text.setFont(font(Role.CODE))
         self.text.setAccessibleName("The session as Python")
-        self._colours = Colours(self.text.document(), theme, state)
+        self._colours = Colours(self.text.document(), state)
         self.words = label(words="dim")
         self.copy_button = push_button("Copy", lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
         self.save_button = push_button("Save as script or notebook…", self.save_requested)
@@ -62,11 +62,6 @@ class SessionPanel(QWidget):
         """Ask this one from now on."""
         self._source, self._shown = source, None
         self.refresh()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = self._colours.theme = theme
-        self._colours.rehighlight()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOp
 from devexplorer.core.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
-from devexplorer.gui.widgets import RIGHT, Theme, draw_text
+from devexplorer.gui.widgets import RIGHT, current_theme, draw_text
 from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
@@ -28,15 +28,16 @@ _ALL_FROM_PX = sum(_WIDTHS.values())
 """Narrower, only the bar and the details show the card's memory."""
 
 
-def part_colour(key: str, theme: Theme) -> QColor:
+def part_colour(key: str) -> QColor:
     """The colour of a part; greys for what is not the model's."""
     if key in _SHADES:
-        return ramp(theme, theme.devices[0])[int(_SHADES[key] * (STEPS - 1))]
-    return QColor(theme.bar_context if key == "context" else theme.bar_other)
+        return ramp(0)[int(_SHADES[key] * (STEPS - 1))]
+    return QColor(current_theme().bar_context if key == "context" else current_theme().bar_other)
 
 
-def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
+def paint_bar(painter: QPainter, where: QRectF, fit: Fit) -> None:
     """The parts from left to right, the capacity as a line, what is beyond it hatched."""
+    theme = current_theme()
     limit = where.left() + where.width() * CAPACITY_AT
     painter.fillRect(QRectF(where.left(), where.top(), limit - where.left(), where.height()), QColor(theme.bar_free))
     scale = where.width() * CAPACITY_AT / max(fit.capacity_bytes, 1)
@@ -46,7 +47,7 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
         if width <= 0:
             break
         gap = 1.0 if width > 3 else 0.0
-        painter.fillRect(QRectF(x, where.top(), width - gap, where.height()), part_colour(part.key, theme))
+        painter.fillRect(QRectF(x, where.top(), width - gap, where.height()), part_colour(part.key))
         x += width
     if x > limit and not fit.fits:
         excess = QRectF(limit, where.top(), x - limit, where.height())
@@ -58,9 +59,9 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
 class BarDelegate(QStyledItemDelegate):
     """Paints the column of the bars; `find` gives the fit of a row by its key."""
 
-    def __init__(self, model: RowsModel, find: Callable[[object], Fit | None], theme: Theme) -> None:
+    def __init__(self, model: RowsModel, find: Callable[[object], Fit | None]) -> None:
         super().__init__()
-        self._model, self._find, self.theme = model, find, theme
+        self._model, self._find = model, find
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -72,31 +73,26 @@ class BarDelegate(QStyledItemDelegate):
         where = QRectF(option.rect).adjusted(PAD_PX - 3, 0, -PAD_PX, 0)
         if fit is not None and index.column() == MEMORY and fit.bytes.total:
             bar = QRectF(where.left(), where.center().y() - BAR_PX / 2, where.width() - WORDS_PX, BAR_PX)
-            paint_bar(painter, bar, fit, self.theme)
-        draw_text(painter, where, str(index.data()), self.theme.dim, align=RIGHT)
+            paint_bar(painter, bar, fit)
+        draw_text(painter, where, str(index.data()), current_theme().dim, align=RIGHT)
         painter.restore()
 
 
 class Swatch(QWidget):
     """The colour of a part, before its name."""
 
-    def __init__(self, key: str, theme: Theme) -> None:
+    def __init__(self, key: str) -> None:
         super().__init__()
-        self._key, self._theme = key, theme
+        self._key = key
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
 
     def sizeHint(self) -> QSize:
         return QSize(SWATCH_PX, SWATCH_PX)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.fillRect(self.rect(), part_colour(self._key, self._theme))
-        painter.setPen(QPen(QColor(self._theme.border_strong), 1))
+        painter.fillRect(self.rect(), part_colour(self._key))
+        painter.setPen(QPen(QColor(current_theme().border_strong), 1))
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
 

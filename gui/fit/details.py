@@ -15,7 +15,7 @@ from devexplorer.core.records import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
 from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, Theme, label, put_in_order
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, label, put_in_order
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
@@ -27,7 +27,7 @@ _COLUMNS = 2
 class _Parts(QWidget):
     """A swatch, a name and a number for each part that takes anything, from top to bottom and then beside it."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -42,7 +42,7 @@ class _Parts(QWidget):
             number.setAlignment(Qt.AlignmentFlag.AlignRight)
             number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             self.swatches[part.key], self.names[part.key], self.numbers[part.key] = (
-                Swatch(part.key, theme),
+                Swatch(part.key),
                 name,
                 number,
             )
@@ -91,11 +91,11 @@ class FitDetails(ScrollArea):
     use_requested = Signal(object)
     helps_requested = Signal()
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__(name="The chosen card in detail, simulated")
         self.title = label(role=Role.STRONG, wrap=True)
         self.verdict = label(words="soft", wrap=True)
-        self.parts = _Parts(theme)
+        self.parts = _Parts()
         self.helps = HelpsView()
         self.helps.use_requested.connect(self.use_requested)
         self.helps.helps_requested.connect(self.helps_requested)
@@ -123,11 +123,6 @@ class FitDetails(ScrollArea):
         self._both.addLayout(right, 3)
         self.set_content(self._both)
         self.setMinimumWidth(LEAST_PX)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        for swatch in self.parts.swatches.values():
-            swatch.set_theme(theme)
 
     def show_fit(self, fit: Fit, report: FitReport, asked: FitReport | None) -> None:
         """Show a card of a report; `asked` is the one with what would help there, None before the question was

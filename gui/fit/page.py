@@ -25,7 +25,6 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
     Role,
-    Theme,
     check_box,
     hbox,
     line_edit,
@@ -68,14 +67,14 @@ class FitPanel(ExperimentPage):
         " it fits, the largest batch, and the time of a step. All figures are simulated."
     )
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self._typed = False
         self._report: FitReport | None = None
         """The one that the table shows."""
         self._name = ""
         """Of the model that it is about."""
-        self._drawn: tuple[FitReport | None, Theme | None] = (None, None)
+        self._drawn: FitReport | None = None
         self._helps: dict[str, FitReport] = {}
         """What would help, by card; of the table's plan."""
         library = [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
@@ -118,15 +117,15 @@ class FitPanel(ExperimentPage):
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)
-        self.bars = BarDelegate(self.rows_model, self._fit_of, theme)
+        self.bars = BarDelegate(self.rows_model, self._fit_of)
         self.table.setItemDelegateForColumn(MEMORY, self.bars)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show_card())
         self.table.activated.connect(lambda _index: self._ask_helps())
-        self.details = FitDetails(theme)
+        self.details = FitDetails()
         self.details.use_requested.connect(self.use)
         self.details.helps_requested.connect(self._ask_helps)
         self._beside.addWidget(splitter(self.table, self.details, sizes=_SHARES, stretches=_STRETCH))
-        self.set_theme(theme)
+        self.refresh()
 
     def _place_hint(self, form: QHBoxLayout) -> None:
         """Below the form, whose fields need the whole width: the same line says what the table is about."""
@@ -238,12 +237,6 @@ class FitPanel(ExperimentPage):
 
     # --- what the window calls
 
-    def set_theme(self, theme: Theme) -> None:
-        """See `ExperimentPage`."""
-        self.bars.theme = theme
-        self.details.set_theme(theme)
-        super().set_theme(theme)
-
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree, until the user types."""
         name = next((target.partition(":")[0] for target in targets), None)
@@ -259,7 +252,7 @@ class FitPanel(ExperimentPage):
         """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
         report, done = self._state.fit, self.latest
         if report is None and self._report is not None:
-            self._report, self._helps, self._drawn = None, {}, (None, None)
+            self._report, self._helps, self._drawn = None, {}, None
             self.rows_model.set_rows([])
             self.caption.set_full_text("")
         self.answer.setVisible(done is not None and done.failed and self.running is None)
@@ -283,9 +276,9 @@ class FitPanel(ExperimentPage):
             self._name = target or report.spec.source
         if report.helps or (report.spec.options and report.spec.gpus):
             self._helps[report.spec.gpus[0]] = report
-        if self._drawn[0] is not self._report or self._drawn[1] is not self._theme:  # this is called at every event
-            self._drawn = (self._report, self._theme)
-            self.rows_model.set_rows(fit_rows(self._report.fits, self._theme))
+        if self._drawn is not self._report:  # this is called at every event
+            self._drawn = self._report
+            self.rows_model.set_rows(fit_rows(self._report.fits))
             self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
             self.table.viewport().update()
         if self.table.selected_key is None and self._report.fits:

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
 from devexplorer.core.records import Fit, FitBytes, FitReport
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 GIB: Final = 1 << 30
@@ -61,9 +60,9 @@ def sizes(found: FitBytes) -> list[tuple[Part, int]]:
     return [(part, size) for part in PARTS if (size := getattr(found, part.key))]
 
 
-def fit_rows(fits: tuple[Fit, ...], theme: Theme) -> list[TableRow]:
+def fit_rows(fits: tuple[Fit, ...]) -> list[TableRow]:
     """A row for each card, or group of cards, known by what was asked for."""
-    return [TableRow(fit.gpu, _cells(fit, theme)) for fit in fits]
+    return [TableRow(fit.gpu, _cells(fit)) for fit in fits]
 
 
 def share_text(total: int, capacity: int) -> str:
@@ -107,11 +106,11 @@ def caption(report: FitReport, name: str) -> str:
     return f"{result} (simulated): {', '.join(filter(None, facts))}"
 
 
-def _cells(fit: Fit, theme: Theme) -> tuple[Cell, ...]:
+def _cells(fit: Fit) -> tuple[Cell, ...]:
     total, capacity = fit.bytes.total, fit.capacity_bytes
     parts = "\n".join(f"{part.name}: {bytes_text(size)}" for part, size in sizes(fit.bytes))
     several = f", split over {len(fit.cards)} cards" if len(fit.cards) > 1 else ""
-    fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", theme.error, verdict(fit))
+    fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", "error", verdict(fit))
     batch = MISSING if fit.largest_batch is None else f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
     clock = SIMULATED if fit.step_seconds is not None else NOT_TIMED
     return (
@@ -120,7 +119,7 @@ def _cells(fit: Fit, theme: Theme) -> tuple[Cell, ...]:
         Cell(f"{total / GIB:,.2f}" if total else MISSING, tip=f"{bytes_text(total)}, simulated" if total else ""),
         Cell(f"{capacity / GIB:,.1f}", tip=bytes_text(capacity)),
         fits,
-        Cell(batch, "" if fit.largest_batch else theme.dim, AT_LEAST if fit.at_least else ""),
+        Cell(batch, "" if fit.largest_batch else "dim", AT_LEAST if fit.at_least else ""),
         Cell(seconds_text(fit.step_seconds), tip=clock),
         Cell(number_text(fit.samples_per_s), tip=clock),
     )

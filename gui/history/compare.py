@@ -14,8 +14,8 @@ from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.intervals import Intervals
-from devexplorer.gui.history.rows import colour_of, device_text, when_text
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, Theme, font, holder, label, splitter, vbox
+from devexplorer.gui.history.rows import device_text, run_colour, when_text
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, current_theme, font, holder, label, splitter, vbox
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, RowsModel, RowsTable, TableRow
 
 CONDITION_PX, RUN_PX = 172, 210
@@ -29,9 +29,8 @@ ALL_ALIKE = "Everything that is known of these runs was the same: what was asked
 class ConditionsModel(RowsModel):
     """Conditions that differ, a column per run; what differs from the first run is highlighted."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__((Column("condition"),))
-        self.theme = theme
 
     def show_runs(self, comparison: Comparison) -> None:
         """The columns and rows of this comparison."""
@@ -41,8 +40,8 @@ class ConditionsModel(RowsModel):
         self.set_rows([self._row(differing.label, differing.values) for differing in comparison.differing])
 
     def _row(self, name: str, values: Sequence[str]) -> TableRow:
-        cells = (Cell(value, "" if value != values[0] else self.theme.soft, value) for value in values)
-        return TableRow(name, (Cell(name, self.theme.dim), *cells))
+        cells = (Cell(value, "" if value != values[0] else "soft", value) for value in values)
+        return TableRow(name, (Cell(name, "dim"), *cells))
 
     def is_different(self, index: Index) -> bool:
         """Whether a cell differs from the first run's; what is not known does not."""
@@ -53,7 +52,7 @@ class ConditionsModel(RowsModel):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if index.isValid() and self.is_different(index):
             if role == Qt.ItemDataRole.BackgroundRole:
-                return QColor(self.theme.selection)
+                return QColor(current_theme().selection)
             if role == Qt.ItemDataRole.FontRole:
                 return font(Role.STRONG)  # never colour alone
         return super().data(index, role)
@@ -62,20 +61,20 @@ class ConditionsModel(RowsModel):
 class CompareDialog(QDialog):
     """Shows the comparison of the last `show_comparison`; stays beside the main window."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Compare runs")
         self.resize(*SIZE_PX)
-        self._state, self._theme = state, theme
+        self._state = state
         self.comparison: Comparison | None = None
         """What is on show."""
         self.title = label("", Role.STRONG)
         self.facts = label("", words="dim", wrap=True)
         self.warning = label("", words="warning", wrap=True)
         self.warning.hide()
-        self.intervals = Intervals(theme, lambda run: colour_of(run, self._state, self._theme))
+        self.intervals = Intervals(lambda run: run_colour(run, self._state))
         self.area = ScrollArea(self.intervals, "Medians with intervals")
-        self.model = ConditionsModel(theme)
+        self.model = ConditionsModel()
         self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
         self.table.horizontalHeader().setStretchLastSection(False)
         self.table.setSizeAdjustPolicy(RowsTable.SizeAdjustPolicy.AdjustToContents)
@@ -108,13 +107,6 @@ class CompareDialog(QDialog):
         vbox(self._stack, margins=GAP_PX, parent=self)
         self._stack.addWidget(self.waiting)
         self._stack.addWidget(self._shown)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = self.model.theme = theme
-        self.intervals.set_theme(theme)
-        if self.comparison is not None:
-            self.model.show_runs(self.comparison)
 
     def wait_for(self, count: int) -> None:
         """Say that so many runs are being compared."""

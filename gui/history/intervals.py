@@ -23,7 +23,17 @@ from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text
 from devexplorer.gui.plots.curves import round_values
-from devexplorer.gui.widgets import CENTRE, Picture, Role, Theme, draw_text, font, text_width
+from devexplorer.gui.widgets import (
+    CENTRE,
+    Colour,
+    Picture,
+    Role,
+    colour_of,
+    current_theme,
+    draw_text,
+    font,
+    text_width,
+)
 
 ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20
 NAME_PX, WORDS_PX, PLOT_PX = (170, 300), (250, 400), 160
@@ -91,9 +101,9 @@ class Intervals(Picture):
     """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
     rest."""
 
-    def __init__(self, theme: Theme, colour: Callable[[StoredRun], str]) -> None:
+    def __init__(self, colour: Callable[[StoredRun], Colour]) -> None:
         """`colour` of a run's device."""
-        super().__init__(theme, "Medians with intervals")
+        super().__init__("Medians with intervals")
         self._colour = colour
         self._comparison: Comparison | None = None
         self.entries: list[Entry] = []
@@ -182,14 +192,14 @@ class Intervals(Picture):
         self._paint_axis(painter)
         for head in self.heads:
             below = QRectF(head.box.left(), head.box.bottom() - 18, text_width(head.text, Role.STRONG) + 6, 18)
-            painter.fillRect(below, QColor(self._theme.panel))  # over the grid
-            draw_text(painter, below, head.text, self._theme.text, Role.STRONG)
+            painter.fillRect(below, QColor(current_theme().panel))  # over the grid
+            draw_text(painter, below, head.text, current_theme().text, Role.STRONG)
         for entry in self.entries:
             self._paint_entry(painter, entry)
         painter.end()
 
     def _paint_axis(self, painter: QPainter) -> None:
-        theme, axis = self._theme, self.axis
+        theme, axis = current_theme(), self.axis
         if not self.entries:
             return
         bottom = self.entries[-1].box.bottom()
@@ -211,8 +221,8 @@ class Intervals(Picture):
             draw_text(painter, where, f"{axis.unit}: median and the middle 60 %", theme.dim)
 
     def _paint_entry(self, painter: QPainter, entry: Entry) -> None:
-        theme, axis, box = self._theme, self.axis, entry.box
-        colour = QColor(self._colour(entry.run))
+        theme, axis, box = current_theme(), self.axis, entry.box
+        colour = QColor(colour_of(self._colour(entry.run)))
         if entry.group is not None:
             self._paint_reference(painter, entry, entry.group)
         else:
@@ -236,10 +246,10 @@ class Intervals(Picture):
         """What the others are compared with, behind all of its group."""
         spread = first.cell.figure.spread
         low, middle, high = (self.axis.x(value / first.scale) for value in (spread.p20, spread.median, spread.p80))
-        band = QColor(self._theme.text)
+        band = QColor(current_theme().text)
         band.setAlphaF(0.06)
         painter.fillRect(QRectF(low, group.top(), max(high - low, 1), group.height()), band)
-        pen = QPen(QColor(self._theme.dim), 1)
+        pen = QPen(QColor(current_theme().dim), 1)
         pen.setDashPattern([2, 3])
         painter.setPen(pen)
         painter.drawLine(QPointF(round(middle) + 0.5, group.top()), QPointF(round(middle) + 0.5, group.bottom()))

@@ -31,7 +31,6 @@ from devexplorer.gui.widgets import (
     ButtonMenu,
     ElidedLabel,
     EmptyState,
-    Theme,
     hbox,
     holder,
     label,
@@ -69,9 +68,9 @@ class HistoryPanel(QWidget):
     benchmark_requested = Signal()
     """The empty state's button."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._source: StoreThread | None = None
         self._limit, self._total = PAGE, 0
         self._is_old = True
@@ -107,7 +106,7 @@ class HistoryPanel(QWidget):
         self.message.setAccessibleName("What happened")
         self.message.hide()
         self.model = HistoryModel(state)
-        self.table = HistoryTable(self.model, theme)
+        self.table = HistoryTable(self.model)
         self.more_button = push_button(clicked=self._show_more, look="quiet")
         self.nothing = label(NOT_OPEN, words="dim", wrap=True, align=Qt.AlignmentFlag.AlignCenter)
         self.empty = EmptyState(NO_RUN, "Start a benchmark")
@@ -165,13 +164,6 @@ class HistoryPanel(QWidget):
         self._show_buttons()
         self.refresh()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = self.table.tags.theme = theme
-        self.model.set_runs(self.model.runs, theme)
-        if self.comparing is not None:
-            self.comparing.set_theme(theme)
-
     def refresh(self) -> None:
         """Ask for the list again; while the panel is hidden not before it is shown."""
         self._is_old = True
@@ -196,7 +188,7 @@ class HistoryPanel(QWidget):
         """Show these runs, of so many that there are; what was chosen stays chosen."""
         chosen = {run.id for run in self.table.chosen}
         self._total = total
-        self.model.set_runs(runs, self._theme)
+        self.model.set_runs(runs)
         if self._sought in {run.id for run in runs}:
             chosen, self._sought = {self._sought}, None
         if {run.id for run in self.table.chosen} != chosen:
@@ -241,7 +233,7 @@ class HistoryPanel(QWidget):
         if self._source is None or refusal(chosen) is not None:
             return
         if self.comparing is None:
-            self.comparing = CompareDialog(self._state, self._theme, self)
+            self.comparing = CompareDialog(self._state, self)
         self.comparing.wait_for(len(chosen))
         self.comparing.show()
         self.comparing.raise_()

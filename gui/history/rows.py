@@ -18,7 +18,7 @@ from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
 from devexplorer.core.session.state import State
-from devexplorer.gui.widgets import Theme, device_colour
+from devexplorer.gui.widgets import Colour
 from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
 
 COLUMNS = (
@@ -75,10 +75,10 @@ def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None
     return None
 
 
-def colour_of(run: StoredRun, state: State, theme: Theme) -> str:
+def run_colour(run: StoredRun, state: State) -> Colour:
     """The colour of the run's device where that device is here, else the quiet one."""
     info = device_here(run, (device.info for device in state.devices.values()))
-    return theme.dim if info is None else device_colour(state.devices[info.id].colour, theme)
+    return "dim" if info is None else state.devices[info.id].colour
 
 
 def device_text(run: StoredRun) -> str:
@@ -130,7 +130,7 @@ def remarks(run: StoredRun) -> tuple[str, bool, bool]:
     return ", ".join(words), result.verified is False, bool(result.failure or held)
 
 
-def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -> TableRow:
+def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
     """One run."""
     result, known, kind = run.result, run.conditions, kind_of(run.result)
     head, share = kind.headline(result), best_share(run)
@@ -147,20 +147,20 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
         run.id,
         (
             Cell(short_when_text(known.started_unix_s, now_unix_s), tip=about),
-            Cell(kind.name, theme.dim),
-            Cell(device_text(run), colour_of(run, state, theme), about),
+            Cell(kind.name, "dim"),
+            Cell(device_text(run), run_colour(run, state), about),
             Cell(kind.subject(result), tip=kind.subject_tip(result)),
-            Cell(dtype(result.spec) or MISSING, theme.dim),
+            Cell(dtype(result.spec) or MISSING, "dim"),
             Cell(number_text(median), tip=spread),
-            Cell(head.unit if median is not None else "", theme.dim),
+            Cell(head.unit if median is not None else "", "dim"),
             percent_cell(sheet, datasheet_tip(head.datasheet)),
             percent_cell(share, "no published figure is known for this card and dtype"),
             Cell(
                 MISSING if head.noise is None else f"{100 * head.noise:.1f}",
-                theme.warning if noise_verdict(head.noise) == "noisy" else "",
+                "warning" if noise_verdict(head.noise) == "noisy" else "",
             ),
             *(_reading(value, run) for value in (known.sm_clock_mhz, known.power_w, known.temperature_c)),
-            Cell(words, theme.error if is_wrong else theme.warning if is_warning else theme.dim, words),
+            Cell(words, "error" if is_wrong else "warning" if is_warning else "dim", words),
             Cell(tags_text(run.tags), tip=tags_text(run.tags)),
         ),
     )
@@ -185,8 +185,8 @@ def _reading(known: Spread | None, run: StoredRun) -> Cell:
 class _Rows:
     """Rows of runs, each made when it is first asked for."""
 
-    def __init__(self, runs: Sequence[StoredRun], state: State, theme: Theme, now_unix_s: float) -> None:
-        self._runs, self._state, self._theme, self._now_unix_s = runs, state, theme, now_unix_s
+    def __init__(self, runs: Sequence[StoredRun], state: State, now_unix_s: float) -> None:
+        self._runs, self._state, self._now_unix_s = runs, state, now_unix_s
         self._made: dict[int, TableRow] = {}
 
     def __len__(self) -> int:
@@ -194,7 +194,7 @@ class _Rows:
 
     def __getitem__(self, index: int) -> TableRow:
         if index not in self._made:
-            self._made[index] = history_row(self._runs[index], self._state, self._theme, self._now_unix_s)
+            self._made[index] = history_row(self._runs[index], self._state, self._now_unix_s)
         return self._made[index]
 
 
@@ -209,26 +209,26 @@ class HistoryModel(RowsModel):
         self.runs: tuple[StoredRun, ...] = ()
         """From the top."""
 
-    def set_runs(self, runs: Sequence[StoredRun], theme: Theme) -> None:
+    def set_runs(self, runs: Sequence[StoredRun]) -> None:
         """Show these; rows that are new at the top leave selection and scroll position alone."""
         old, new = [run.id for run in self.runs], [run.id for run in runs]
         added = len(new) - len(old)
         if added > 0 and old and new[added:] == old:
             self.beginInsertRows(QModelIndex(), 0, added - 1)
-            self._take(runs, theme)
+            self._take(runs)
             self.endInsertRows()
         elif new != old:
             self.beginResetModel()
-            self._take(runs, theme)
+            self._take(runs)
             self.endResetModel()
         else:
-            self._take(runs, theme)
+            self._take(runs)
         if new:
             self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(COLUMNS) - 1))
 
-    def _take(self, runs: Sequence[StoredRun], theme: Theme) -> None:
+    def _take(self, runs: Sequence[StoredRun]) -> None:
         self.runs = tuple(runs)
-        rows: Any = _Rows(self.runs, self._state, theme, self._clock())
+        rows: Any = _Rows(self.runs, self._state, self._clock())
         self._rows = rows
 
     def row(self, at: int) -> TableRow:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle
 
 from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
-from devexplorer.gui.widgets import Theme, paint_chip, paint_chips
+from devexplorer.gui.widgets import current_theme, paint_chip, paint_chips
 from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
 
 Place = QModelIndex | QPersistentModelIndex
@@ -22,10 +22,6 @@ TAGS_PX = 72
 
 class _Tags(Padded):
     """Tags as chips; a line to type in while they are edited."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self.theme = theme
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Place) -> QWidget:
         editor = QLineEdit(parent, placeholderText="tag, another tag")
@@ -46,9 +42,10 @@ class _Tags(Padded):
         painter.setClipRect(full)
         if option.state & QStyle.StateFlag.State_Selected:
             painter.fillRect(full, option.palette.highlight())
-        pen, theme = QPen(QColor(self.theme.border_strong), 1), self.theme
+        theme = current_theme()
+        pen = QPen(QColor(theme.border_strong), 1)
         paint_chips(
-            painter, full.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags, theme,
+            painter, full.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
             lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, theme.text),
         )  # fmt: skip
         painter.restore()
@@ -57,10 +54,10 @@ class _Tags(Padded):
 class HistoryTable(RowsTable):
     """Rows are runs, known by their numbers."""
 
-    def __init__(self, model: HistoryModel, theme: Theme) -> None:
+    def __init__(self, model: HistoryModel) -> None:
         super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX])
         self._model = model
-        self.tags = _Tags(theme)
+        self.tags = _Tags()
         self.setItemDelegateForColumn(TAGS, self.tags)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.DoubleClicked | QAbstractItemView.EditTrigger.EditKeyPressed)

@@ -13,13 +13,14 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     Role,
     ScrollArea,
-    Theme,
     can_add_virtual,
+    current_theme,
     hbox,
     label,
     line_edit,
     pixmap,
     push_button,
+    theme_changed,
     vbox,
 )
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
@@ -44,9 +45,9 @@ class LearnPanel(QWidget):
     virtual_offered = Signal()
     """Virtual GPUs are wanted, for an exercise that needs a second device."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self.learned: tuple[str, ...] = ()
         self.course = Course(EXERCISES[0], state)
         """The exercise on show."""
@@ -107,12 +108,6 @@ class LearnPanel(QWidget):
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        for row in self.rows:
-            row.set_theme(theme)
 
     def refresh(self) -> None:
         """Look whether another step is done."""
@@ -263,7 +258,7 @@ class LearnPanel(QWidget):
             self._steps.removeWidget(row)
             row.hide()
             row.deleteLater()
-        self.rows = [_StepRow(number, step, self._theme) for number, step in enumerate(exercise.steps, start=1)]
+        self.rows = [_StepRow(number, step) for number, step in enumerate(exercise.steps, start=1)]
         for row in self.rows:
             self._steps.addWidget(row)
         self.area.verticalScrollBar().setValue(0)
@@ -275,9 +270,9 @@ class _StepRow(QWidget):
     Two labels for the two looks: the style would give a label whose look changes the font back that it had first.
     """
 
-    def __init__(self, number: int, step: Step, theme: Theme) -> None:
+    def __init__(self, number: int, step: Step) -> None:
         super().__init__()
-        self._number, self._theme = number, theme
+        self._number = number
         self.distance: int | None = None
         """From the present step; None: not shown yet."""
         self.sign = label(words="dim", align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
@@ -287,11 +282,7 @@ class _StepRow(QWidget):
         self.how = label(step.how, words="soft", wrap=True)
         column = vbox(self.now, self.other, self.how, spacing=2)
         hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (column, 1), parent=self)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self._show_sign()
+        theme_changed.connect(self._show_sign)
 
     def set_distance(self, distance: int) -> None:
         """Negative: done; 0: to be done now; else later."""
@@ -310,6 +301,6 @@ class _StepRow(QWidget):
         if self.distance is None or self.distance > 0:
             self.sign.setText(f"{self._number}")
         elif self.distance == 0:
-            self.sign.setPixmap(pixmap("play", self._theme.text, _SIGN_PX, 2.0))
+            self.sign.setPixmap(pixmap("play", current_theme().text, _SIGN_PX, 2.0))
         else:
-            self.sign.setPixmap(pixmap("check", self._theme.dim, _SIGN_PX, 2.0))
+            self.sign.setPixmap(pixmap("check", current_theme().dim, _SIGN_PX, 2.0))

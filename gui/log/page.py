@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.records import Log
 from devexplorer.core.session.state import LOG_LINES, State
-from devexplorer.gui.widgets import Role, Theme, font, vbox
+from devexplorer.gui.widgets import Role, current_theme, font, theme_changed, vbox
 
 LEAST_PX = 72
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -20,10 +20,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08
 class LogPanel(QWidget):
     """Shows `state.log`; `refresh` adds what is new."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._theme = theme
         self._last: Log | None = None
         self.text = QPlainTextEdit(
             readOnly=True,
@@ -40,10 +39,9 @@ class LogPanel(QWidget):
         bar = self.text.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)
         bar.rangeChanged.connect(self._grown)
+        theme_changed.connect(self._write_again)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Write everything again in other colours."""
-        self._theme = theme
+    def _write_again(self) -> None:
         self._last = None
         self.text.clear()
         self.refresh()
@@ -82,7 +80,7 @@ class LogPanel(QWidget):
         return new[::-1]
 
     def _write(self, cursor: QTextCursor, entry: Log) -> None:
-        theme = self._theme
+        theme = current_theme()
         colour = {"error": theme.error, "warning": theme.warning, "output": theme.text}.get(entry.level, theme.soft)
         # What user code printed has a bar before every line, so that it cannot pass for ours.
         level = "│ " if entry.level == "output" else f"{entry.level}: " if entry.level in ("error", "warning") else ""

@@ -20,13 +20,13 @@ from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
 from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.memory.table import PartsTable
 from devexplorer.gui.widgets import (
+    CPU,
     EDGE_PX,
     ElidedLabel,
     MemoryBar,
     Role,
     ScrollArea,
-    Theme,
-    device_colour,
+    current_theme,
     hbox,
     label,
     push_button,
@@ -59,7 +59,7 @@ class BreakdownBar(MemoryBar):
         super().paintEvent(event)
         if self.simulated:
             painter = QPainter(self)
-            pen = QPen(QColor(self._theme.simulated), 1)
+            pen = QPen(QColor(current_theme().simulated), 1)
             pen.setDashPattern([4, 3])
             painter.setPen(pen)
             painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
@@ -72,8 +72,7 @@ class MemoryPanel(QWidget):
     def __init__(self, context: WindowContext) -> None:
         super().__init__()
         self._context, self._controller = context, context.controller
-        self._state, self._theme = context.state, context.theme
-        theme = context.theme
+        self._state = context.state
         self._opened: set[str] = {"workspace"}
         self._picked = False
         self._ids: list[str] = []
@@ -82,8 +81,8 @@ class MemoryPanel(QWidget):
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.number = label("", Role.NUMBER)
         self.of = ElidedLabel(words="dim")
-        self.bar = BreakdownBar(theme, theme.cpu)
-        self.table = PartsTable(theme)
+        self.bar = BreakdownBar(CPU)
+        self.table = PartsTable()
         self.side = MemoryComparison()
         self.release = push_button("Release cache", self._ask_release)
         self.restart = push_button("Restart engine", self._ask_restart)
@@ -130,12 +129,6 @@ class MemoryPanel(QWidget):
             self.chooser.choose(device)
             self.refresh()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.table.delegate.theme = theme
-        self.refresh()
-
     def refresh(self) -> None:
         """Show the latest readings."""
         self._list_devices()
@@ -144,7 +137,7 @@ class MemoryPanel(QWidget):
         if device is None:
             self.table.rows_model.set_rows([])
             return
-        parts, colour = device.parts, device_colour(device.colour, self._theme)
+        parts = device.parts
         used = parts.used if parts.workspace is not None else device.used_bytes
         self.number.setText(bytes_text(used))
         total = f"of {bytes_text(device.total_bytes)} in use" if device.total_bytes is not None else "in use"
@@ -152,18 +145,18 @@ class MemoryPanel(QWidget):
         kind = ", simulated" if simulated else ", shared with the system" if shared else ""
         self.of.set_full_text(total + kind)
         self.bar.simulated = device.info.simulated
-        self.bar.set_colours(self._theme, colour)
+        self.bar.set_device(device.colour)
         self.bar.set_reading(parts, device.total_bytes)
-        self._show_rows(device, colour)
+        self._show_rows(device)
         self.side.show_device(device)
 
-    def _show_rows(self, device: Device, colour: str) -> None:
+    def _show_rows(self, device: Device) -> None:
         pid = self._state.engine.pid if self._state.engine is not None else None
         delegate = self.table.delegate
-        delegate.colour = QColor(colour)
+        delegate.device = device.colour
         delegate.openable = frozenset(key for key in WITH_CHILDREN if children(device, key, pid))
         delegate.opened = frozenset(self._opened)
-        self.table.rows_model.set_rows(part_rows(device, pid, self._opened, self._theme))
+        self.table.rows_model.set_rows(part_rows(device, pid, self._opened))
         self.table.viewport().update()
 
     def _list_devices(self) -> None:

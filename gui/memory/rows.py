@@ -8,7 +8,6 @@ from typing import NamedTuple
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS = (
@@ -38,20 +37,18 @@ class Child(NamedTuple):
     words: str
 
 
-def part_rows(device: Device, engine_pid: int | None, opened: Collection[str], theme: Theme) -> list[TableRow]:
+def part_rows(device: Device, engine_pid: int | None, opened: Collection[str]) -> list[TableRow]:
     """A row per part, below those in `opened` one per object or process; the total last."""
     parts, total = device.parts, device.total_bytes
     rows = []
     for key, size in _shown(parts, simulated=device.info.simulated):
-        rows.append(
-            _row(Key(key), PART_TEXTS[key].title, size, total, _definition(device, key), theme, tip=_tip(key, size))
-        )
+        rows.append(_row(Key(key), PART_TEXTS[key].title, size, total, _definition(device, key), tip=_tip(key, size)))
         if key in opened:
             rows += [
-                _row(Key(key, child.key), child.name, child.bytes, total, child.words, theme)
+                _row(Key(key, child.key), child.name, child.bytes, total, child.words)
                 for child in children(device, key, engine_pid)
             ]
-    rows.append(_row(Key(""), "total", total, total, "", theme))
+    rows.append(_row(Key(""), "total", total, total, ""))
     return rows
 
 
@@ -120,9 +117,7 @@ def _tip(key: str, size: int | None) -> str:
     return f"{part.title}: {part.definition}.{exact}" + (f"\n{part.remedy}" if part.remedy else "")
 
 
-def _row(
-    key: Key, title: str, size: int | None, total: int | None, words: str, theme: Theme, tip: str = ""
-) -> TableRow:
+def _row(key: Key, title: str, size: int | None, total: int | None, words: str, tip: str = "") -> TableRow:
     share = (
         MISSING
         if size is None or not total
@@ -136,8 +131,8 @@ def _row(
         (
             Cell(title, tip=tip or title),
             Cell(bytes_text(size), tip=why or tip),
-            Cell(MISSING if size is None else f"{size:,}", theme.dim, tip=why or tip),
-            Cell(share, theme.dim, tip=tip),
-            Cell(words, theme.dim, tip=words),
+            Cell(MISSING if size is None else f"{size:,}", "dim", tip=why or tip),
+            Cell(share, "dim", tip=tip),
+            Cell(words, "dim", tip=words),
         ),
     )

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
-from devexplorer.gui.widgets import Picture, Theme
+from devexplorer.gui.widgets import CPU, Picture, current_theme, device_colour
 from devexplorer.gui.widgets.table import RowsModel
 
 MAP_PX, SMALL_MAP_PX = 34, 12
@@ -27,11 +27,10 @@ def spans(segment: SegmentRow, width: float) -> list[tuple[float, float]]:
     return result
 
 
-def paint_segment(
-    painter: QPainter, segment: SegmentRow, where: QRectF, theme: Theme, colour: QColor, marked: int = -1
-) -> None:
+def paint_segment(painter: QPainter, segment: SegmentRow, where: QRectF, device: int, marked: int = -1) -> None:
     """Fill `where`: blocks in use in the device's colour, those that wait for a stream lighter, free ones empty."""
-    painter.fillRect(where, QColor(theme.bar_free))
+    painter.fillRect(where, QColor(current_theme().bar_free))
+    colour = QColor(device_colour(device))
     waiting = QColor(colour)
     waiting.setAlphaF(0.5)
     gaps = where.height() > SMALL_MAP_PX
@@ -43,7 +42,7 @@ def paint_segment(
         painter.fillRect(box, colour if block.state == "active_allocated" else waiting)
     if 0 <= marked < len(segment.blocks):
         left, width = spans(segment, where.width())[marked]
-        painter.setPen(QPen(QColor(theme.text), 2))
+        painter.setPen(QPen(QColor(current_theme().text), 2))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(QRectF(where.left() + left + 1, where.top() + 1, max(width - 2, 2), where.height() - 2))
 
@@ -51,10 +50,10 @@ def paint_segment(
 class MapDelegate(QStyledItemDelegate):
     """The map in a cell of the table of segments, as long as the segment is large."""
 
-    def __init__(self, model: RowsModel, theme: Theme) -> None:
+    def __init__(self, model: RowsModel) -> None:
         super().__init__()
         self._model = model
-        self.theme, self.colour = theme, QColor(theme.cpu)
+        self.device = CPU
         self.snapshot: AllocatorSnapshot | None = None
         self.largest = 1
 
@@ -70,7 +69,7 @@ class MapDelegate(QStyledItemDelegate):
         room = QRectF(option.rect).adjusted(0, 0, -12, 0)
         width = max(room.width() * segment.bytes / self.largest, LEAST_PX)
         box = QRectF(room.left(), room.center().y() - SMALL_MAP_PX / 2, width, SMALL_MAP_PX)
-        paint_segment(painter, segment, box, self.theme, self.colour)
+        paint_segment(painter, segment, box, self.device)
 
 
 class SegmentMap(Picture):
@@ -79,9 +78,9 @@ class SegmentMap(Picture):
     block_clicked = Signal(int)
     """Number of the block in its segment."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Blocks of the segment")
-        self.colour = QColor(theme.cpu)
+    def __init__(self) -> None:
+        super().__init__("Blocks of the segment")
+        self.device = CPU
         self._snapshot: AllocatorSnapshot | None = None
         self._segment: SegmentRow | None = None
         self._marked = -1
@@ -127,5 +126,5 @@ class SegmentMap(Picture):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         if self._segment is not None:
-            paint_segment(painter, self._segment, QRectF(self.rect()), self._theme, self.colour, self._marked)
+            paint_segment(painter, self._segment, QRectF(self.rect()), self.device, self._marked)
         painter.end()

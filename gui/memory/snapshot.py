@@ -4,7 +4,6 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QDialog, QPlainTextEdit, QTabWidget, QWidget
 
 from devexplorer.core.records import AllocatorSnapshot
@@ -22,11 +21,10 @@ from devexplorer.gui.memory.snapshot_rows import (
     summary,
 )
 from devexplorer.gui.widgets import (
+    CPU,
     EDGE_PX,
     ElidedLabel,
     Role,
-    Theme,
-    device_colour,
     font,
     hbox,
     holder,
@@ -46,10 +44,10 @@ NO_STACKS = (
 class SnapshotDialog(QDialog):
     """Shows `state.snapshot`; feed it with `refresh`. It stays while the main window is used."""
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None) -> None:
+    def __init__(self, state: State, parent: QWidget | None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Allocator snapshot")
-        self._state, self._theme = state, theme
+        self._state = state
         self._shown: AllocatorSnapshot | None = None
         self._finder: Finder | None = None
         self.title = label("", Role.STRONG)
@@ -59,9 +57,9 @@ class SnapshotDialog(QDialog):
         )
         self.segments = RowsModel(SEGMENT_COLUMNS)
         self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
-        self.maps = MapDelegate(self.segments, theme)
+        self.maps = MapDelegate(self.segments)
         self.segment_table.setItemDelegateForColumn(len(SEGMENT_COLUMNS) - 1, self.maps)
-        self.map = SegmentMap(theme)
+        self.map = SegmentMap()
         self.blocks = RowsModel(BLOCK_COLUMNS)
         self.block_table = RowsTable(self.blocks, "Blocks of the segment", [150, 96, 110, 140])
         self.stacks = RowsModel(STACK_COLUMNS)
@@ -96,14 +94,6 @@ class SnapshotDialog(QDialog):
         vbox(head, (self.tabs, 1), self.more, spacing=0, parent=self)
         self.resize(1000, 660)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.maps.theme = theme
-        self.map.set_theme(theme)
-        self._shown = None
-        self.refresh()
-
     def refresh(self) -> None:
         """Show the snapshot that was opened last."""
         snapshot = self._state.snapshot
@@ -114,8 +104,7 @@ class SnapshotDialog(QDialog):
             return
         self._finder = Finder(snapshot)
         device = self._state.devices.get(snapshot.source)
-        colour = QColor(self._theme.cpu if device is None else device_colour(device.colour, self._theme))
-        self.maps.colour = self.map.colour = colour
+        self.maps.device = self.map.device = CPU if device is None else device.colour
         self.maps.snapshot = snapshot
         self.maps.largest = max((segment.bytes for segment in snapshot.segments), default=1)
         self.title.setText(f"{snapshot.source}, simulated" if snapshot.simulated else snapshot.source)
@@ -129,8 +118,8 @@ class SnapshotDialog(QDialog):
         if snapshot is None or finder is None:
             return
         segments, places = finder.find(self.filter.text())
-        self.segments.set_rows(segment_rows(snapshot, segments, self._theme))
-        self.stacks.set_rows(stack_rows(snapshot, places, self._theme))
+        self.segments.set_rows(segment_rows(snapshot, segments))
+        self.stacks.set_rows(stack_rows(snapshot, places))
         self.tabs.setTabText(0, f"By segment ({len(segments):,})")
         self.tabs.setTabText(1, f"By place in the code ({len(places):,})")
         hidden = max(len(segments), len(places)) > MOST_ROWS
@@ -146,7 +135,7 @@ class SnapshotDialog(QDialog):
         key = self.segment_table.selected_key
         segment = self._shown.segments[key] if self._shown is not None and isinstance(key, int) else None
         self.map.show_segment(self._shown, segment)
-        rows = [] if self._shown is None or segment is None else block_rows(self._shown, segment, self._theme)
+        rows = [] if self._shown is None or segment is None else block_rows(self._shown, segment)
         self.blocks.set_rows(rows)
 
     def _mark(self) -> None:

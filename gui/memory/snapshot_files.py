@@ -9,7 +9,6 @@ from PySide6.QtCore import QObject
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.widgets import Theme
 
 if TYPE_CHECKING:
     from devexplorer.core.records import AllocatorSnapshot
@@ -46,7 +45,6 @@ class SnapshotViewer(QObject):
         self._shown: AllocatorSnapshot | None = None
         """A redraw of everything (a recording opened or closed, an engine lost) does not open it again."""
         context.state_changed.connect(self._refresh)
-        context.theme_changed.connect(self._set_theme)
 
     def _refresh(self, changes: Change) -> None:
         snapshot = self._context.state.snapshot
@@ -56,11 +54,7 @@ class SnapshotViewer(QObject):
         if self._dialog is None:
             from devexplorer.gui.memory.snapshot import SnapshotDialog  # when the first one was read
 
-            self._dialog = SnapshotDialog(self._context.state, self._context.theme, self._context.window)
+            self._dialog = SnapshotDialog(self._context.state, self._context.window)
         self._dialog.refresh()
         self._dialog.show()
         self._dialog.raise_()
-
-    def _set_theme(self, theme: Theme) -> None:
-        if self._dialog is not None:
-            self._dialog.set_theme(theme)

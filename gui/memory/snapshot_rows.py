@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets import Theme
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 MOST_ROWS = 500
@@ -90,62 +89,62 @@ def largest_free(segment: SegmentRow) -> int:
     return max((block.bytes for block in segment.blocks if block.state == "inactive"), default=0)
 
 
-def segment_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
+def segment_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int]) -> list[TableRow]:
     """The largest of these segments, as many as are listed."""
     largest = sorted(numbers, key=lambda index: -snapshot.segments[index].bytes)[:MOST_ROWS]
-    return [TableRow(index, _segment_cells(snapshot.segments[index], theme)) for index in largest]
+    return [TableRow(index, _segment_cells(snapshot.segments[index])) for index in largest]
 
 
-def _segment_cells(segment: SegmentRow, theme: Theme) -> tuple[Cell, ...]:
+def _segment_cells(segment: SegmentRow) -> tuple[Cell, ...]:
     free = largest_free(segment)
     return (
         Cell(f"{segment.address:#x}"),
-        Cell(str(segment.device), theme.dim),
-        Cell(segment.pool, theme.dim, f"stream {segment.stream}"),
+        Cell(str(segment.device), "dim"),
+        Cell(segment.pool, "dim", f"stream {segment.stream}"),
         Cell(bytes_text(segment.bytes), tip=f"{segment.bytes:,} bytes"),
         Cell(bytes_text(segment.allocated_bytes), tip=f"{segment.allocated_bytes:,} bytes"),
-        Cell(bytes_text(free), theme.dim, f"{free:,} bytes"),
-        Cell(f"{len(segment.blocks):,}", theme.dim),
+        Cell(bytes_text(free), "dim", f"{free:,} bytes"),
+        Cell(f"{len(segment.blocks):,}", "dim"),
         Cell(""),
     )
 
 
-def block_rows(snapshot: AllocatorSnapshot, segment: SegmentRow, theme: Theme) -> list[TableRow]:
+def block_rows(snapshot: AllocatorSnapshot, segment: SegmentRow) -> list[TableRow]:
     """The largest blocks of a segment, in the order of their addresses."""
     largest = sorted(range(len(segment.blocks)), key=lambda index: -segment.blocks[index].bytes)[:MOST_ROWS]
-    return [TableRow(index, _block_cells(snapshot, segment.blocks[index], theme)) for index in sorted(largest)]
+    return [TableRow(index, _block_cells(snapshot, segment.blocks[index])) for index in sorted(largest)]
 
 
-def _block_cells(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[Cell, ...]:
+def _block_cells(snapshot: AllocatorSnapshot, block: BlockRow) -> tuple[Cell, ...]:
     is_free = block.state == "inactive"
     return (
-        Cell(f"{block.address:#x}", theme.dim if is_free else ""),
-        Cell(bytes_text(block.bytes), theme.dim if is_free else "", f"{block.bytes:,} bytes"),
-        Cell(MISSING if block.requested_bytes is None else f"{block.requested_bytes:,}", theme.dim),
-        Cell(STATES.get(block.state, block.state), theme.dim if is_free else ""),
-        Cell(*_place(snapshot, block, theme)),
+        Cell(f"{block.address:#x}", "dim" if is_free else ""),
+        Cell(bytes_text(block.bytes), "dim" if is_free else "", f"{block.bytes:,} bytes"),
+        Cell(MISSING if block.requested_bytes is None else f"{block.requested_bytes:,}", "dim"),
+        Cell(STATES.get(block.state, block.state), "dim" if is_free else ""),
+        _place(snapshot, block),
     )
 
 
-def _place(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[str, str, str]:
+def _place(snapshot: AllocatorSnapshot, block: BlockRow) -> Cell:
     if block.state == "inactive":
-        return "", "", ""
+        return Cell("")
     if not 0 <= block.frame < len(snapshot.stacks):
-        return "not recorded", theme.dim, "Recording was off when this block was allocated."
+        return Cell("not recorded", "dim", "Recording was off when this block was allocated.")
     frames = snapshot.stacks[block.frame].frames
-    return (frames[0] if frames else MISSING), "", "\n".join(frames)
+    return Cell(frames[0] if frames else MISSING, tip="\n".join(frames))
 
 
-def stack_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
+def stack_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int]) -> list[TableRow]:
     """The places, largest first as in the snapshot."""
     total = sum(stack.bytes for stack in snapshot.stacks)
-    return [TableRow(index, _stack_cells(snapshot.stacks[index], total, theme)) for index in numbers[:MOST_ROWS]]
+    return [TableRow(index, _stack_cells(snapshot.stacks[index], total)) for index in numbers[:MOST_ROWS]]
 
 
-def _stack_cells(stack: StackRow, total: int, theme: Theme) -> tuple[Cell, ...]:
+def _stack_cells(stack: StackRow, total: int) -> tuple[Cell, ...]:
     return (
         Cell(bytes_text(stack.bytes), tip=f"{stack.bytes:,} bytes"),
-        Cell(f"{100 * stack.bytes / total:.1f} %" if total else MISSING, theme.dim),
-        Cell(f"{stack.blocks:,}", theme.dim),
+        Cell(f"{100 * stack.bytes / total:.1f} %" if total else MISSING, "dim"),
+        Cell(f"{stack.blocks:,}", "dim"),
         Cell(" ← ".join(stack.frames[:CALLERS]) or MISSING, tip="\n".join(stack.frames)),
     )

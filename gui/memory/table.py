@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
-from devexplorer.gui.widgets import Role, Theme, draw_text, paint_part
+from devexplorer.gui.widgets import CPU, Role, current_theme, draw_text, paint_part
 from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
@@ -16,13 +16,12 @@ SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
 class PartDelegate(QStyledItemDelegate):
     """Paints the first column: an arrow where there is more, the part's look as in the bar, its name."""
 
-    def __init__(self, model: RowsModel, theme: Theme) -> None:
+    def __init__(self, model: RowsModel) -> None:
         super().__init__()
         self._model = model
         self.openable: frozenset[str] = frozenset()
         self.opened: frozenset[str] = frozenset()
-        self.colour = QColor(theme.cpu)
-        self.theme = theme
+        self.device = CPU
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -36,17 +35,17 @@ class PartDelegate(QStyledItemDelegate):
         x, middle = where.left() + PAD_PX, where.center().y()
         if not key.child and key.part in self.openable:
             arrow = "▾" if key.part in self.opened else "▸"
-            draw_text(painter, QRectF(x, where.top(), ARROW_PX, where.height()), arrow, self.theme.dim, Role.TEXT)
+            draw_text(painter, QRectF(x, where.top(), ARROW_PX, where.height()), arrow, current_theme().dim, Role.TEXT)
         x += ARROW_PX + GAP_PX
         if key.part and not key.child:
             swatch = QRectF(x, middle - SWATCH_PX / 2, SWATCH_PX, SWATCH_PX)
-            paint_part(painter, key.part, swatch, self.theme, self.colour)
-            painter.setPen(QPen(QColor(self.theme.border_strong), 1))
+            paint_part(painter, key.part, swatch, self.device)
+            painter.setPen(QPen(QColor(current_theme().border_strong), 1))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch.adjusted(0.5, 0.5, -0.5, -0.5))
         x += SWATCH_PX + GAP_PX
         room = QRectF(x, where.top(), where.right() - x - PAD_PX, where.height())
-        colour = self.theme.soft if key.child else self.theme.text
+        colour = current_theme().soft if key.child else current_theme().text
         role = Role.TEXT if key.part else Role.STRONG
         draw_text(painter, room, index.data(), colour, role, cut=Qt.TextElideMode.ElideMiddle)
         painter.restore()
@@ -57,11 +56,11 @@ class PartsTable(RowsTable):
 
     toggled = Signal(str)
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         self.rows_model = RowsModel(COLUMNS)
         super().__init__(self.rows_model, "Parts of the memory", [250, 92, 128, 76])
         self.rows_model.setParent(self)
-        self.delegate = PartDelegate(self.rows_model, theme)
+        self.delegate = PartDelegate(self.rows_model)
         self.setItemDelegateForColumn(0, self.delegate)
         self.clicked.connect(self._clicked)
 

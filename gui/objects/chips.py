@@ -14,12 +14,13 @@ from devexplorer.gui.widgets import (
     RIGHT,
     Look,
     Role,
-    Theme,
+    colour_of,
+    current_theme,
     draw_text,
     paint_chips,
     paint_device,
     pixmap,
-    severity_colour,
+    severity_tone,
     text_width,
 )
 
@@ -31,15 +32,9 @@ _PAD = 12
 class ChipsDelegate(QStyledItemDelegate):
     """Paints every column of the tree; the view paints selection and hover."""
 
-    def __init__(self, theme: Theme, look: Look) -> None:
+    def __init__(self, look: Look) -> None:
         super().__init__()
         self._look = look
-        self.set_theme(theme)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self._signs: dict[tuple[str, float], QPixmap] = {}
 
     def sizeHint(self, _option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(40, ROW_PX)
@@ -61,28 +56,28 @@ class ChipsDelegate(QStyledItemDelegate):
             case Column.DEVICE:
                 devices = index.data(DEVICES_ROLE) or ()
                 paint_chips(
-                    painter, where, devices, self._theme,
-                    lambda box, device: paint_device(painter, box, device, self._look, self._theme),
+                    painter, where, devices,
+                    lambda box, device: paint_device(painter, box, device, self._look),
                 )  # fmt: skip
             case Column.NAME:
                 self._paint_name(painter, where, index)
             case Column.SHAPE | Column.MIB:
-                colour = self._theme.text if index.column() == Column.MIB else self._theme.dim
+                colour = colour_of("text" if index.column() == Column.MIB else "dim")
                 # The left end of a shape is its batch, the right end its image: the middle can go.
                 room, cut = where.adjusted(0, 0, -_PAD, 0), Qt.TextElideMode.ElideMiddle
                 draw_text(painter, room, index.data(), colour, Role.TEXT, RIGHT, cut)
             case _:
-                draw_text(painter, where.adjusted(0, 0, -6, 0), index.data(), self._theme.dim, Role.TEXT)
+                draw_text(painter, where.adjusted(0, 0, -6, 0), index.data(), current_theme().dim, Role.TEXT)
         painter.restore()
 
     def _paint_name(self, painter: QPainter, where: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
         where = where.adjusted(4, 0, -8, 0)
-        x = where.left() + draw_text(painter, where, index.data(), self._theme.text, Role.TEXT) + 10
+        x = where.left() + draw_text(painter, where, index.data(), current_theme().text, Role.TEXT) + 10
         for badge in index.data(BADGES_ROLE) or ():
             words, warning = badge.words, badge.warning
             if where.right() - x < 12:
                 return
-            colour = self._theme.error if badge.error else self._theme.warning if warning else self._theme.dim
+            colour = colour_of("error" if badge.error else "warning" if warning else "dim")
             if warning or badge.error:
                 painter.drawPixmap(
                     x, where.center().y() - 5, self._sign(painter, "error" if badge.error else "warning")
@@ -91,15 +86,12 @@ class ChipsDelegate(QStyledItemDelegate):
             x += draw_text(painter, QRect(x, where.top(), where.right() - x, where.height()), words, colour) + 8
 
     def _sign(self, painter: QPainter, severity: str) -> QPixmap:
-        key = severity, painter.device().devicePixelRatio()
-        if key not in self._signs:
-            self._signs[key] = pixmap(severity, severity_colour(severity, self._theme), 12, key[1])
-        return self._signs[key]
+        return pixmap(severity, colour_of(severity_tone(severity)), 12, painter.device().devicePixelRatio())
 
     def _paint_finding(self, painter: QPainter, where: QRect, finding: Finding) -> None:
         """Its sign, what is wrong, and at the right the line."""
         painter.drawPixmap(where.left() + 4, where.center().y() - 5, self._sign(painter, finding.severity))
         place = place_text(finding)
         words = where.adjusted(22, 0, -_PAD - (text_width(place) + 16 if place else 0), 0)
-        draw_text(painter, words, str(finding.message), self._theme.soft, Role.TEXT)
-        draw_text(painter, where.adjusted(0, 0, -_PAD, 0), place, self._theme.dim, align=RIGHT)
+        draw_text(painter, words, str(finding.message), current_theme().soft, Role.TEXT)
+        draw_text(painter, where.adjusted(0, 0, -_PAD, 0), place, current_theme().dim, align=RIGHT)

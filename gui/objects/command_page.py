@@ -16,7 +16,7 @@ from devexplorer.core.session.jobs import Done, Job
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.widgets import ScrollArea, Theme, can_add_virtual, hbox, holder, plain_tip, why_not_live
+from devexplorer.gui.widgets import ScrollArea, can_add_virtual, hbox, holder, plain_tip, why_not_live
 from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 
 
@@ -30,8 +30,8 @@ class ExperimentPage(FormPage):
     meaning: str
     """One line, for the rail."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
-        super().__init__(state, theme)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self._targets: tuple[str, ...] = ()
         self.answer = AnswerView(f"{self.title}: the latest answer")
         self.answer.command_requested.connect(self.command_requested)

@@ -6,7 +6,7 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QScrollArea
+from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.records import Answer, ObjectSnapshot
 from devexplorer.core.session.state import State, is_about
@@ -21,10 +21,9 @@ from devexplorer.gui.widgets import (
     Panel,
     Role,
     ScrollArea,
+    Sign,
     TextBlock,
-    Theme,
     hbox,
-    pixmap,
     set_look,
     show_text,
     vbox,
@@ -46,9 +45,9 @@ class InspectorPanel(Panel):
     build_requested = Signal(str)
     """The empty state's button: name of a recipe."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__("Inspector")
-        self._state, self._theme = state, theme
+        self._state = state
         self._selection: tuple[str, ...] = ()
         self.answer: Answer | None = None
         """The answer on show."""
@@ -57,16 +56,15 @@ class InspectorPanel(Panel):
         """The answer that is on show: where another one comes, it is shown from its beginning."""
         self.title = TextBlock(Role.STRONG)
         self.words = TextBlock(words="soft")
-        self.values = CodeView(theme)
+        self.values = CodeView()
         self.values.setAccessibleName("Values")
         self.values.copy_button.setAccessibleName("copy the values")
         self.facts = FactsTable()
-        self.code = CodeView(theme, state)
+        self.code = CodeView(state)
         self.heading = TextBlock(Role.STRONG)
         self.placement = FactsTable()
-        self.sign = QLabel()
+        self.sign = Sign("error", "error", _SIGN_PX)
         self.sign.setAccessibleName("failed")
-        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self.offers = OfferButtons(primary=True)
         self.offers.command_requested.connect(self.command_requested)
         self._preparing = Preparing()
@@ -79,7 +77,6 @@ class InspectorPanel(Panel):
         self.empty = EmptyState(_EMPTY, "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
         self.set_empty_state(self.empty)
-        self.set_theme(theme)
         self.refresh()
 
     def _build(self) -> QScrollArea:
@@ -98,13 +95,6 @@ class InspectorPanel(Panel):
             margins=EDGE_PX,
         )
         return ScrollArea(column, "What happened, and the placement of the selection")
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
-        for code in (self.code, self.values):
-            code.set_theme(theme)
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show what is known about these targets (`name` or `name:path`)."""

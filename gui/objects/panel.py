@@ -21,7 +21,7 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Panel, Role, Theme, line_edit, push_button, vbox
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Panel, Role, line_edit, push_button, vbox
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
@@ -44,7 +44,7 @@ class ObjectsPanel(Panel):
     finding_opened = Signal(object, int)
     """Double-click or Return on a finding: name of the object (str), number of the finding."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__("Objects")
         self._state = state
         self._selected: tuple[str, ...] | None = ()
@@ -70,10 +70,10 @@ class ObjectsPanel(Panel):
             self.add_to_header(tool)
         self._header.setStretchFactor(self.filter, 3)  # wide before the words behind the title are
         self.model = ObjectsModel()
-        self.tree = ObjectsTree(theme)
+        self.tree = ObjectsTree()
         self.tree.setModel(self.model)
         self.tree.fit_columns()
-        self._delegate = ChipsDelegate(theme, state.look_of)
+        self._delegate = ChipsDelegate(state.look_of)
         self.tree.setItemDelegate(self._delegate)
         self.totals = ElidedLabel(Role.LABEL, "dim")
         self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
@@ -104,11 +104,6 @@ class ObjectsPanel(Panel):
         self.model.rearranging.connect(self._put_selection_aside)
         self.model.repaint_wanted.connect(self.tree.viewport().update)
         self._preparing.ready.connect(self._show_totals)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._delegate.set_theme(theme)
-        self.tree.set_theme(theme)
 
     def refresh(self) -> None:
         """Objects changed: show the new ones, keep selection and expansion."""

@@ -38,7 +38,7 @@ from devexplorer.core.base import objects_text
 from devexplorer.gui.actions import encode
 from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.item_model import Index, ObjectsModel
-from devexplorer.gui.widgets import Role, Theme, font
+from devexplorer.gui.widgets import Role, current_theme, font
 
 _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
 _NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
@@ -61,9 +61,8 @@ class ObjectsTree(QTreeView):
     finding_opened = Signal(object, int)
     """Double-click or Return on a finding: name of the object (str), number of the finding in its diagnosis."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__(uniformRowHeights=True, indentation=_INDENT)
-        self._theme = theme
         self._hovered = QPersistentModelIndex()
         self._widths = _WIDTHS
         self._waits = False
@@ -153,23 +152,18 @@ class ObjectsTree(QTreeView):
         if result is not None:
             self.finding_opened.emit(*result)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.viewport().update()
-
     def drawRow(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
         where: QRect = option.rect
         if self.selectionModel().isSelected(index):
-            painter.fillRect(where, QColor(self._theme.selection))
+            painter.fillRect(where, QColor(current_theme().selection))
         elif _same_row(self._hovered, index):
-            painter.fillRect(where, QColor(self._theme.hover))
+            painter.fillRect(where, QColor(current_theme().hover))
         super().drawRow(painter, option, index)
         if self.hasFocus() and _same_row(self.currentIndex(), index):
             painter.save()
-            painter.setPen(QPen(QColor(self._theme.accent), 1))
+            painter.setPen(QPen(QColor(current_theme().accent), 1))
             painter.drawRect(where.adjusted(0, 0, -1, -1))
             painter.restore()
 
@@ -178,7 +172,7 @@ class ObjectsTree(QTreeView):
         if self.nothing and self.model().rowCount() == 0:
             painter = QPainter(self.viewport())
             painter.setFont(font(Role.TEXT))
-            painter.setPen(QColor(self._theme.dim))
+            painter.setPen(QColor(current_theme().dim))
             painter.drawText(
                 self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing
             )
@@ -234,8 +228,8 @@ class ObjectsTree(QTreeView):
         """What hangs at the pointer: the name, or how many."""
         picture = QLabel(objects_text(targets), textFormat=Qt.TextFormat.PlainText)
         picture.setStyleSheet(
-            f"color: {self._theme.text}; background: {self._theme.selection}; padding: 4px 10px;"
-            f" border: 1px solid {self._theme.accent};"
+            f"color: {current_theme().text}; background: {current_theme().selection}; padding: 4px 10px;"
+            f" border: 1px solid {current_theme().accent};"
         )
         return picture.grab()
 

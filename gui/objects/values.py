@@ -26,9 +26,7 @@ from devexplorer.gui.widgets import (
     Role,
     ScrollArea,
     ShrinkingLabel,
-    Theme,
     check_box,
-    device_colour,
     hbox,
     label,
     push_button,
@@ -49,9 +47,9 @@ class ValuesPanel(QWidget):
     initialise_requested = Signal()
     edit_requested = Signal()
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._target: str | None = None
         self._row: Row | None = None
         self.title = ShrinkingLabel(Role.STRONG)
@@ -76,7 +74,7 @@ class ValuesPanel(QWidget):
             self.initialise: "Draw new values by a rule (I)",
         }
         self.facts = FactsTable(numbers=True)
-        self.histogram = Histogram(theme)
+        self.histogram = Histogram()
         self.none = label(words="dim", wrap=True, align=CENTRE)
         self.first = label(
             role=Role.CODE, words="soft", selectable=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
@@ -113,12 +111,6 @@ class ValuesPanel(QWidget):
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.histogram.set_theme(theme)
-        self.refresh()
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show the values of the one selected tensor."""
@@ -172,7 +164,7 @@ class ValuesPanel(QWidget):
             f"all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
         )
         self.facts.set_facts(_facts(values))
-        colour = device_colour(self._state.look_of(values.device)[0], self._theme)
+        colour = self._state.look_of(values.device)[0]
         self.histogram.show_values(values, before, colour)
         drawable = _drawable(values)
         self.histogram.setVisible(drawable)

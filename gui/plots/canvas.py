@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsPathItem
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets import Role, Theme, font
+from devexplorer.gui.widgets import Role, current_theme, font, theme_changed
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
 GRID_ALPHA, GRID_Z = 0.15, -50
@@ -67,6 +67,11 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.lane_rows = -1
         """Rows of labels between the upper edge and the curves."""
         self.set_lane(0)
+        for axis in (self.left, self.bottom):
+            axis.setTickFont(font(Role.LABEL))
+            axis.setPen(pg.mkPen(None))
+        theme_changed.connect(self._recolour)
+        self._recolour()
 
     def set_lane(self, rows: int) -> None:
         """Keep room for so many rows of labels."""
@@ -78,17 +83,14 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
             self.lane_rows, self._right_px = rows, right_px
             self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), right_px, BOTTOM_PX)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self.setBackground(QColor(theme.panel))
+    def _recolour(self) -> None:
+        theme = current_theme()
+        self.setBackground(theme.panel)
         for axis in (self.left, self.bottom):
-            axis.setTickFont(font(Role.LABEL))
-            axis.setTextPen(QColor(theme.dim))
-            axis.setPen(pg.mkPen(None))
+            axis.setTextPen(theme.dim)
         colour = QColor(theme.text)
         colour.setAlphaF(GRID_ALPHA)
         self.grid.setPen(QPen(colour, 0))
-        self.lines.set_theme(theme)
 
     def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""

@@ -8,12 +8,11 @@ from html import escape
 from typing import NamedTuple
 
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.widgets import DARK, Role, Theme, font
+from devexplorer.gui.widgets import Role, current_theme, font, theme_changed
 
 COLUMN_ROWS = 6
 """More curves than this are listed in two columns."""
@@ -43,11 +42,12 @@ class ReadoutBox(QLabel):
         self.hide()
 
 
-class Cursor:
+class Cursor(QObject):
     """The line (in the plot's own x) and the box."""
 
     def __init__(self, canvas: PlotCanvas) -> None:
-        self._canvas, self._theme = canvas, DARK
+        super().__init__(canvas)
+        self._canvas = canvas
         self._shown: tuple[object, ...] = ()
         self.line = pg.InfiniteLine(angle=90, movable=False)
         self.line.setZValue(60)
@@ -55,11 +55,11 @@ class Cursor:
         canvas.view.addItem(self.line, ignoreBounds=True)
         self.box = ReadoutBox(canvas, "Values at the cursor and in the selection")
         self.box.setTextFormat(Qt.TextFormat.RichText)
+        theme_changed.connect(self._recolour)
+        self._recolour()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
+    def _recolour(self) -> None:
+        self.line.setPen(pg.mkPen(current_theme().dim, width=1))
         self._shown = ()
 
     def show_line(self, x_s: float | None) -> None:
@@ -94,7 +94,7 @@ class Cursor:
 
     def _html(self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> str:
         # Names come from the engine, which is not trusted: escaped.
-        dim = f'style="color:{self._theme.dim}"'
+        dim = f'style="color:{current_theme().dim}"'
         with_word = len(heads) == 1 or len(readings) <= COLUMN_ROWS
         if not with_word and any(reading.simulated for reading in readings):
             names = [reading.name for reading in readings if reading.simulated]
@@ -108,10 +108,11 @@ class Cursor:
         return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(columns)}</tr></table>"
 
     def _table(self, heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
+        dim = current_theme().dim
         number = 'align="right" style="white-space:nowrap'
         rows = []
         if len(heads) > 1:
-            cells = (f'<td {number}; color:{self._theme.dim}">&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
+            cells = (f'<td {number}; color:{dim}">&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
             rows.append("<td></td>" + "".join(cells))
         for reading in readings:
             word = " simulated" if reading.simulated and with_word else ""

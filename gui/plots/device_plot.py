@@ -19,7 +19,7 @@ from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
-from devexplorer.gui.widgets import DARK, EmptyState, Theme, device_colour, device_pen
+from devexplorer.gui.widgets import EmptyState, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
 """More than two readings a pixel are thinned to the lowest and highest of each pixel."""
@@ -53,7 +53,6 @@ class DevicePlot(TimelinePlot):
     def __init__(self, metric: Metric, state: State, axis: TimeAxis, empty: EmptyState) -> None:
         super().__init__(metric, state, axis, empty)
         self.curves: dict[str, DeviceCurve] = {}
-        self.set_theme(DARK)
 
     # What subclasses say
 
@@ -70,8 +69,8 @@ class DevicePlot(TimelinePlot):
 
     # TimelinePlot's questions
 
-    def set_theme(self, theme: Theme) -> None:
-        super().set_theme(theme)
+    def _recolour(self) -> None:
+        super()._recolour()
         for name, curve in self.curves.items():
             if name in self._state.devices:
                 self._colour(curve, self._state.devices[name])
@@ -81,7 +80,7 @@ class DevicePlot(TimelinePlot):
 
     def _series(self) -> list[Series]:
         return [
-            Series(d.info.id, device_colour(d.colour, self._theme), d.info.simulated, self._history(d), self._metric.id)
+            Series(d.info.id, device_colour(d.colour), d.info.simulated, self._history(d), self._metric.id)
             for d in self._shown_devices()
         ]
 
@@ -100,13 +99,13 @@ class DevicePlot(TimelinePlot):
     # Drawing
 
     def _pen(self, device: Device) -> QPen:
-        pen = device_pen(device.colour, self._theme, simulated=device.info.simulated)
+        pen = device_pen(device.colour, simulated=device.info.simulated)
         pen.setCosmetic(True)
         return pen
 
     def _colour(self, curve: DeviceCurve, device: Device) -> None:
         curve.item.setPen(self._pen(device))
-        shade = QColor(device_colour(device.colour, self._theme))
+        shade = QColor(device_colour(device.colour))
         shade.setAlphaF(BAND_ALPHA)
         curve.band.set_brushes([QBrush(shade)])
 

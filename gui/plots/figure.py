@@ -12,7 +12,7 @@ from PySide6.QtSvg import QSvgGenerator
 
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.widgets import Role, Theme, draw_text, font, text_width
+from devexplorer.gui.widgets import Role, current_theme, draw_text, font, text_width
 
 EDGE_PX, TITLE_PX, ROW_PX, BETWEEN_PX, FOOT_PX = 16, 24, 18, 12, 24
 SPACE_PX = 16
@@ -23,9 +23,8 @@ PNG_SCALE = 2.0
 class Figure:
     """Plots one below the other, as in the window."""
 
-    def __init__(self, plots: Sequence[TimelinePlot], theme: Theme) -> None:
+    def __init__(self, plots: Sequence[TimelinePlot]) -> None:
         self._plots = [plot for plot in plots if not plot.is_empty]
-        self._theme = theme
         widest = max((plot.canvas.width() for plot in self._plots), default=320)
         self._width = widest + 2 * EDGE_PX
         self._legends = {plot: self._rows(plot.legend_entries) for plot in self._plots}
@@ -65,26 +64,26 @@ class Figure:
         return bytes(buffer.data().data())
 
     def _paint(self, painter: QPainter) -> None:
-        painter.fillRect(QRectF(0, 0, self._width, self._height), QColor(self._theme.panel))
+        painter.fillRect(QRectF(0, 0, self._width, self._height), QColor(current_theme().panel))
         y = float(EDGE_PX)
         for plot in self._plots:
             y = self._paint_plot(painter, plot, y) + BETWEEN_PX
         where = QRectF(EDGE_PX, self._height - FOOT_PX, self._width - 2 * EDGE_PX, FOOT_PX - 6)
-        draw_text(painter, where, self._foot(), self._theme.dim)
+        draw_text(painter, where, self._foot(), current_theme().dim)
 
     def _paint_plot(self, painter: QPainter, plot: TimelinePlot, y: float) -> float:
         """Paint from `y` on; returns where it ends."""
         title = QRectF(EDGE_PX, y, self._width - 2 * EDGE_PX, TITLE_PX - 4)
-        draw_text(painter, title, plot.title, self._theme.text, Role.STRONG)
+        draw_text(painter, title, plot.title, current_theme().text, Role.STRONG)
         title.setLeft(title.left() + text_width(plot.title, Role.STRONG) + 8)
-        draw_text(painter, title, plot.subtitle, self._theme.dim, Role.TEXT)
+        draw_text(painter, title, plot.subtitle, current_theme().dim, Role.TEXT)
         y += TITLE_PX
         painter.setFont(font(Role.LABEL))
         for row in self._legends[plot]:
             x = float(EDGE_PX)
             for entry in row:
-                draw_key(painter, entry, self._theme, QPointF(x, y + ROW_PX / 2 + 0.5))
-                painter.setPen(QColor(entry_colour(entry, self._theme)))
+                draw_key(painter, entry, QPointF(x, y + ROW_PX / 2 + 0.5))
+                painter.setPen(QColor(entry_colour(entry)))
                 painter.drawText(QPointF(x + LINE_PX + GAP_PX, y + ROW_PX / 2 + 4), entry.text())
                 x += _width(entry)
             y += ROW_PX

@@ -14,7 +14,16 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
-from devexplorer.gui.widgets import DARK, LEFT, Role, Theme, device_colour, device_pen, draw_text, font, text_width
+from devexplorer.gui.widgets import (
+    LEFT,
+    Role,
+    current_theme,
+    device_colour,
+    device_pen,
+    draw_text,
+    font,
+    text_width,
+)
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
 """Length of the line, between line and text, between entries, height of an entry."""
@@ -50,14 +59,13 @@ class LegendEntry(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._entry = Entry("", 0, False)
-        self._theme = DARK
         self.with_word = True
 
-    def set_entry(self, entry: Entry, theme: Theme) -> None:
+    def set_entry(self, entry: Entry) -> None:
         """Show that device."""
-        if (entry, theme) == (self._entry, self._theme):
+        if entry == self._entry:
             return
-        self._entry, self._theme = entry, theme
+        self._entry = entry
         word = " (simulated)" if entry.simulated else ""
         self.setAccessibleName(f"{entry.device}{word} {entry.value}".strip())
         self.setToolTip(f"{entry.device}{word}: click to hide or show it")
@@ -79,33 +87,33 @@ class LegendEntry(QAbstractButton):
         painter = QPainter(self)
         shown, middle = self.isChecked(), self.height() // 2 + 0.5
         if shown:
-            draw_key(painter, self._entry, self._theme, QPointF(2, middle))
+            draw_key(painter, self._entry, QPointF(2, middle))
         else:
-            painter.setPen(QColor(self._theme.dim))
+            painter.setPen(QColor(current_theme().dim))
             painter.drawEllipse(QPointF(LINE_PX / 2, middle), 2.5, 2.5)
         chosen = self.font()
         chosen.setStrikeOut(not shown)
         painter.setFont(chosen)
-        painter.setPen(QColor(entry_colour(self._entry, self._theme) if shown else self._theme.dim))
+        painter.setPen(QColor(entry_colour(self._entry) if shown else current_theme().dim))
         room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
         painter.drawText(room, LEFT, self.text_shown)
         if self.hasFocus():
-            painter.setPen(QPen(QColor(self._theme.accent), 1))
+            painter.setPen(QPen(QColor(current_theme().accent), 1))
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
 
 
-def draw_key(painter: QPainter, entry: Entry, theme: Theme, left: QPointF) -> None:
+def draw_key(painter: QPainter, entry: Entry, left: QPointF) -> None:
     """The line or the square before the name, from `left` on, `LINE_PX` - 2 wide at most."""
     if not entry.brushes:
-        painter.setPen(device_pen(entry.colour, theme, simulated=entry.simulated))
+        painter.setPen(device_pen(entry.colour, simulated=entry.simulated))
         painter.drawLine(left, left + QPointF(LINE_PX - 2, 0))
     for brush in entry.brushes:
         painter.fillRect(QRectF(left.x() + 2, left.y() - 4.5, 9, 9), brush)
 
 
-def entry_colour(entry: Entry, theme: Theme) -> str:
+def entry_colour(entry: Entry) -> str:
     """`#RRGGBB` of the entry's name."""
-    return entry.text_colour or device_colour(entry.colour, theme)
+    return entry.text_colour or device_colour(entry.colour)
 
 
 class Legend(QWidget):
@@ -119,7 +127,6 @@ class Legend(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(HEIGHT_PX)
         self.setAccessibleName("Legend")
-        self._theme = DARK
         self._entries: tuple[Entry, ...] = ()
         self._buttons: dict[str, LegendEntry] = {}
         self._hidden: set[str] = set()
@@ -134,13 +141,6 @@ class Legend(QWidget):
         self.left_over: tuple[Entry, ...] = ()
         """Entries that had no room and are in the menu."""
         self._more.hide()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        for entry in self._entries:
-            self._buttons[entry.device].set_entry(entry, theme)
-        self.update()
 
     def set_entries(self, entries: Sequence[Entry]) -> None:
         """Show these devices, in this order; does nothing when they are shown already."""
@@ -157,7 +157,7 @@ class Legend(QWidget):
                 button.setChecked(entry.device not in self._hidden)
                 button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
                 self._buttons[entry.device] = button
-            self._buttons[entry.device].set_entry(entry, self._theme)
+            self._buttons[entry.device].set_entry(entry)
         self.updateGeometry()
         self._arrange()
 
@@ -192,7 +192,7 @@ class Legend(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._word:
             room = QRectF(self._word_x, 0, self.width(), self.height())
-            draw_text(QPainter(self), room, self._word, self._theme.dim)
+            draw_text(QPainter(self), room, self._word, current_theme().dim)
 
     def _toggle(self, device: str, shown: bool) -> None:
         (self._hidden.discard if shown else self._hidden.add)(device)

@@ -14,7 +14,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from devexplorer.gui.widgets import DARK, Role, Theme, font
+from devexplorer.gui.widgets import Role, current_theme, font
 
 GAP_PX = 4.0
 """Between a line and its label."""
@@ -123,7 +123,6 @@ class LinesItem(QGraphicsItem):
         super().__init__(parent)
         self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
         self.setZValue(50)
-        self._theme = DARK
         self._font = font(Role.LABEL)
         self._metrics = QFontMetricsF(self._font)
         self._rect = QRectF()
@@ -133,11 +132,6 @@ class LinesItem(QGraphicsItem):
         self.labels: list[PlacedLabel] = []
         """Labels of markers as they are drawn now, oldest first."""
         self.guide_labels: list[PlacedLabel] = []
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self.update()
 
     def show_lines(self, rect: QRectF, rows: int, markers: list[Line], guides: list[Line]) -> None:
         """Show these lines, their labels in so many rows; does nothing when they are the ones that are shown."""
@@ -202,7 +196,7 @@ class LinesItem(QGraphicsItem):
                 painter.setPen(_pen(marker.colour, MARKER_ALPHA, marker.dash))
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, tops.get(marker.at_px, 0.0)), QPointF(x, self._rect.height()))
-        backdrop = QColor(self._theme.panel)  # a label may cross another marker's line, and stays readable
+        backdrop = QColor(current_theme().panel)  # a label may cross another marker's line, and stays readable
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
         self._paint_texts(painter)
@@ -213,9 +207,9 @@ class LinesItem(QGraphicsItem):
             painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
             y = round(label.rect.center().y()) + 0.5
             painter.drawLine(QPointF(label.rect.left(), y), QPointF(label.rect.left() + KEY_PX, y))
-            painter.setPen(QColor(self._theme.soft))
+            painter.setPen(QColor(current_theme().soft))
             painter.drawText(label.rect.adjusted(KEY_PX + GAP_PX, 0, 2, 0), aligned, label.text)
-        painter.setPen(QColor(self._theme.soft))
+        painter.setPen(QColor(current_theme().soft))
         for label in self.labels:
             painter.drawText(label.rect, aligned, label.text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
-from devexplorer.gui.widgets import DARK, Theme
+from devexplorer.gui.widgets import current_theme, theme_changed
 
 FILL_ALPHA, EDGE_ALPHA = 0.16, 0.8
 
@@ -16,12 +16,12 @@ class SelectionItem(pg.LinearRegionItem):  # type: ignore[misc]  # pyqtgraph pub
     def __init__(self) -> None:
         super().__init__(movable=False)
         self.setZValue(-60)
-        self.set_theme(DARK)
+        theme_changed.connect(self._recolour)
+        self._recolour()
         self.hide()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Set the colours."""
-        fill, edge = QColor(theme.accent), QColor(theme.accent)
+    def _recolour(self) -> None:
+        fill, edge = QColor(current_theme().accent), QColor(current_theme().accent)
         fill.setAlphaF(FILL_ALPHA)
         edge.setAlphaF(EDGE_ALPHA)
         self.setBrush(fill)

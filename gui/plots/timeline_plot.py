@@ -30,7 +30,17 @@ from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
-from devexplorer.gui.widgets import DARK, EDGE_PX, EmptyState, Panel, Role, Theme, device_colour, font, put_in_order
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    EmptyState,
+    Panel,
+    Role,
+    current_theme,
+    device_colour,
+    font,
+    put_in_order,
+    theme_changed,
+)
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
@@ -65,7 +75,6 @@ class TimelinePlot(Panel):
         """`empty`: shown in place of the curves while there are none."""
         super().__init__(metric.label, "")
         self._state, self._axis, self._metric = state, axis, metric
-        self._theme = DARK
         self._scale = YScale(axis_units(metric.unit))
         self._epoch_s: float | None = None
         self._moved_to_s = math.inf
@@ -95,6 +104,7 @@ class TimelinePlot(Panel):
         axis.changed.connect(self._axis_changed)
         axis.cursor_moved.connect(self._show_readout)
         axis.selection_changed.connect(self._selection_changed)
+        theme_changed.connect(self._recolour)
 
     def add_to_header(self, widget: QWidget) -> None:
         super().add_to_header(widget)
@@ -179,7 +189,7 @@ class TimelinePlot(Panel):
     def _limit_guides(self, metric: str, devices: list[Device]) -> list[tuple[float, str, str]]:
         """What these devices are measured against, as far as it is in range."""
         guides = limits(metric, devices, self._value_text)
-        return [(limit, text, self._theme.dim) for limit, text in guides if limit <= self._scale.top]
+        return [(limit, text, current_theme().dim) for limit, text in guides if limit <= self._scale.top]
 
     def _latest_s(self, history: History) -> float:
         """Until when to read: the right edge, or the newest reading where that is later."""
@@ -243,11 +253,8 @@ class TimelinePlot(Panel):
         if self._axis.cursor_s is not None or self._axis.selection is not None:
             self._show_readout()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        for item in (self.legend, self.canvas, self._selected, self.cursor_box):
-            item.set_theme(theme)
+    def _recolour(self) -> None:
+        """Use the colours of the current theme."""
         self._axis_is_stale = True
 
     @property
@@ -306,7 +313,7 @@ class TimelinePlot(Panel):
 
     def _marker_colour(self, device: str | None) -> str:
         known = self._state.devices.get(device or "")
-        return self._theme.dim if known is None else device_colour(known.colour, self._theme)
+        return current_theme().dim if known is None else device_colour(known.colour)
 
     def _refresh_texts(self) -> None:
         stops = self.legend.tab_stops()

@@ -37,11 +37,10 @@ from devexplorer.gui.roofline.figures import (
 from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    Colour,
     ElidedLabel,
     EmptyState,
     Role,
-    Theme,
-    device_colour,
     hbox,
     holder,
     label,
@@ -79,9 +78,9 @@ class RooflinePanel(QWidget):
     run_chosen = Signal(int)
     """Number in the history of a run whose mark was clicked."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._source: StoreThread | None = None
         self._is_old = False
         """Stored runs have changed since they were asked for."""
@@ -102,7 +101,7 @@ class RooflinePanel(QWidget):
             self.benchmark_requested,
             tip="Open the benchmark tab: products give the ceilings, copies within the device the slope",
         )
-        self.picture = RooflinePicture(theme)
+        self.picture = RooflinePicture()
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Ceilings", WIDTHS)
         self.note = label("", Role.LABEL, "dim", wrap=True)
@@ -112,7 +111,7 @@ class RooflinePanel(QWidget):
         self.empty.chosen.connect(self.benchmark_requested)
         self.picture.point_chosen.connect(self._choose_run)
         self._list_devices()
-        self._draw(force=True)
+        self._draw()
 
     def _lay_out(self) -> None:
         bar = hbox(
@@ -150,12 +149,6 @@ class RooflinePanel(QWidget):
         self._list_devices()
         self._take_stored()
         self._draw()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        self.picture.set_theme(theme)
-        self._draw(force=True)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -227,7 +220,7 @@ class RooflinePanel(QWidget):
                 left_out += isinstance(run.result.spec, ModelSpec)
         self._kept = (points, copies, seen, left_out)
 
-    def _draw(self, *, force: bool = False) -> None:
+    def _draw(self) -> None:
         target = self.target
         drawn = NOWHERE
         if target is not None:
@@ -239,7 +232,7 @@ class RooflinePanel(QWidget):
             drawn = roofline(
                 target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new)
             )
-        if drawn == self.drawn and not force:
+        if drawn == self.drawn:
             return  # a benchmark that runs says something thirty times a second, and seldom something of this
         self.drawn = drawn
         self.picture.set_roofline(drawn, self._colour)
@@ -251,13 +244,13 @@ class RooflinePanel(QWidget):
         return device is not None and key_of(device.info) == target.key
 
     @property
-    def _colour(self) -> str:
+    def _colour(self) -> Colour:
         info = self.drawn.target.info
         device = self._state.devices.get(info.id) if info is not None else None
-        return device_colour(device.colour, self._theme) if device is not None else self._theme.dim
+        return device.colour if device is not None else "dim"
 
     def _show_side(self) -> None:
-        drawn, theme = self.drawn, self._theme
+        drawn = self.drawn
         name = drawn.target.id or drawn.target.name or "a device"
         self.empty.sentence.setText(
             f"Nothing of {name} is measured yet that a roofline could be drawn from: products of matrices give the"
@@ -277,9 +270,7 @@ class RooflinePanel(QWidget):
                         _number(memory.gb_per_s, memory.reason),
                         percent_cell(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
                         Cell(MISSING, tip="no published figure is known here"),
-                        Cell(
-                            f"copies of {bytes_text(memory.copied_bytes, 0)}" if memory.copied_bytes else "", theme.dim
-                        ),
+                        Cell(f"copies of {bytes_text(memory.copied_bytes, 0)}" if memory.copied_bytes else "", "dim"),
                     ),
                 )
             )
@@ -299,7 +290,7 @@ class RooflinePanel(QWidget):
         self.note.setText(" ".join(filter(None, notes)))
 
     def _ceiling_row(self, ceiling: Ceiling) -> TableRow:
-        best, theme = ceiling.best, self._theme
+        best = ceiling.best
         sheet = None if best is None or not ceiling.datasheet else 100 * best.tflops / ceiling.datasheet
         share = None if best is None or not ceiling.best_published else 100 * best.tflops / ceiling.best_published
         published_tip = "no published figure is known here"
@@ -310,13 +301,13 @@ class RooflinePanel(QWidget):
             (
                 Cell(
                     f"{glyph(ceiling.dtype, self.drawn)}  {ceiling.dtype}",
-                    "" if best is not None else theme.dim,
+                    "" if best is not None else "dim",
                     ceiling.words,
                 ),
                 _number(best.tflops if best is not None else None, "not measured yet"),
                 percent_cell(sheet, datasheet_tip(ceiling.datasheet)),
                 percent_cell(share, published_tip),
-                Cell(best.shape if best is not None else "", theme.dim, best.what if best is not None else ""),
+                Cell(best.shape if best is not None else "", "dim", best.what if best is not None else ""),
             ),
         )
 

@@ -31,7 +31,7 @@ from devexplorer.gui.roofline.layout import (
     placed,
     ranges,
 )
-from devexplorer.gui.widgets import Theme, draw_text, text_width
+from devexplorer.gui.widgets import CPU, Colour, colour_of, current_theme, draw_text, text_width, theme_changed
 
 SIZE_PX, REACH_PX, RING_PX = 8.0, 12.0, 7.0
 """Of a mark; how near the pointer has to be; radius of the ring round the mark under it."""
@@ -80,9 +80,10 @@ class RooflinePicture(PlotCanvas):
     point_chosen = Signal(object)
     """A `Point` that was clicked, or chosen with Return."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__(LEFT_PX)
-        self._theme, self._colour = theme, theme.cpu
+        self._of: Colour = CPU
+        theme_changed.connect(self._draw)
         self._drawn = NOWHERE
         self._index: int | None = None
         self._logs: Floats = np.empty((0, 2))
@@ -100,7 +101,6 @@ class RooflinePicture(PlotCanvas):
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Roofline")
-        self.set_theme(theme)
 
     def sizeHint(self) -> QSize:
         return QSize(640, 240)
@@ -110,16 +110,11 @@ class RooflinePicture(PlotCanvas):
 
     # --- what is shown
 
-    def set_theme(self, theme: Theme) -> None:
-        """Use other colours; the device's comes with `set_roofline`."""
-        super().set_theme(theme)
-        self._theme = theme
-
-    def set_roofline(self, drawn: Roofline, colour: str) -> None:
-        """Draw this; `colour`: `#RRGGBB` of its device."""
+    def set_roofline(self, drawn: Roofline, colour: Colour) -> None:
+        """Draw this; `colour`: of its device."""
         if drawn.points != self._drawn.points or drawn.target != self._drawn.target:
             self._point(None)
-        self._drawn, self._colour = drawn, colour
+        self._drawn, self._of = drawn, colour
         best = [
             f"{ceiling.dtype} {ceiling.best.tflops:.3g} TFLOP/s {ceiling.words}"
             for ceiling in drawn.ceilings
@@ -133,8 +128,12 @@ class RooflinePicture(PlotCanvas):
         """The point whose box is on show."""
         return None if self._index is None else self._drawn.points[self._index]
 
+    @property
+    def _colour(self) -> str:
+        return colour_of(self._of)
+
     def _draw(self) -> None:
-        theme, drawn = self._theme, self._drawn
+        theme, drawn = current_theme(), self._drawn
         for line in self._lines:
             self.removeItem(line)
         self._lines = []
@@ -210,7 +209,7 @@ class RooflinePicture(PlotCanvas):
 
     def drawForeground(self, painter: QPainter, _rect: QRectF | QRect) -> None:
         """The labels, and the ring round the mark under the pointer."""
-        theme, area = self._theme, QRectF(self.area())
+        theme, area = current_theme(), QRectF(self.area())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         head = "TFLOP/s over FLOP per byte" + ("  simulated" if self._drawn.target.simulated else "")
         draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, theme.dim)
@@ -251,7 +250,7 @@ class RooflinePicture(PlotCanvas):
             painter.translate(foot)
             painter.rotate(math.degrees(math.atan2(along.y(), along.x())))
             painter.translate(0, -LABEL_PX / 2 - 2)
-        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, self._theme.dim)
+        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, current_theme().dim)
         painter.restore()
 
     # --- pointing

@@ -72,7 +72,8 @@ class App:
             say=lambda text: self.window.hint(text),
         )
         themes.prepare(qt)
-        self.window = MainWindow(self.state, self.controller, settings, chosen)
+        themes.set_theme(chosen)
+        self.window = MainWindow(self.state, self.controller, settings)
         # after all widgets have their parents: each would be styled again whenever it gets one
         themes.apply(qt, chosen)
         self.saving_failed: str | None = None

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions import Page, TabSpec, WindowContext
-from devexplorer.gui.widgets import ScrollArea, Theme, chain, vbox
+from devexplorer.gui.widgets import ScrollArea, chain, vbox
 
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""
@@ -69,7 +69,6 @@ class BottomDock(QFrame):
         vbox(self.tabs, margins=(1, 0, 1, 1), parent=self)
         self.tabs.currentChanged.connect(self._make_current)
         context.show_tab = self.show_page
-        context.theme_changed.connect(self._set_theme)
         context.redraw_requested.connect(self._redraw)
 
     def minimumSizeHint(self) -> QSize:
@@ -125,7 +124,3 @@ class BottomDock(QFrame):
         for spec, area in zip(self.specs, self.areas, strict=True):
             if spec.live and spec.name in self._pages and area.isVisible():
                 self._pages[spec.name].refresh()
-
-    def _set_theme(self, theme: Theme) -> None:
-        for page in self._pages.values():
-            page.set_theme(theme)

@@ -59,9 +59,9 @@ from devexplorer.gui.widgets import (
     Banner,
     KeptSplitter,
     OnScreen,
-    Theme,
     TypingKeys,
     chain,
+    current_theme,
     first_size,
     holder,
     reading_order,
@@ -94,7 +94,6 @@ class MainWindow(QMainWindow):
         state: State,
         controller: Controller,
         settings: Settings,
-        theme: Theme,
         tabs: Sequence[TabSpec[Any]] = TABS,
     ) -> None:
         super().__init__()
@@ -102,20 +101,20 @@ class MainWindow(QMainWindow):
         self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
         self.state, self.controller = state, controller
         state.alerts.set_rules(complete(settings.alert_rules))
-        self.context = WindowContext(self, state, controller, settings, theme, self.hint)
+        self.context = WindowContext(self, state, controller, settings, self.hint)
         self.axis = TimeAxis()
         self.axis.set_span(settings.span_s)
         self.models = ModelOpener(self.context)
         self.opening = Opening(self.context, self.models)
         self.bottom_dock = BottomDock(self.context, tabs)
-        self.objects = ObjectsPanel(state, theme)
+        self.objects = ObjectsPanel(state)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
-        self.toolbar = Toolbar(controller, self.specs, self.actions_by_id, theme)
-        self.banner = Banner(theme)
-        self.devices = DevicesPanel(state, theme)
-        self.inspector = InspectorPanel(state, theme)
+        self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
+        self.banner = Banner()
+        self.devices = DevicesPanel(state)
+        self.inspector = InspectorPanel(state)
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
@@ -135,12 +134,6 @@ class MainWindow(QMainWindow):
         self._on_screen = OnScreen(self)
         self._connect()
         self._bind_move_keys()
-        for part in (
-            self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory, self.throughput,
-        ):  # fmt: skip
-            self.context.theme_changed.connect(part.set_theme)
-        for plot in self.slots:
-            plot.set_theme(theme)
         self._restore(settings)
 
     # --- composition
@@ -176,9 +169,8 @@ class MainWindow(QMainWindow):
         """How far a recording is; made when the first one is opened."""
         from devexplorer.gui.shell.replay_bar import ReplayBar
 
-        bar = ReplayBar(self.context.theme)
+        bar = ReplayBar()
         bar.hide()
-        self.context.theme_changed.connect(bar.set_theme)
         self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
         return bar
@@ -337,15 +329,11 @@ class MainWindow(QMainWindow):
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)
 
-    def toggle_theme(self) -> None:
-        self.set_theme(themes.LIGHT if self.context.theme.is_dark else themes.DARK)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Change every colour."""
+    def change_theme(self) -> None:
+        """Give the application its next theme."""
         app = QApplication.instance()
         assert isinstance(app, QApplication)
-        themes.apply(app, theme)
-        self.context.set_theme(theme)
+        themes.apply(app, themes.next_theme())
 
     # --- what is remembered
     # --------------------------------------------------------------------------------------------
@@ -354,7 +342,7 @@ class MainWindow(QMainWindow):
         """What to remember for the next start."""
         return replace(
             self.context.settings,
-            theme=self.context.theme.name,
+            theme=current_theme().name,
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             splitters={name: self._splits.get(name, _kept(splitter)) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,

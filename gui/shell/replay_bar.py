@@ -10,7 +10,6 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QFrame,
-    QLabel,
     QPushButton,
     QSizePolicy,
     QSlider,
@@ -19,7 +18,17 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.base import elapsed_text, moment_text
-from devexplorer.gui.widgets import ElidedLabel, Role, Theme, hbox, icon, label, pixmap, plain_tip
+from devexplorer.gui.widgets import (
+    ElidedLabel,
+    Role,
+    Sign,
+    current_theme,
+    hbox,
+    icon,
+    label,
+    plain_tip,
+    theme_changed,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.replay.session import ReplaySession, ReplayView
@@ -37,7 +46,7 @@ SPEEDS = (1, 10, 60)
 class ReplayBar(QFrame):
     """Controls `replay`; `show_view` shows where it is. The owner connects `back`."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.replay: ReplaySession | None = None
         self.setObjectName("banner")
@@ -54,7 +63,7 @@ class ReplayBar(QFrame):
             "dim",
             tip="Devices in this recording are virtual GPUs: their numbers are simulated",
         )
-        self._warning = QLabel()
+        self._warning = Sign("warning", "warning")
         self.incomplete = label("incomplete", Role.LABEL, "warning")
         self.play = _Button("")
         self.play.setIconSize(QSize(16, 16))
@@ -81,7 +90,8 @@ class ReplayBar(QFrame):
         self.back = _Button("Back to live")
         self.back.setToolTip("Close the recording and show this machine again")
         self._lay_out()
-        self.set_theme(theme)
+        theme_changed.connect(self._show_playing)
+        self._show_playing()
         self.hide()
 
     def _lay_out(self) -> None:
@@ -100,12 +110,6 @@ class ReplayBar(QFrame):
             margins=(12, 0, 12, 0),
             parent=self,
         )
-
-    def set_theme(self, theme: Theme) -> None:
-        """Draw the icons in the theme's colours."""
-        self._theme = theme
-        self._warning.setPixmap(pixmap("warning", theme.warning, ratio=self.devicePixelRatioF()))
-        self._show_playing()
 
     def show_view(self, view: ReplayView) -> None:
         """Show this position; called every beat, changes only what differs."""
@@ -164,7 +168,7 @@ class ReplayBar(QFrame):
 
     def _show_playing(self) -> None:
         playing = self._view is not None and self._view.playing
-        self.play.setIcon(icon("pause" if playing else "play", self._theme.text, self._theme.disabled))
+        self.play.setIcon(icon("pause" if playing else "play", current_theme().text, current_theme().disabled))
         self.play.setAccessibleName("Pause" if playing else "Play")
         self.play.setToolTip("Stay at this moment" if playing else "Continue from this moment")
 

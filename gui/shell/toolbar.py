@@ -15,7 +15,17 @@ from PySide6.QtWidgets import QFrame, QLayoutItem, QPushButton, QWidget
 
 from devexplorer.gui.actions import FILE, LAB, ActionSpec, Controller, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
-from devexplorer.gui.widgets import NOT_IN_A_RECORDING, ButtonMenu, Role, Theme, font, hbox, icon, push_button
+from devexplorer.gui.widgets import (
+    NOT_IN_A_RECORDING,
+    ButtonMenu,
+    Role,
+    current_theme,
+    font,
+    hbox,
+    icon,
+    push_button,
+    theme_changed,
+)
 
 HEIGHT_PX = 44
 
@@ -28,7 +38,6 @@ class Toolbar(QFrame):
         controller: Controller,
         specs: Sequence[ActionSpec],
         actions: dict[str, QAction],
-        theme: Theme,
     ) -> None:
         super().__init__()
         self.setObjectName("toolbar")
@@ -82,7 +91,8 @@ class Toolbar(QFrame):
             forward,
         ]  # fmt: skip
         """What leaves the row where there is no room, the first one first."""
-        self.set_theme(theme)
+        theme_changed.connect(self._draw_icons)
+        self._draw_icons()
         self.refresh_menus()
 
     # --- making buttons
@@ -188,12 +198,11 @@ class Toolbar(QFrame):
     # --- keeping them current
     # -------------------------------------------------------------------------------------------
 
-    def set_theme(self, theme: Theme) -> None:
-        """Draw the icons in the theme's colours."""
+    def _draw_icons(self) -> None:
+        theme = current_theme()
         for button, name in self._icons.items():
             primary = button.property("look") == "primary"
             button.setIcon(icon(name, theme.accent_text if primary else theme.soft, theme.disabled))
-        self._theme = theme
 
     def refresh_menus(self) -> None:
         """The engine came up, or devices changed: fill Build, Move to and Copy to."""
@@ -235,5 +244,5 @@ class Toolbar(QFrame):
         self._icons[self.benchmark] = wanted
         self.benchmark.setEnabled(True)
         self.benchmark.setToolTip(self._actions[wanted].toolTip())
-        self.set_theme(self._theme)
+        self._draw_icons()
         self._fit()

@@ -21,7 +21,6 @@ from devexplorer.gui.widgets import (
     EmptyState,
     Role,
     ScrollArea,
-    Theme,
     hbox,
     holder,
     label,
@@ -44,9 +43,9 @@ class SplitPanel(QWidget):
     command_requested = Signal(object)
     """A command record."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._drafts: dict[str, Draft] = {}
         self._note = ""
         """What the last edit did beside what was asked."""
@@ -60,7 +59,7 @@ class SplitPanel(QWidget):
         self.hops = push_button("Insert hops", self._toggle_hops)
         self.join = push_button("Join on", self._join)
         self.join_device = Choice("device to join on")
-        self.shares = Shares(state.look_of, theme)
+        self.shares = Shares(state.look_of)
         self.shares.dropped.connect(self._put)
         self.shares.edited.connect(self.refresh)
         self.free = push_button(
@@ -74,8 +73,8 @@ class SplitPanel(QWidget):
         )
         self.model = SplitBlocksModel()
         self.model.put_requested.connect(self._put)
-        self.table = BlocksTable(self.model, state.look_of, theme)
-        self.picture = SplitPicture(state.look_of, theme)
+        self.table = BlocksTable(self.model, state.look_of)
+        self.picture = SplitPicture(state.look_of)
         self.picture.dropped.connect(self._put)
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = label(role=Role.LABEL, words="warning", wrap=True)
@@ -120,13 +119,6 @@ class SplitPanel(QWidget):
     def draft(self) -> Draft | None:
         """The plan on show, as edited."""
         return self._shown
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        for widget in (self.shares, self.table, self.picture):
-            widget.set_theme(theme)
-        self.refresh()
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree: the model that is selected, or that holds what is selected."""

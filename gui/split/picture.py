@@ -29,8 +29,8 @@ from devexplorer.gui.widgets import (
     RIGHT,
     Look,
     Picture,
-    Theme,
     chip_width,
+    current_theme,
     device_colour,
     device_pen,
     draw_text,
@@ -61,8 +61,8 @@ class SplitPicture(Picture):
 
     dropped = Signal(object, str)
 
-    def __init__(self, look: Look, theme: Theme) -> None:
-        super().__init__(theme, "Where activations hop")
+    def __init__(self, look: Look) -> None:
+        super().__init__("Where activations hop")
         self._look = look
         self._draft: Draft | None = None
         self.lanes: tuple[str, ...] = ()
@@ -144,16 +144,16 @@ class SplitPicture(Picture):
     def _paint_lane(self, painter: QPainter, device: str) -> None:
         left, width = self._left(device) - 4, self._lane_px() - 2
         if device == self._marked:
-            painter.setPen(QPen(QColor(self._theme.accent), 1.5))
+            painter.setPen(QPen(QColor(current_theme().accent), 1.5))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(left, 2, width, self.height() - 4), 5, 5)
         index, simulated = self._look(device)
         chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
-        paint_device(painter, chip, device, self._look, self._theme)
+        paint_device(painter, chip, device, self._look)
         if simulated:
             beside = QRectF(chip.right() + 6, chip.top(), 80, chip.height())
-            draw_text(painter, beside, "simulated", self._theme.dim)
-        line = device_pen(index, self._theme, simulated=True)
+            draw_text(painter, beside, "simulated", current_theme().dim)
+        line = device_pen(index, simulated=True)
         faint = QColor(line.color())
         faint.setAlphaF(0.35)
         line.setColor(faint)
@@ -163,8 +163,8 @@ class SplitPicture(Picture):
 
     def _paint_box(self, painter: QPainter, box: Placed) -> None:
         index, _ = self._look(box.lane)
-        colour = QColor(device_colour(index, self._theme))
-        painter.setBrush(QColor(self._theme.panel))
+        colour = QColor(device_colour(index))
+        painter.setBrush(QColor(current_theme().panel))
         painter.setPen(Qt.PenStyle.NoPen)
         painter.drawRoundedRect(box.rect, 4, 4)
         inside = QColor(colour)
@@ -173,12 +173,12 @@ class SplitPicture(Picture):
         painter.setPen(QPen(colour, 1.0))
         painter.drawRoundedRect(box.rect, 4, 4)
         room = box.rect.adjusted(7, 0, -7, 0)
-        draw_text(painter, room, box.size, self._theme.dim, align=RIGHT)
+        draw_text(painter, room, box.size, current_theme().dim, align=RIGHT)
         room.setRight(room.right() - text_width(box.size) - 8)
-        draw_text(painter, room, box.words, self._theme.text, cut=Qt.TextElideMode.ElideLeft)  # its end tells most
+        draw_text(painter, room, box.words, current_theme().text, cut=Qt.TextElideMode.ElideLeft)  # its end tells most
 
     def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
-        colour = QColor(self._theme.soft if arrow.hop is not None else self._theme.dim)
+        colour = QColor(current_theme().soft if arrow.hop is not None else current_theme().dim)
         pen = QPen(colour, 1.4)
         if arrow.hop is None:
             pen.setStyle(Qt.PenStyle.DashLine)
@@ -201,9 +201,9 @@ class SplitPicture(Picture):
         left = beside if abs(end.x() - start.x()) < width else centre.x() - width / 2
         left = min(max(left, 2.0), self.width() - width - 2.0)
         where = QRectF(left, centre.y() - 7, width, 14)
-        painter.setBrush(QColor(self._theme.panel))
+        painter.setBrush(QColor(current_theme().panel))
         painter.drawRoundedRect(where, 3, 3)
-        draw_text(painter, where, words, self._theme.soft, align=CENTRE)
+        draw_text(painter, where, words, current_theme().soft, align=CENTRE)
 
     # --- pointer
 

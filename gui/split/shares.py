@@ -22,12 +22,13 @@ from devexplorer.core.base import BadInput, Findings, bytes_text, parse_bytes
 from devexplorer.gui.split.blocks import decode
 from devexplorer.gui.widgets import (
     CHIP_PX,
+    CPU,
     RIGHT,
     Look,
     Picture,
     Role,
-    Theme,
     chip_width,
+    current_theme,
     device_colour,
     hbox,
     label,
@@ -46,9 +47,9 @@ AUTOMATIC = "what is free"
 class ShareBar(Picture):
     """How much of a budget is used: in the device's colour, in that of warnings beyond it."""
 
-    def __init__(self, theme: Theme, name: str) -> None:
-        super().__init__(theme, name)
-        self._colour = QColor(theme.cpu)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._device = CPU
         self._used, self._budget = 0, 0
         self.setFixedHeight(BAR_PX)
 
@@ -57,10 +58,10 @@ class ShareBar(Picture):
         """Whether more is used than there is."""
         return self._used > self._budget
 
-    def show_share(self, used: int, budget: int, colour: str, theme: Theme) -> None:
-        """Show `used` of `budget` bytes."""
-        self._used, self._budget, self._colour = used, budget, QColor(colour)
-        self.set_theme(theme)
+    def show_share(self, used: int, budget: int, device: int) -> None:
+        """Show `used` of `budget` bytes; `device`: its palette index."""
+        self._used, self._budget, self._device = used, budget, device
+        self.update()
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -69,32 +70,32 @@ class ShareBar(Picture):
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
         painter.setClipPath(outline)
-        painter.fillRect(whole, QColor(self._theme.bar_free))
+        painter.fillRect(whole, QColor(current_theme().bar_free))
         scale = max(self._used, self._budget, 1)
         inside = whole.width() * min(self._used, self._budget) / scale
-        painter.fillRect(QRectF(0, 0, max(inside, 1.0 if self._used else 0.0), whole.height()), self._colour)
+        painter.fillRect(
+            QRectF(0, 0, max(inside, 1.0 if self._used else 0.0), whole.height()), QColor(device_colour(self._device))
+        )
         if self.over:
             beyond = QRectF(inside, 0, whole.width() - inside, whole.height())
-            painter.fillRect(beyond, QColor(self._theme.panel))
+            painter.fillRect(beyond, QColor(current_theme().panel))
             # after a gap: a device's colour can be close to it
-            painter.fillRect(beyond.adjusted(2, 0, 0, 0), QColor(self._theme.warning))
+            painter.fillRect(beyond.adjusted(2, 0, 0, 0), QColor(current_theme().warning))
         painter.end()
 
 
 class _Chip(Picture):
     """The device's name."""
 
-    def __init__(self, device: str, look: Look, theme: Theme) -> None:
-        super().__init__(theme, device)
+    def __init__(self, device: str, look: Look) -> None:
+        super().__init__(device)
         self._device, self._look = device, look
         self.setFixedSize(chip_width(device) + 1, CHIP_PX + 1)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        paint_device(
-            painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look, self._theme
-        )
+        paint_device(painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look)
         painter.end()
 
 
@@ -105,14 +106,14 @@ class Share(Picture):
     """Places of blocks, and the device."""
     edited = Signal()
 
-    def __init__(self, device: str, look: Look, theme: Theme) -> None:
-        super().__init__(theme, "")
+    def __init__(self, device: str, look: Look) -> None:
+        super().__init__("")
         self.device, self._look = device, look
         self._bytes: int | None = None
         """The exact budget of the text in the field; None: it was typed, or there is none."""
         self._target = False
         self.setAcceptDrops(True)
-        self.chip = _Chip(device, look, theme)
+        self.chip = _Chip(device, look)
         self.field = line_edit(
             placeholder=AUTOMATIC,
             name=f"budget of {device}",
@@ -120,7 +121,7 @@ class Share(Picture):
             tip="Bytes of the model that may be here, for example 12 GiB; 0 leaves the device out",
         )
         self.field.textEdited.connect(self._on_edit)
-        self.bar = ShareBar(theme, f"used of the budget of {device}")
+        self.bar = ShareBar(f"used of the budget of {device}")
         self.words = label(role=Role.LABEL, words="dim", align=RIGHT)
         row = hbox(self.chip, (self.words, 1), self.field)
         vbox(row, self.bar, spacing=3, margins=(6, 4, 6, 5), parent=self)
@@ -146,7 +147,7 @@ class Share(Picture):
     def show_use(self, used: int | None, budget: int | None) -> None:
         """What the plan puts here; None: there is no plan."""
         index, simulated = self._look(self.device)
-        self.bar.show_share(used or 0, budget or 0, device_colour(index, self._theme), self._theme)
+        self.bar.show_share(used or 0, budget or 0, index)
         over = used is not None and used > (budget or 0)
         if used is None:
             shown = described = "budget"
@@ -161,11 +162,6 @@ class Share(Picture):
         self.words.setToolTip(f"{described}{' (a simulated device)' if simulated else ''}")
         set_look(self.words, "warning" if over else "dim")
         self.bar.setAccessibleDescription(described)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        super().set_theme(theme)
-        self.chip.set_theme(theme)
 
     def _on_edit(self) -> None:
         self._bytes = None
@@ -195,7 +191,7 @@ class Share(Picture):
         if self._target:
             painter = QPainter(self)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(QPen(QColor(self._theme.accent), 1.5))
+            painter.setPen(QPen(QColor(current_theme().accent), 1.5))
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 5, 5)
             painter.end()
 
@@ -206,9 +202,9 @@ class Shares(QWidget):
     dropped = Signal(object, str)
     edited = Signal()
 
-    def __init__(self, look: Look, theme: Theme) -> None:
+    def __init__(self, look: Look) -> None:
         super().__init__()
-        self._look, self._theme = look, theme
+        self._look = look
         self.rows: dict[str, Share] = {}
         self._layout = vbox(None, spacing=2, parent=self)
 
@@ -223,7 +219,7 @@ class Shares(QWidget):
             if device in old:
                 share = old.pop(device)
             else:
-                share = Share(device, self._look, self._theme)
+                share = Share(device, self._look)
                 share.dropped.connect(self.dropped)
                 share.edited.connect(self.edited)
             self.rows[device] = share
@@ -243,9 +239,3 @@ class Shares(QWidget):
         budgets = {device: findings.checked(share.budget) for device, share in self.rows.items()}
         findings.demand_none()
         return {device: budget for device, budget in budgets.items() if budget is not None}
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        for share in self.rows.values():
-            share.set_theme(theme)

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets import Look, Theme, draw_text, paint_chips, paint_device
+from devexplorer.gui.widgets import Look, current_theme, draw_text, paint_chips, paint_device
 from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
 
 Index = QModelIndex | QPersistentModelIndex
@@ -26,9 +26,9 @@ _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88
 class _Chips(CutAtTheStart):
     """Paints the cells of devices; the editor is a list of those there are. Layers differ at the end of their paths."""
 
-    def __init__(self, look: Look, theme: Theme) -> None:
+    def __init__(self, look: Look) -> None:
         super().__init__()
-        self.look, self.theme = look, theme
+        self.look = look
         self.devices: Sequence[str] = ()
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -42,11 +42,11 @@ class _Chips(CutAtTheStart):
         assert isinstance(model, SplitBlocksModel)
         painter.save()
         x = paint_chips(
-            painter, where, model.devices_at(index), self.theme,
-            lambda box, device: paint_device(painter, box, device, self.look, self.theme),
+            painter, where, model.devices_at(index),
+            lambda box, device: paint_device(painter, box, device, self.look),
         )  # fmt: skip
         if index.column() == Column.DEVICE:
-            draw_text(painter, QRectF(x + 2, where.top(), 14, where.height()), "▾", self.theme.dim)
+            draw_text(painter, QRectF(x + 2, where.top(), 14, where.height()), "▾", current_theme().dim)
         painter.restore()
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, index: Index) -> QWidget:
@@ -65,9 +65,9 @@ class _Chips(CutAtTheStart):
 class BlocksTable(RowsTable):
     """One row per block; rows can be dragged, devices chosen."""
 
-    def __init__(self, model: SplitBlocksModel, look: Look, theme: Theme) -> None:
+    def __init__(self, model: SplitBlocksModel, look: Look) -> None:
         super().__init__(model, "Blocks of the model", [_WIDTHS.get(column, 0) for column in Column])
-        self._chips = _Chips(look, theme)
+        self._chips = _Chips(look)
         self.setItemDelegate(self._chips)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
@@ -80,11 +80,6 @@ class BlocksTable(RowsTable):
     def set_devices(self, devices: Sequence[str]) -> None:
         """What can be chosen."""
         self._chips.devices = tuple(devices)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._chips.theme = theme
-        self.viewport().update()
 
     def _on_click(self, index: QModelIndex) -> None:
         if index.column() == Column.DEVICE:

@@ -57,7 +57,7 @@ class PlotExport(QObject):
 
     def save_picture(self, kind: str, path: Path) -> None:
         """Write all shown plots, one below the other."""
-        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()], self._context.theme)
+        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()])
         data = figure.png() if kind == "png" else figure.svg()
         self._start(THREAD, "Picture of the plots", lambda: write_bytes(path, data))
 

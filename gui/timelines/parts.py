@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from PySide6.QtGui import QBrush, QColor
+from PySide6.QtGui import QBrush
 
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID, PART_METRICS
@@ -21,7 +21,7 @@ from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, SHOW_FIRST, ScaleButton
-from devexplorer.gui.widgets import DARK, EmptyState, Theme, device_colour, part_brushes
+from devexplorer.gui.widgets import EmptyState, colour_of, part_brushes
 
 STACK = (*(part.id for part in PART_METRICS), FIRST)
 """What can be in it, from the bottom. Where the allocator was not asked, memory used takes the place of all of them."""
@@ -52,7 +52,7 @@ class PartsPlot(TimelinePlot):
         """Bytes of each part that is drawn, from the bottom; NaN is a gap."""
         self._areas = {part: AreaItem(self._group) for part in STACK}
         self.scale_button = ScaleButton(self)
-        self.set_theme(DARK)
+        self._recolour()
 
     @property
     def device(self) -> str:
@@ -63,7 +63,7 @@ class PartsPlot(TimelinePlot):
         """Show the parts of that device."""
         self._device = self._state.devices.get(device)
         self._taken = _Drawn()
-        self._colour()
+        self._recolour()
         self.rescale()
 
     def refresh(self, now_unix_s: float) -> None:
@@ -77,19 +77,16 @@ class PartsPlot(TimelinePlot):
 
     # TimelinePlot's questions
 
-    def set_theme(self, theme: Theme) -> None:
-        super().set_theme(theme)
-        self._colour()
-
-    def _colour(self) -> None:
+    def _recolour(self) -> None:
+        super()._recolour()
         colour = self._device.colour if self._device is not None else 0
         for part, area in self._areas.items():
             area.set_brushes(self._brushes(part, colour))
 
-    def _brushes(self, part: str, colour: int) -> list[QBrush]:
+    @staticmethod
+    def _brushes(part: str, colour: int) -> list[QBrush]:
         """As in the memory bar; `colour`: the device's index into the palette."""
-        own = QColor(device_colour(colour, self._theme))
-        return part_brushes(part.removesuffix("_bytes"), self._theme, own)
+        return part_brushes(part.removesuffix("_bytes"), colour)
 
     def _parts(self) -> list[str]:
         """What the device's stack is made of, from the bottom."""
@@ -118,7 +115,7 @@ class PartsPlot(TimelinePlot):
             return []
         colour, history = self._device.colour, self._device.history
         return [
-            Series(self._label(part), part_text_colour(part, colour, self._theme), False, history, part)
+            Series(self._label(part), part_text_colour(part, colour), False, history, part)
             for part in reversed(self._shown())
         ]
 
@@ -136,7 +133,7 @@ class PartsPlot(TimelinePlot):
                 self._device.colour,
                 False,  # said once, behind the unit and over the readout
                 brushes=tuple(self._brushes(part, self._device.colour)),
-                text_colour=part_text_colour(part, self._device.colour, self._theme),
+                text_colour=part_text_colour(part, self._device.colour),
             )
             for part in self._parts()
         ]
@@ -208,6 +205,6 @@ class PartsPlot(TimelinePlot):
         return times.copy(), rows
 
 
-def part_text_colour(part: str, colour: int, theme: Theme) -> str:
+def part_text_colour(part: str, colour: int) -> str:
     """The part's name in the legend: a grey area would make a grey too weak for text."""
-    return theme.dim if part in ("context_bytes", "other_processes_bytes") else device_colour(colour, theme)
+    return colour_of("dim" if part in ("context_bytes", "other_processes_bytes") else colour)

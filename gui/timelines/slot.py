@@ -19,7 +19,6 @@ from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets import DARK, Theme
 
 THROUGHPUT_CHOICE = THROUGHPUT.id
 PARTS_PREFIX = "parts:"
@@ -46,7 +45,7 @@ class PlotSlot(QWidget):
     ) -> None:
         """`time_control`: whether the time control is in the header. One slot of a window has it."""
         super().__init__()
-        self._state, self._axis, self._theme = state, axis, DARK
+        self._state, self._axis = state, axis
         self._time_controls: dict[TimelinePlot, TimeControl] = {}
         self._with_time = time_control
         self._plots: dict[object, TimelinePlot] = {}
@@ -90,12 +89,6 @@ class PlotSlot(QWidget):
             plot.set_device(self.choice.removeprefix(PARTS_PREFIX))  # it was not there yet, or has come back
         plot.refresh(now_unix_s)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        for plot in self._plots.values():
-            plot.set_theme(theme)
-
     def sizeHint(self) -> QSize:
         return self.plot.sizeHint()
 
@@ -136,7 +129,6 @@ class PlotSlot(QWidget):
                 self._time_controls[plot] = TimeControl(self._axis)
                 self._time_controls[plot].export_requested.connect(self.export_requested)
                 plot.add_to_header(self._time_controls[plot])
-            plot.set_theme(self._theme)
             self._plots[kind] = plot
             self._stack.addWidget(plot)
         return cast(P, self._plots[kind])

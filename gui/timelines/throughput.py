@@ -16,7 +16,7 @@ from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets import EmptyState
+from devexplorer.gui.widgets import EmptyState, current_theme
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
@@ -77,7 +77,7 @@ class ThroughputPlot(DevicePlot):
             if any(run.simulated for run in runs):
                 text += "  simulated"
             # Out of range: no line, the label is at the top with an arrow. Nothing is hidden.
-            guides.append((self._scale.top * 2 if out_of_range else figure, text, self._theme.dim))
+            guides.append((self._scale.top * 2 if out_of_range else figure, text, current_theme().dim))
         return guides
 
     def _entry(self, device: Device) -> Entry:

@@ -20,7 +20,6 @@ from devexplorer.gui.widgets import (
     EmptyState,
     Role,
     ScrollArea,
-    Theme,
     device_colour,
     draw_text,
     hbox,
@@ -48,16 +47,16 @@ PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 114
 class TopologyPanel(QWidget):
     """Reads `state.topologies` and `state.devices`; `refresh` after `Change.DETAILS` and `Change.DEVICES`."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self._pairs = Pairs(())
         self._names: list[str] = []
         self._drawn: object = None
         self._split_by_hand = False
         self._affinity_px = NODE_PX + CPUS_PX
         """Width of the columns of NUMA node and CPUs; without a real device there is none."""
-        self.picture = TopologyPicture(theme)
+        self.picture = TopologyPicture()
         self.area = ScrollArea(self.picture, sideways=True)
         # the words of a CPU's box stay in sight
         self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)
@@ -99,13 +98,6 @@ class TopologyPanel(QWidget):
         """Whether the empty state is on show."""
         return self._stack.currentWidget() is self.empty
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.picture.set_theme(theme)
-        self._drawn = None
-        self.refresh()
-
     def refresh(self) -> None:
         """Show the devices and links as they are known now."""
         devices = {name: device for name, device in self._state.devices.items() if _has_place(device)}
@@ -123,7 +115,7 @@ class TopologyPanel(QWidget):
             self._names = list(devices)
             self.picture.mark()
             self._new_columns(devices)
-        self.model.colours = {name: device_colour(device.colour, self._theme) for name, device in devices.items()}
+        self.model.colours = {name: device.colour for name, device in devices.items()}
         self.picture.set_topology(devices, self._pairs)
         self._fill_matrix()
         result = legend(self._state.topologies.values())
@@ -152,7 +144,7 @@ class TopologyPanel(QWidget):
             node, cpus = self._pairs.numa_node(a), self._pairs.cpus(a)
             why = self._why_no_affinity(a)
             cells = [self._cell(a, b) for b in self._names]
-            missing = Cell(MISSING, self._theme.dim, why)
+            missing = Cell(MISSING, "dim", why)
             cells.append(missing if node is None else Cell(str(node)))
             cells.append(Cell(cpus, tip=cpus) if cpus else missing)
             rows.append(TableRow(a, tuple(cells)))
@@ -160,11 +152,11 @@ class TopologyPanel(QWidget):
 
     def _cell(self, a: str, b: str) -> Cell:
         if a == b:
-            return Cell(SELF, self._theme.dim)
+            return Cell(SELF, "dim")
         link = self._pairs.link(a, b)
         which = self.choice.value
         text = code_text(link) if which == "link" else _peer_text(link, which)
-        return Cell(text, self._theme.dim if text == MISSING else "", pair_text(a, b, link))
+        return Cell(text, "dim" if text == MISSING else "", pair_text(a, b, link))
 
     def _why_no_affinity(self, device: str) -> str:
         result = self._state.devices.get(device)
@@ -241,7 +233,7 @@ class _Names(QHeaderView):
 class _MatrixModel(RowsModel):
     """Rows with the device's id at their side, where it stays when the columns are scrolled."""
 
-    colours: Mapping[str, str] = MappingProxyType({})
+    colours: Mapping[str, int] = MappingProxyType({})
     """Of the devices."""
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -251,7 +243,7 @@ class _MatrixModel(RowsModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return name
         if role == Qt.ItemDataRole.ForegroundRole and name in self.colours:
-            return QColor(self.colours[name])
+            return QColor(device_colour(self.colours[name]))
         return None
 
 

@@ -19,7 +19,16 @@ from PySide6.QtGui import (
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
-from devexplorer.gui.widgets import CENTRE, Picture, Role, Theme, device_colour, device_dash, draw_text, text_width
+from devexplorer.gui.widgets import (
+    CENTRE,
+    Picture,
+    Role,
+    current_theme,
+    device_colour,
+    device_dash,
+    draw_text,
+    text_width,
+)
 
 RADIUS_PX, EDGE_PX, REACH_PX = 5, 3, 8
 """Corners; the edge in the device's colour; how near to a line the pointer has to be."""
@@ -29,8 +38,8 @@ ROOM_FOR_NAME_PX, LABEL_PX = 84, 14
 class TopologyPicture(Picture):
     """Shows what `set_topology` was given. As small as its devices allow; a scroll area round it shows the rest."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "How the devices are connected")
+    def __init__(self) -> None:
+        super().__init__("How the devices are connected")
         self._devices: dict[str, Device] = {}
         self._pairs = Pairs(())
         self.marked: frozenset[str] = frozenset()
@@ -86,7 +95,7 @@ class TopologyPicture(Picture):
             self._paint_device(painter, self._devices[name], box)
 
     def _paint_wire(self, painter: QPainter, wire: Wire) -> None:
-        theme = self._theme
+        theme = current_theme()
         marked = wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self.marked
         self._stroke(
             painter, wire, wire.path, theme.text if marked else theme.dim if wire.kind == "nvlink" else theme.bar_other
@@ -108,11 +117,11 @@ class TopologyPicture(Picture):
         """Words on a line, on a patch of the background."""
         width = text_width(text) + 12
         box = QRectF(at.x() - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
-        painter.fillRect(box, QColor(self._theme.window))
-        draw_text(painter, box, text, self._theme.text, align=CENTRE)
+        painter.fillRect(box, QColor(current_theme().window))
+        draw_text(painter, box, text, current_theme().text, align=CENTRE)
 
     def _paint_socket(self, painter: QPainter, socket: Socket) -> None:
-        theme, box = self._theme, _crisp(socket.box)
+        theme, box = current_theme(), _crisp(socket.box)
         pen = QPen(QColor(theme.simulated if socket.simulated else theme.border_strong), 1)
         if socket.simulated:
             pen.setDashPattern([3, 3])
@@ -129,7 +138,7 @@ class TopologyPicture(Picture):
         return seen if seen.width() > ROOM_FOR_NAME_PX else box
 
     def _paint_switch(self, painter: QPainter, box: QRectF, marked: bool) -> None:
-        theme = self._theme
+        theme = current_theme()
         painter.setPen(QPen(QColor(theme.text if marked else theme.border_strong), 1))
         painter.setBrush(QColor(theme.card))
         painter.drawRoundedRect(_crisp(box), 3, 3)
@@ -137,9 +146,9 @@ class TopologyPicture(Picture):
         draw_text(painter, box, name, theme.dim, align=CENTRE)
 
     def _paint_device(self, painter: QPainter, device: Device, box: QRectF) -> None:
-        theme, info = self._theme, device.info
+        theme, info = current_theme(), device.info
         outline = _crisp(box)
-        colour = QColor(device_colour(device.colour, theme))
+        colour = QColor(device_colour(device.colour))
         shape = QPainterPath()
         shape.addRoundedRect(outline, RADIUS_PX, RADIUS_PX)
         painter.fillPath(shape, QColor(theme.card))
@@ -147,7 +156,7 @@ class TopologyPicture(Picture):
         painter.setClipPath(shape)
         stripe = QPen(colour, 2 * EDGE_PX)
         stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
-        dash = device_dash(device.colour, theme)
+        dash = device_dash(device.colour)
         if dash:
             stripe.setDashPattern([part / (2 * EDGE_PX) for part in dash])
         painter.setPen(stripe)

@@ -9,7 +9,7 @@ from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
 from devexplorer.gui.widgets.code_view import CodeView, Colours
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.icons import app_icon, icon, pixmap
+from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
 from devexplorer.gui.widgets.layouts import (
     CENTRE,
     LEFT,
@@ -49,13 +49,15 @@ from devexplorer.gui.widgets.reading_order import chain, put_in_order, reading_o
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import (
     CPU,
-    DARK,
+    Colour,
     Role,
-    Theme,
+    colour_of,
+    current_theme,
     device_colour,
     device_dash,
     device_pen,
     font,
-    severity_colour,
+    severity_tone,
+    theme_changed,
 )
 from devexplorer.gui.widgets.typing_keys import TypingKeys

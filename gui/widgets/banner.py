@@ -4,12 +4,12 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame, QLabel
+from PySide6.QtWidgets import QFrame
 
-from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.icons import Sign
 from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets.theme import Role, Tone
 
 MOST_TEXT = 300
 """Characters; the log has the rest."""
@@ -25,19 +25,17 @@ class Banner(QFrame):
     action_chosen = Signal(str)
     """The user has clicked the button for what it is about."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.setObjectName("banner")
-        self._theme = theme
         self.about = ""
         """What the present message is about, for who wants to change or hide it."""
-        self._icon = QLabel()
+        self._icon = Sign()
         self.words = label("", Role.TEXT, wrap=True)
         self.close_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.action_button = push_button(clicked=lambda: self.action_chosen.emit(self.about), parent=self, look="quiet")
         self.action_button.hide()
         hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
-        self._kind = "warning"
         self.passing = QTimer(self, singleShot=True, interval=PASSING_MS)
         self.passing.timeout.connect(self.hide)
         self.hide()
@@ -45,7 +43,8 @@ class Banner(QFrame):
     def say(self, text: str, *, error: bool = False, passing: bool = False, about: str = "", action: str = "") -> None:
         """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it."""
         self.about = about
-        self._kind = "error" if error else "warning"
+        kind: Tone = "error" if error else "warning"
+        self._icon.show_icon(kind, kind)
         self.action_button.setText(action)
         self.action_button.setVisible(bool(action))
         line = " ".join(text.split())
@@ -53,16 +52,9 @@ class Banner(QFrame):
         if shown != self.words.text():
             self.words.setText(shown)
         self.setAccessibleDescription(line)
-        self.set_theme(self._theme)
         self.show()
         self.passing.start() if passing else self.passing.stop()
 
     def _dismiss(self) -> None:
         self.hide()
         self.dismissed.emit(self.about)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Draw the icon in the theme's colours."""
-        self._theme = theme
-        colour = theme.error if self._kind == "error" else theme.warning
-        self._icon.setPixmap(pixmap(self._kind, colour, ratio=self.devicePixelRatioF()))

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QPainter, QPen
 
 from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import Theme, device_colour, device_pen
+from devexplorer.gui.widgets.theme import current_theme, device_colour, device_pen
 
 CHIP_PX, PAD_PX, GAP_PX = 18, 6, 4
 Look = Callable[[str], tuple[int, bool]]
@@ -29,16 +29,14 @@ def paint_chip(painter: QPainter, where: QRectF, text: str, pen: QPen, fill: str
     draw_text(painter, where.adjusted(PAD_PX - 1, 0, 1 - PAD_PX, 0), text, colour, align=CENTRE)
 
 
-def paint_device(painter: QPainter, where: QRectF, device: str, look: Look, theme: Theme) -> None:
+def paint_device(painter: QPainter, where: QRectF, device: str, look: Look) -> None:
     """The device's name in its colour, with its outline; a simulated one's is dashed."""
     index, simulated = look(device)
-    pen = device_pen(index, theme, simulated=simulated)
-    paint_chip(painter, where, device, pen, theme.panel, device_colour(index, theme))  # readable in a selected row
+    pen = device_pen(index, simulated=simulated)
+    paint_chip(painter, where, device, pen, current_theme().panel, device_colour(index))  # readable in a selected row
 
 
-def paint_chips(
-    painter: QPainter, where: QRect, texts: Sequence[str], theme: Theme, paint: Callable[[QRectF, str], None]
-) -> float:
+def paint_chips(painter: QPainter, where: QRect, texts: Sequence[str], paint: Callable[[QRectF, str], None]) -> float:
     """Chips from left to right; those without room are counted behind the last: `+3`. Returns the x behind them."""
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     x, top = float(where.left()), where.center().y() - CHIP_PX / 2 + 1.5
@@ -48,7 +46,7 @@ def paint_chips(
         width = float(chip_width(text))
         if index and width > room:
             more = QRectF(x, where.top(), where.right() - x, where.height())
-            return x + draw_text(painter, more, f"+{rest}", theme.dim) + GAP_PX
+            return x + draw_text(painter, more, f"+{rest}", current_theme().dim) + GAP_PX
         width = min(width, max(room, 2 * PAD_PX + 8))
         paint(QRectF(x + 0.5, top, width, CHIP_PX - 1), text)
         x += width + GAP_PX

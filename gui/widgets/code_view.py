@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.layouts import push_button
-from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+from devexplorer.gui.widgets.theme import Role, current_theme, device_colour, font, theme_changed
 
 _TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
 _COPIED_MS = 1500
@@ -31,17 +31,18 @@ _LINES_BESIDE = 2
 class Colours(QSyntaxHighlighter):
     """Comments dim, strings soft, and a string that names a device in the device's colour."""
 
-    def __init__(self, document: QTextDocument, theme: Theme, state: State | None = None) -> None:
+    def __init__(self, document: QTextDocument, state: State | None = None) -> None:
         super().__init__(document)
-        self.theme, self._state = theme, state
+        self._state = state
+        theme_changed.connect(self.rehighlight)
 
     def highlightBlock(self, text: str) -> None:
         for token in _TOKEN.finditer(text):
             look = QTextCharFormat()
-            colour = self.theme.dim
+            colour = current_theme().dim
             if token["string"] is not None:
                 device = self._state.devices.get(token["string"][1:-1]) if self._state is not None else None
-                colour = self.theme.soft if device is None else device_colour(device.colour, self.theme)
+                colour = current_theme().soft if device is None else device_colour(device.colour)
             look.setForeground(QColor(colour))
             self.setFormat(token.start(), token.end() - token.start(), look)
 
@@ -74,10 +75,10 @@ class CodeView(CodeBlock):
 
     highlighter: ClassVar[type[Colours]] = Colours
 
-    def __init__(self, theme: Theme, state: State | None = None) -> None:
+    def __init__(self, state: State | None = None) -> None:
         super().__init__("Python that does the same")
         self._band = 0
-        self._colours = self.highlighter(self.document(), theme, state)
+        self._colours = self.highlighter(self.document(), state)
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
         self.copy_button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -99,11 +100,6 @@ class CodeView(CodeBlock):
             self.setPlainText(code)
             self._make_room()
             self.updateGeometry()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._colours.theme = theme
-        self.recolour()
 
     def recolour(self) -> None:
         """Colour again, after theme or devices changed."""

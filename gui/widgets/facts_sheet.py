@@ -31,7 +31,7 @@ from devexplorer.core.telemetry.fact_rows import Group, Row
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX
 from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, current_theme, font
 
 ROW_PX, TITLE_PX, GROUP_GAP_PX, COLUMN_GAP_PX = 20, 24, 12, 32
 LEAST_COLUMN_PX, MOST_COLUMN_PX = 264, 380
@@ -50,8 +50,8 @@ class FactsSheet(Picture):
     """Shows the groups of the last `set_groups`. Its height follows from its width: put it into a scroll area that
     resizes it."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "")
+    def __init__(self) -> None:
+        super().__init__("")
         self.groups: tuple[Group, ...] = ()
         """What is on show."""
         self._places: list[_Place] = []
@@ -131,15 +131,15 @@ class FactsSheet(Picture):
         for number, box in enumerate(self._titles):
             if event.region().intersects(box):
                 title = QRectF(box.adjusted(0, 0, 0, -4))
-                draw_text(painter, title, self.groups[number].title, self._theme.text, Role.STRONG)
-                painter.setPen(QPen(QColor(self._theme.border), 1))
+                draw_text(painter, title, self.groups[number].title, current_theme().text, Role.STRONG)
+                painter.setPen(QPen(QColor(current_theme().border), 1))
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
         for index, place in enumerate(self._places):
             if event.region().intersects(place.box):
                 self._paint_row(painter, place.box, self._row(place), current=index == self._current)
 
     def _paint_row(self, painter: QPainter, box: QRect, row: Row, *, current: bool) -> None:
-        theme = self._theme
+        theme = current_theme()
         if current:
             around = box.adjusted(-6, 0, 6, 0)
             painter.fillRect(around, QColor(theme.selection))

@@ -3,16 +3,16 @@ Main thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.records import Command
-from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.icons import Sign
 from devexplorer.gui.widgets.layouts import hbox, holder, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.reading_order import put_in_order, reading_order
-from devexplorer.gui.widgets.theme import severity_colour, theme_of
+from devexplorer.gui.widgets.theme import severity_tone
 
 MARGIN_PX = 16
 TORCH_WORDS = ("dtype",)
@@ -41,8 +41,7 @@ class FormDialog(QDialog):
         self.words.hide()
         self.message = label(wrap=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
-        self._sign = QLabel()
-        self._sign.setFixedSize(QSize(_SIGN_PX, _SIGN_PX))
+        self._sign = Sign(size=_SIGN_PX)
         self.accept_button = push_button(accept, self._accept, look="primary")
         self.accept_button.setDefault(True)
         self.cancel_button = push_button("Cancel", self.reject)
@@ -102,7 +101,7 @@ class FormDialog(QDialog):
         sign = "error" if wrong else "warning" if warning else ""
         self._sign.setVisible(bool(sign))
         if sign:
-            self._sign.setPixmap(pixmap(sign, severity_colour(sign, theme_of(self.palette())), _SIGN_PX, 2.0))
+            self._sign.show_icon(sign, severity_tone(sign))
         self.message.setText(words)
         set_look(self.message, sign or "dim")
         acceptable = ready and not wrong

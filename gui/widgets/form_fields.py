@@ -17,7 +17,7 @@ from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder
 from devexplorer.gui.widgets.panel import EDGE_PX, label
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets.theme import Role, current_theme, theme_changed
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 """Offered; others can be typed."""
@@ -103,6 +103,8 @@ class MenuEdit(QLineEdit):
         for words, filled in choices:
             self.menu.addAction(words, functools.partial(self._fill, filled))
         self._show = self.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
+        self._draw_arrow()
+        theme_changed.connect(self._draw_arrow)
         self._show.setText(f"Choose {name}")
         self.setCursorPosition(0)  # a long text is read from its beginning
         self._show.triggered.connect(lambda: self.menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
@@ -111,9 +113,8 @@ class MenuEdit(QLineEdit):
         self.setText(text)
         self.setCursorPosition(0)
 
-    def set_theme(self, theme: Theme) -> None:
-        """Draw the arrow in its colour."""
-        self._show.setIcon(icon("chevron", theme.dim))
+    def _draw_arrow(self) -> None:
+        self._show.setIcon(icon("chevron", current_theme().dim))
 
 
 class DtypeEdit(MenuEdit):

@@ -9,10 +9,10 @@ from PySide6.QtWidgets import QCheckBox, QLineEdit, QStackedLayout, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.device_choice import DeviceChoice, DeviceField
-from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, labelled
+from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
 from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState
-from devexplorer.gui.widgets.theme import Role, Theme
+from devexplorer.gui.widgets.theme import Role
 
 BUTTON_PX = 26
 
@@ -26,9 +26,9 @@ class FormPage(QWidget):
     action: ClassVar[str] = "Start"
     """The text of the button."""
 
-    def __init__(self, state: State, theme: Theme) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self._state, self._theme = state, theme
+        self._state = state
         self.start_button = push_button(self.action, self.start, look="primary")
         self.stop_button = push_button("Stop", self.stop)
         self.hint = ElidedLabel(Role.LABEL, "dim")
@@ -36,7 +36,6 @@ class FormPage(QWidget):
         self._fields = FormRow()
         self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
         self._device_fields: list[DeviceChoice | DeviceField] = []
-        self._menus: list[MenuEdit] = []
         for button in (self.start_button, self.stop_button):
             button.setFixedHeight(BUTTON_PX)
         top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
@@ -54,8 +53,6 @@ class FormPage(QWidget):
         row.insertWidget(row.count() - 1, both)
         if isinstance(field, DeviceChoice | DeviceField):
             self._device_fields.append(field)
-        if isinstance(field, MenuEdit):
-            self._menus.append(field)
         if isinstance(field, QLineEdit):
             field.textChanged.connect(self._edited)
             field.returnPressed.connect(self.start)
@@ -83,13 +80,6 @@ class FormPage(QWidget):
     def stop(self) -> None:
         """End what was started."""
         raise NotImplementedError
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        self._theme = theme
-        for menu in self._menus:
-            menu.set_theme(theme)
-        self.refresh()
 
     def refresh(self) -> None:
         """Offer the devices as they are now."""

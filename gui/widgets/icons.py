@@ -8,6 +8,9 @@ from importlib.resources import files
 from PySide6.QtCore import QByteArray, QRectF, Qt
 from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QLabel
+
+from devexplorer.gui.widgets.theme import Tone, colour_of, theme_changed
 
 SIZE = 16
 """Side of a line icon in device-independent pixels."""
@@ -57,6 +60,26 @@ def icon(name: str, colour: str, disabled: str | None = None, size: int = SIZE) 
         if disabled is not None:
             result.addPixmap(pixmap(name, disabled, size, ratio), QIcon.Mode.Disabled)
     return result
+
+
+class Sign(QLabel):
+    """An icon beside a text, in the colours of the current theme."""
+
+    def __init__(self, name: str = "", tone: Tone = "dim", size: int = SIZE) -> None:
+        super().__init__()
+        self._icon: tuple[str, Tone] = name, tone
+        self._size = size
+        theme_changed.connect(self._draw)
+        self._draw()
+
+    def show_icon(self, name: str, tone: Tone) -> None:
+        """Show this one; none if there is no `name`."""
+        self._icon = name, tone
+        self._draw()
+
+    def _draw(self) -> None:
+        name, tone = self._icon
+        self.setPixmap(pixmap(name, colour_of(tone), self._size, self.devicePixelRatioF()) if name else QPixmap())
 
 
 def app_icon() -> QIcon:

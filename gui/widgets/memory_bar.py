@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSizePolicy
 from devexplorer.core.base import bytes_text
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
 from devexplorer.gui.widgets.picture import Picture
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets.theme import current_theme, device_colour
 
 HEIGHT_PX = 10
 OTHER_ALPHA, CACHED_ALPHA, HATCH_ALPHA = 0.7, 0.14, 0.6
@@ -61,18 +61,18 @@ def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -
 class MemoryBar(Picture):
     """The bar. Feed it with `set_reading`; it repaints when something changed."""
 
-    def __init__(self, theme: Theme, colour: str) -> None:
-        super().__init__(theme, "memory")
-        self._colour = QColor(colour)
+    def __init__(self, index: int) -> None:
+        super().__init__("memory")
+        self._index = index
         self.segments: tuple[Segment, ...] = ()
         """What the bar shows, from left to right."""
         self._total: int | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
-    def set_colours(self, theme: Theme, colour: str) -> None:
-        """Paint in other colours."""
-        self._colour = QColor(colour)
-        self.set_theme(theme)
+    def set_device(self, index: int) -> None:
+        """Paint in the colour of the device with this palette index."""
+        self._index = index
+        self.update()
 
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
@@ -117,17 +117,18 @@ class MemoryBar(Picture):
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
         painter.setClipPath(outline)
-        painter.fillRect(whole, QColor(self._theme.bar_free))
+        painter.fillRect(whole, QColor(current_theme().bar_free))
         x = 0.0
         for segment, width in zip(self.segments, widths(self.segments, self._total, whole.width()), strict=True):
-            paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._theme, self._colour)
+            paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._index)
             x += width
         painter.end()
 
 
-def part_brushes(key: str, theme: Theme, colour: QColor) -> list[QBrush]:
-    """The look of a part, painted one over the other: the device's colour for its tensors, hatched for cached, greys
-    for what is not torch's."""
+def part_brushes(key: str, device: int) -> list[QBrush]:
+    """The look of a part, painted one over the other: the colour of the device with this palette index for its tensors,
+    hatched for cached, greys for what is not torch's."""
+    theme = current_theme()
     greys = {
         "context": theme.bar_context,
         "other_processes": theme.bar_other,
@@ -137,6 +138,7 @@ def part_brushes(key: str, theme: Theme, colour: QColor) -> list[QBrush]:
     }
     if key in greys:
         return [QBrush(QColor(greys[key]))]
+    colour = QColor(device_colour(device))
     if key == "other_allocated":
         return [QBrush(shade(colour, OTHER_ALPHA))]
     if key == "cached":
@@ -144,9 +146,9 @@ def part_brushes(key: str, theme: Theme, colour: QColor) -> list[QBrush]:
     return [QBrush(colour)]
 
 
-def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour: QColor) -> None:
+def paint_part(painter: QPainter, key: str, where: QRectF, device: int) -> None:
     """Fill `where` with the look of a part."""
-    for brush in part_brushes(key, theme, colour):
+    for brush in part_brushes(key, device):
         painter.fillRect(where, brush)
 
 

@@ -1,4 +1,4 @@
-"""What pictures share: a theme, a tooltip for what is below the pointer, texts in boxes. Main thread."""
+"""What pictures share: a tooltip for what is below the pointer, texts in boxes. Main thread."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
-from devexplorer.gui.widgets.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, font
 
 
 class Picture(QWidget):
-    """Subclasses show something in the colours of `_theme`, and say with `tip_at` what is at a point."""
+    """Subclasses show something, and say with `tip_at` what is at a point."""
 
-    def __init__(self, theme: Theme, name: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self._theme = theme
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = theme
-        self.update()
 
     def tip_at(self, point: QPointF) -> str:
         """The tooltip of what is at a point; empty where there is nothing."""

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QVBoxLa
 from devexplorer.gui.widgets.form_page import FormPage
 from devexplorer.gui.widgets.layouts import hbox, push_button
 from devexplorer.gui.widgets.panel import EDGE_PX
-from devexplorer.gui.widgets.theme import Theme
 
 RAIL_PX, CHOICE_PX = 104, 22
 P = TypeVar("P", bound=FormPage)
@@ -79,8 +78,3 @@ class FormPages(QWidget, Generic[P]):
         self.rail.choose(key)
         self._stack.setCurrentWidget(self.pages[key])
         self.page.refresh()
-
-    def set_theme(self, theme: Theme) -> None:
-        """Colours from now on."""
-        for page in self.pages.values():
-            page.set_theme(theme)

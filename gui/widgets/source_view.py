@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QTextEdit, QWidget
 from devexplorer.core.records import CodeLines
 from devexplorer.gui.widgets.code_view import CodeBlock, CodeView, Colours
 from devexplorer.gui.widgets.layouts import LEFT, RIGHT
-from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets.theme import current_theme, theme_changed
 
 _GUTTER_PX = 10
 """Left of the numbers, and right of them."""
@@ -28,9 +28,8 @@ _MARK = "▸"
 class SourceView(CodeBlock):
     """Read-only lines without a scroll bar; the marked one has a band and an arrow."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__("The code around the line")
-        self._theme = theme
         self._lines: CodeLines | None = None
         self.line = 0
         """Number of the marked line; 0: none is on show."""
@@ -38,7 +37,8 @@ class SourceView(CodeBlock):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self._gutter = _Gutter(self)
-        self._colours = Colours(self.document(), theme)
+        self._colours = Colours(self.document())
+        theme_changed.connect(self._mark)
         self.updateRequest.connect(lambda _where, _dy: self._gutter.update())
 
     @property
@@ -65,13 +65,6 @@ class SourceView(CodeBlock):
             self.horizontalScrollBar().setValue(0)
             self.ensureCursorVisible()
 
-    def set_theme(self, theme: Theme) -> None:
-        """Paint in other colours."""
-        self._theme = self._colours.theme = theme
-        self._colours.rehighlight()
-        self._mark()
-        self._gutter.update()
-
     def line_rect(self) -> QRect:
         """Where the marked line is, in pixels of this widget."""
         where = self.cursorRect(self._cursor())
@@ -86,7 +79,7 @@ class SourceView(CodeBlock):
         if self.marked or self.line:
             band.cursor = self._cursor()
             look = QTextCharFormat()
-            look.setBackground(QColor(self._theme.selection))
+            look.setBackground(QColor(current_theme().selection))
             look.setProperty(QTextFormat.Property.FullWidthSelection, True)
             band.format = look
             self.setExtraSelections([band])
@@ -125,10 +118,12 @@ class SourceView(CodeBlock):
             here = number == self.line
             row = QRect(QPoint(0, where.top()), QSize(self.gutter_px - _GUTTER_PX, where.height()))
             if here:
-                painter.fillRect(QRect(0, where.top(), self.gutter_px, where.height()), QColor(self._theme.selection))
-                painter.setPen(QColor(self._theme.text))
+                painter.fillRect(
+                    QRect(0, where.top(), self.gutter_px, where.height()), QColor(current_theme().selection)
+                )
+                painter.setPen(QColor(current_theme().text))
                 painter.drawText(row, LEFT, _MARK)
-            painter.setPen(QColor(self._theme.text if here else self._theme.dim))
+            painter.setPen(QColor(current_theme().text if here else current_theme().dim))
             painter.drawText(row, RIGHT, str(number))
             block = block.next()
 
@@ -157,15 +152,9 @@ class _DiffColours(Colours):
     """Removed lines are dim, added ones are not, and both keep their signs."""
 
     def highlightBlock(self, text: str) -> None:
-        look = QTextCharFormat()
+        look, theme = QTextCharFormat(), current_theme()
         is_head = text.startswith(("---", "+++", "@@"))
-        colour = (
-            self.theme.dim
-            if is_head or text.startswith("-")
-            else self.theme.text
-            if text.startswith("+")
-            else self.theme.soft
-        )
+        colour = theme.dim if is_head or text.startswith("-") else theme.text if text.startswith("+") else theme.soft
         look.setForeground(QColor(colour))
         if text.startswith("+") and not is_head:
             look.setFontWeight(600)
@@ -177,7 +166,7 @@ class DiffView(CodeView):
 
     highlighter = _DiffColours
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme)
+    def __init__(self) -> None:
+        super().__init__()
         self.setAccessibleName("The fix as a patch")
         self.copy_button.setAccessibleName("copy the patch")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QPainter, QResizeEvent
@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
 
 ROW_PX, PAD_PX = 24, 12
 LEAST_ROWS = 2
@@ -41,11 +41,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text, its colour (`#RRGGBB`; empty: the usual one) and its tooltip, which is shown as it is, never as rich
-    text."""
+    """One text, its colour (a tone, or the palette index of a device; empty: the usual one) and its tooltip, which is
+    shown as it is, never as rich text."""
 
     text: str
-    colour: str = ""
+    colour: Colour | Literal[""] = ""
     tip: str = ""
 
 
@@ -107,7 +107,7 @@ class RowsModel(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole | Qt.ItemDataRole.EditRole:
                 return cell.text
             case Qt.ItemDataRole.ForegroundRole:
-                return QColor(cell.colour) if cell.colour else None
+                return None if cell.colour == "" else QColor(colour_of(cell.colour))
             case Qt.ItemDataRole.ToolTipRole:
                 return plain_tip(cell.tip) or None
             case Qt.ItemDataRole.TextAlignmentRole:

@@ -2,6 +2,10 @@
 
 Colour means device: `device_colour` gives the one colour that a device has in its card, its chips and its curves.
 Every text has a contrast of at least 4.5:1 with what it is on (WCAG 2.2, 1.4.3); a test computes it.
+
+Who paints asks `current_theme` for colours: Qt repaints every widget after `apply`. Who keeps what it has made from
+colours (curves, pixmaps, formatted text) makes it again at `theme_changed`, also while it is hidden. A row of a
+table keeps a `Colour` instead, which means something in every theme.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette, QPen
 from PySide6.QtWidgets import QApplication
 
@@ -126,6 +132,30 @@ LIGHT = Theme(
     devices=("#0072B2", "#9C6200", "#007F5C", "#9C5B7F", "#17506E", "#B85000", "#5E5A00"),
 )
 THEMES = {theme.name: theme for theme in (DARK, LIGHT)}
+"""All that there are, in the order in which the user goes through them."""
+
+Tone = Literal["text", "soft", "dim", "warning", "error"]
+"""A colour of the theme by its name: for what outlives a change of the theme."""
+Colour = Tone | int
+"""A tone, or the palette index of a device."""
+
+
+class _Current(QObject):
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theme = DARK
+
+
+_current = _Current()
+theme_changed = _current.changed
+"""The application has another theme now: palette, stylesheet and `current_theme` are those of the new one."""
+
+
+def current_theme() -> Theme:
+    """The theme of the application."""
+    return _current.theme
 
 
 class Role(enum.Enum):
@@ -138,25 +168,37 @@ class Role(enum.Enum):
     CODE = "code"
 
 
-def device_colour(index: int, theme: Theme) -> str:
+def next_theme() -> Theme:
+    """The one that comes after the current one."""
+    order = list(THEMES.values())
+    return order[(order.index(current_theme()) + 1) % len(order)]
+
+
+def device_colour(index: int) -> str:
     """`#RRGGBB` of the device with this palette index (`core.session.state.Device.colour`); -1 is the CPU."""
+    theme = current_theme()
     return theme.cpu if index < 0 else theme.devices[index % len(theme.devices)]
 
 
-def severity_colour(severity: str, theme: Theme) -> str:
-    """`#RRGGBB` of an error, a warning, or what is only worth knowing. Never without its sign or its word."""
-    return {"error": theme.error, "warning": theme.warning}.get(severity, theme.dim)
+def colour_of(what: Colour) -> str:
+    """`#RRGGBB` in the current theme."""
+    return device_colour(what) if isinstance(what, int) else getattr(current_theme(), what)
 
 
-def device_dash(index: int, theme: Theme) -> list[float]:
+def severity_tone(severity: str) -> Tone:
+    """The tone of an error, a warning, or what is only worth knowing. Never without its sign or its word."""
+    return "error" if severity == "error" else "warning" if severity == "warning" else "dim"
+
+
+def device_dash(index: int) -> list[float]:
     """Dash pattern in pen widths that distinguishes the ninth device from the first; empty for a solid line."""
-    return list(DASHES[0 if index < 0 else (index // len(theme.devices)) % len(DASHES)])
+    return list(DASHES[0 if index < 0 else (index // len(current_theme().devices)) % len(DASHES)])
 
 
-def device_pen(index: int, theme: Theme, *, simulated: bool = False, width: float = 1.0) -> QPen:
+def device_pen(index: int, *, simulated: bool = False, width: float = 1.0) -> QPen:
     """The pen for outlines and curves of a device; a simulated one is always dashed."""
-    pen = QPen(QColor(device_colour(index, theme)), width)
-    pattern = device_dash(index, theme) or ([4.0, 3.0] if simulated else [])
+    pen = QPen(QColor(device_colour(index)), width)
+    pattern = device_dash(index) or ([4.0, 3.0] if simulated else [])
     if pattern:
         pen.setDashPattern(pattern)
     return pen
@@ -226,6 +268,13 @@ def palette(theme: Theme) -> QPalette:
     return result
 
 
+def set_theme(theme: Theme) -> None:
+    """Have this theme for what is painted by hand; `apply` has it for everything."""
+    if theme is not _current.theme:
+        _current.theme = theme
+        theme_changed.emit()
+
+
 def prepare(app: QApplication) -> None:
     """Style and font, before the first widget is made: buttons that are there already would keep the font they have."""
     if app.style().name() not in ("fusion", ""):  # below a stylesheet it has no name: then it was set before
@@ -235,15 +284,11 @@ def prepare(app: QApplication) -> None:
 
 
 def apply(app: QApplication, theme: Theme) -> None:
-    """Give the whole application this theme: style, palette, fonts, stylesheet. Widgets that paint take `set_theme`."""
+    """Give the whole application this theme: style, palette, fonts, stylesheet, and what was made from colours."""
     prepare(app)
     colours, sheet = palette(theme), stylesheet(theme)
     if app.palette() != colours:
         app.setPalette(colours)
     if app.styleSheet() != sheet:  # Qt would style every widget again, also with the sheet that it has
         app.setStyleSheet(sheet)
-
-
-def theme_of(colours: QPalette) -> Theme:
-    """The theme that this palette comes from: for windows that live shortly and need no `set_theme`."""
-    return DARK if colours.color(QPalette.ColorRole.Window).lightness() < 128 else LIGHT
+    set_theme(theme)

@@ -17,6 +17,8 @@ import shiboken6
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
+from devexplorer.gui.widgets.theme import current_theme, set_theme
+
 EXPECTED = "This plugin does not support"
 """The offscreen plugin prints these for windows with a minimum size and for popup menus."""
 
@@ -47,8 +49,8 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
 @contextmanager
 def _ends_windows(app: QApplication) -> Iterator[None]:
     """At the end, delete every window created by the test, with its menus and dialogs, and restore the application's
-    style."""
-    look = app.font(), app.palette(), app.styleSheet()
+    style and theme."""
+    look, theme = (app.font(), app.palette(), app.styleSheet()), current_theme()
     before = set(QApplication.topLevelWidgets())
     yield
     windows = [widget for widget in QApplication.topLevelWidgets() if widget not in before and _is_a_window(widget)]
@@ -63,6 +65,7 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
         app.setFont(look[0])
         app.setPalette(look[1])
         app.setStyleSheet(look[2])
+    set_theme(theme)
 
 
 def _is_a_window(widget: QWidget) -> bool:

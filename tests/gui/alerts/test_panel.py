@@ -26,7 +26,7 @@ from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card import DeviceRow
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.widgets import Banner
-from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 
@@ -54,7 +54,7 @@ def alerts() -> Alerts:
 def panel(qtbot: QtBot, alerts: Alerts) -> AlertsPanel:
     state = state_with(CPU, CUDA, VGPU)
     state.alerts = alerts
-    return hosted(qtbot, lambda _: AlertsPanel(state, DARK), 1400, 320)
+    return hosted(qtbot, lambda _: AlertsPanel(state), 1400, 320)
 
 
 def shown(panel: AlertsPanel) -> list[list[str]]:
@@ -90,7 +90,7 @@ def test_active_alerts_are_above_those_that_are_over(panel: AlertsPanel, alerts:
     assert ALERTS.count(panel._state) == 2
     assert panel.summary.text() == "2 alarms now"
     assert panel.table.isVisible()
-    assert panel.model.rows[0].cells[1].colour == device_colour(0, DARK)
+    assert panel.model.rows[0].cells[1].colour == 0
 
 
 def test_a_notice_is_distinguished_from_an_alarm_and_counts_as_none(panel: AlertsPanel, alerts: Alerts) -> None:
@@ -127,8 +127,9 @@ def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -
         feed(alerts, second, temperature_c=50)
     hot(alerts, "vgpu:0")
     panel.refresh()
-    panel.set_theme(LIGHT)
-    assert [row.cells[0].colour for row in panel.model.rows] == [LIGHT.error, LIGHT.dim]
+    set_theme(LIGHT)
+    colours = [panel.model.index(row, 0).data(Qt.ItemDataRole.ForegroundRole) for row in range(2)]
+    assert colours == [QColor(LIGHT.error), QColor(LIGHT.dim)]
 
 
 def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: AlertsPanel) -> None:
@@ -375,7 +376,7 @@ def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None
 
 @pytest.fixture
 def line(qtbot: QtBot) -> Banner:
-    return hosted(qtbot, lambda _: Banner(DARK), 900, 40)
+    return hosted(qtbot, lambda _: Banner(), 900, 40)
 
 
 def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
@@ -434,7 +435,7 @@ def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts
 
 def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
     state = state_with(CPU, *(msgspec.structs.replace(CUDA, id=f"cuda:{at}") for at in range(7)))
-    panel = hosted(qtbot, lambda _: DevicesPanel(state, DARK), 276, 420)
+    panel = hosted(qtbot, lambda _: DevicesPanel(state), 276, 420)
     panel.refresh_devices()
     card, row = panel.items["cuda:0"], panel.items["cuda:6"]
     assert isinstance(row, DeviceRow)

@@ -9,7 +9,7 @@ from fakes.bench_runs import A10S, CPU, NOW, T4S, begin, copy, finish, point
 from fakes.host import hosted
 from fakes.look_records import state_with
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -18,7 +18,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.copies import Copies, Kind
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.benchmark.runs import state_cell
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 KIB, MIB = 1 << 10, 1 << 20
@@ -44,7 +44,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     return panel
 
@@ -59,7 +59,7 @@ def run(state: State, rows: tuple[BandwidthRow, ...] = ROWS, *, ended: bool = Tr
 
 def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     spec = BandwidthSpec(sources=("cpu",), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
     rows = (copy("cpu", "cpu", MIB, 20.0), copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
@@ -80,7 +80,7 @@ def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, s
         1,
         BandwidthResult(run=1, spec=SPEC, rows=ROWS, stopped=False, simulated=False, seconds=1.0, verified=False),
     )
-    assert state_cell(state.runs[1], DARK).text == "✕ values are wrong: the data that arrived differs"
+    assert state_cell(state.runs[1]).text == "✕ values are wrong: the data that arrived differs"
 
 
 def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:
@@ -141,7 +141,7 @@ def test_bad_input_is_answered_in_one_line_and_nothing_is_sent(
 
 def test_real_and_virtual_devices_are_not_measured_together(qtbot: QtBot) -> None:
     state = state_with(CPU, *A10S, *T4S)
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state), 1280, 260)
     assert panel.pages["bandwidth"].devices.chosen == ("cpu", *PAIR)  # what belongs together
     panel.pages["bandwidth"].devices.choose(["cpu", "cuda:0", "vgpu:1"])
     assert "cuda:0 is real and vgpu:1 simulated" in panel.pages["bandwidth"].message.text()
@@ -178,7 +178,7 @@ def test_wrong_data_has_a_red_badge_and_the_way_round_in_words(
     run(state)
     refreshed(panel)
     cell = panel.pages["bandwidth"].view.model.rows[1].cells[3]
-    assert cell.colour == DARK.error
+    assert cell.colour == "error"
     assert "✕ what arrived differs from what was sent" in cell.tip
     assert "3 of 1,048,576 bytes arrived wrong" in cell.tip
     summary = panel.pages["bandwidth"].view.summary
@@ -209,7 +209,7 @@ def test_a_pair_that_was_not_measured_says_why(qtbot: QtBot, panel: BenchmarkPan
     run(state)
     refreshed(panel)
     cell = panel.pages["bandwidth"].view.model.rows[2].cells[2]
-    assert (cell.text, cell.colour) == ("—", DARK.dim)
+    assert (cell.text, cell.colour) == ("—", "dim")
     assert cell.tip.endswith("not measured: the driver refuses this pair")
     click(qtbot, panel, 2, 2)
     summary = panel.pages["bandwidth"].view.summary
@@ -253,7 +253,7 @@ def test_the_chosen_pair_has_a_curve_for_each_kind(qtbot: QtBot, panel: Benchmar
 
 def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     state = state_with(CPU, *T4S)
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state), 1280, 260)
     panel.show_page("bandwidth")
     assert panel.pages["bandwidth"].devices.chosen == ("cpu", "vgpu:0", "vgpu:1")
     spec = BandwidthSpec(sources=("cpu", "vgpu:0"), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
@@ -270,8 +270,9 @@ def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
 def test_another_run_and_another_theme_are_drawn_again(panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
-    panel.set_theme(LIGHT)
-    assert refreshed(panel).pages["bandwidth"].view.model.rows[1].cells[3].colour == LIGHT.error
+    set_theme(LIGHT)
+    wrong = panel.pages["bandwidth"].view.model.index(1, 3).data(Qt.ItemDataRole.ForegroundRole)
+    assert wrong == QColor(LIGHT.error)
     spec = BandwidthSpec(sources=("cpu",), destinations=("cuda:1",), sizes=(4 * MIB,), pinned=(True,))
     begin(state, 2, spec)
     point(state, 2, row=copy("cpu", "cuda:1", 4 * MIB, 24.0, pinned=True))

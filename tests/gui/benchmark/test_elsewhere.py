@@ -13,18 +13,12 @@ from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets import DARK
 
 SHAPES = ((64, 64, 64), (128, 128, 128))
 
 
 def plot_for(qtbot: QtBot, state: State) -> ThroughputPlot:
-    def make(host: object) -> ThroughputPlot:
-        plot = ThroughputPlot(state, TimeAxis())
-        plot.set_theme(DARK)
-        return plot
-
-    return hosted(qtbot, make, 700, 220)
+    return hosted(qtbot, lambda _: ThroughputPlot(state, TimeAxis()), 700, 220)
 
 
 def legend(plot: ThroughputPlot, state: State, device: str) -> str:

@@ -17,7 +17,6 @@ from devexplorer.core.records import BenchSpec, BuildModel, EngineDevices, Event
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 DEADLINE_S = 30.0
@@ -48,7 +47,7 @@ def take(state: State, event: Event) -> None:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state), 1280, 260)
 
 
 @pytest.fixture

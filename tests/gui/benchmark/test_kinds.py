@@ -21,7 +21,6 @@ from devexplorer.gui.benchmark import page as benchmark_page
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import history_row
-from devexplorer.gui.widgets import DARK
 
 DEADLINE_S = 30.0
 
@@ -47,7 +46,7 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
         state.apply(event)
 
     state.set_catalog(Catalog(devices=engine.engine.registry.infos()))
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["toy"], Qt.MouseButton.LeftButton)
     page = panel.page
     assert isinstance(page, ToyPage)
@@ -61,9 +60,9 @@ def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot,
     assert page.answer.text() == "3 rounds"
     result = state.runs[number].result
     assert result is not None
-    history = hosted(qtbot, lambda _: HistoryPanel(state, DARK), 1280, 260)
+    history = hosted(qtbot, lambda _: HistoryPanel(state), 1280, 260)
     history.kind.choose("toy")
     assert history.kind.value == "toy"
     run = StoredRun(id=1, result=result, conditions=Conditions(started_unix_s=1.0, ended_unix_s=2.0, device="cpu"))
-    cells = [cell.text for cell in history_row(run, state, DARK, 3.0).cells]
+    cells = [cell.text for cell in history_row(run, state, 3.0).cells]
     assert cells[1:7] == ["toy", "cpu", "to 3", "—", "7.00", "samples/s"]

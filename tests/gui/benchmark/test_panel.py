@@ -32,7 +32,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
@@ -59,7 +59,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 160)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 160)
 
 
 def start(state: State, number: int, device: str = "vgpu:0", datasheet: float | None = 65.0) -> None:
@@ -324,7 +324,7 @@ def test_a_run_that_was_stopped_before_its_first_figure_has_not_failed(panel: Be
     state.apply(BenchEnded(run=1, time_unix_s=NOW + 2, result=None, reason=STOPPED_EARLY))
     panel.refresh()
     cell = panel.matmul.model.rows[0].cells[STATE]
-    assert (cell.text, cell.colour) == (STOPPED_EARLY, DARK.dim)
+    assert (cell.text, cell.colour) == (STOPPED_EARLY, "dim")
 
 
 def test_a_simulated_run_is_not_called_quiet(panel: BenchmarkPanel, state: State) -> None:
@@ -435,7 +435,7 @@ def test_finished_runs_are_copied_as_the_command_line_prints_them(panel: Benchma
 def test_another_theme_recolours_the_rows(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
     panel.refresh()
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     colour = panel.matmul.model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
     assert colour.name() == LIGHT.devices[0].lower()
 
@@ -497,7 +497,7 @@ def test_start_cannot_be_clicked_over_input_that_is_wrong_and_says_why(
 def test_nothing_is_said_in_red_before_the_user_has_done_something(qtbot: QtBot) -> None:
     state = State()
     state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1 << 34),)))
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 160)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 160)
     for kind in ("matmul", "sweep", "bandwidth", "scaling", "model"):
         panel.show_page(kind)
         panel.refresh()

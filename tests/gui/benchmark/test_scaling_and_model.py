@@ -18,7 +18,6 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceWall, ModelResult, ModelSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 BOTH = ("vgpu:0", "vgpu:1")
@@ -39,7 +38,7 @@ def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
 
 
 def panel_for(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    return hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
+    return hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 260)
 
 
 def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import EngineLost, SweepSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 GRID = tuple((m, n, 64) for m in (64, 128) for n in (64, 128, 256))
@@ -30,7 +30,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, DARK, clock=lambda: NOW + 4), 1280, 260)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
     return panel
 
@@ -279,7 +279,7 @@ def test_the_other_theme_turns_the_scale_round(panel: BenchmarkPanel, state: Sta
     run(state, GRID)
     measure(state, 1, [cell(64, 64, 64, 10.0), cell(64, 128, 64, 30.0)])
     refreshed(panel)
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     refreshed(panel)
     slow, fast = panel.pages["sweep"].view.map.colour_at((0, 0)), panel.pages["sweep"].view.map.colour_at((1, 0))
     assert slow is not None

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.benchmark.sweeps import arrange, ceiling
 from devexplorer.gui.charts.shades import contrast, ramp
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
-from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Theme, device_colour
+from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Theme, set_theme
 
 
 def lightness(red: float, green: float, blue: float) -> float:
@@ -25,10 +25,8 @@ def lightness(red: float, green: float, blue: float) -> float:
 @pytest.mark.parametrize("theme", [DARK, LIGHT])
 @pytest.mark.parametrize("device", range(CPU, 7))
 def test_the_scale_changes_lightness_evenly_all_the_way(theme: Theme, device: int) -> None:
-    steps = [
-        lightness(colour.redF(), colour.greenF(), colour.blueF())
-        for colour in ramp(theme, device_colour(device, theme))
-    ]
+    set_theme(theme)
+    steps = [lightness(colour.redF(), colour.greenF(), colour.blueF()) for colour in ramp(device)]
     changes = [(b - a) if theme.is_dark else (a - b) for a, b in itertools.pairwise(steps)]
     assert min(changes) > 0
     assert max(changes) < 3 * sum(changes) / len(changes)
@@ -86,9 +84,9 @@ def test_the_best_so_far_never_falls(values: list[float]) -> None:
 
 def test_a_long_curve_keeps_its_dips_and_peaks(qtbot: QtBot) -> None:
     points = tuple((float(x), 0.0 if x == 7777 else 9.0 if x == 3333 else 5.0, 0.0, 0.0) for x in range(10_000))
-    curve = SizeCurve(DARK, "Throughput over the size")
+    curve = SizeCurve("Throughput over the size")
     qtbot.addWidget(curve)
-    curve.set_curves([Series("cuda:0", "#0072B2", points)])
+    curve.set_curves([Series("cuda:0", 0, points)])
     [drawn] = curve.curves
     _, rates = drawn.getData()
     assert {5.0, 9.0, 0.0} == set(rates)

@@ -14,7 +14,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.details import DetailsPanel
 from devexplorer.gui.widgets.facts_sheet import FactsSheet, in_columns
-from devexplorer.gui.widgets.theme import DARK, LIGHT, THEMES
+from devexplorer.gui.widgets.theme import LIGHT, THEMES, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -22,7 +22,7 @@ LEFT = Qt.MouseButton.LeftButton
 def panel_for(
     qtbot: QtBot, state: State, device: str | None = "cuda:0", width: int = 1264, height: int = 400
 ) -> DetailsPanel:
-    panel = hosted(qtbot, lambda _: DetailsPanel(state, DARK), width, height)
+    panel = hosted(qtbot, lambda _: DetailsPanel(state), width, height)
     panel.set_device(device)
     return panel
 
@@ -183,7 +183,7 @@ def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
 @pytest.mark.parametrize("name", THEMES)
 def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str) -> None:
     panel = panel_for(qtbot, server(1))
-    panel.set_theme(THEMES[name])
+    set_theme(THEMES[name])
     box = panel.sheet.box_of("Activity", "clocks limited by")
     image = panel.sheet.grab(box).toImage()
     assert any(_near(image, x, y, THEMES[name].warning) for x in range(image.width()) for y in range(image.height()))
@@ -200,5 +200,5 @@ def _near(image: QImage, x: int, y: int, colour: str) -> bool:
 
 def test_another_theme_colours_the_name_of_the_device(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(1))
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert LIGHT.devices[0] in panel.title.styleSheet()

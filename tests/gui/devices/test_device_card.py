@@ -18,7 +18,7 @@ from devexplorer.gui.devices.card import DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import card_texts, card_tooltip
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.panel import DevicesPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font
+from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -28,7 +28,7 @@ def verdict(state: State, targets: tuple[str, ...], device: str) -> Verdict:
 
 
 def panel_for(qtbot: QtBot, state: State, height: int = 520) -> DevicesPanel:
-    return hosted(qtbot, lambda _: DevicesPanel(state, DARK), 276, height)
+    return hosted(qtbot, lambda _: DevicesPanel(state), 276, height)
 
 
 def drag_over(item: DeviceItem, data: QMimeData) -> bool:
@@ -357,7 +357,7 @@ def test_the_offer_goes_when_there_is_a_gpu(qtbot: QtBot):
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
 def test_each_card_has_an_edge_in_its_devices_colour(qtbot: QtBot, theme):
     panel = panel_for(qtbot, state_with(CPU, CUDA, VGPU, OLD))
-    panel.set_theme(theme)
+    set_theme(theme)
     for at, item in enumerate(panel.items.values()):
         image = item.grab().toImage()
         wanted = QColor(theme.cpu if at == 0 else theme.devices[at - 1])

@@ -7,6 +7,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, ENGINE, GIB, VGPU, server_card
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -14,7 +15,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.processes import COLUMNS, ProcessesPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 TITLES = [column.title for column in COLUMNS]
 TRAIN = ProcessUse(
@@ -44,7 +45,7 @@ def use(state: State, device: str, *processes: ProcessUse, used: int | None = No
 
 
 def shown_by(qtbot: QtBot, state: State) -> ProcessesPanel:
-    return hosted(qtbot, lambda _: ProcessesPanel(state, DARK), 1200, 300)
+    return hosted(qtbot, lambda _: ProcessesPanel(state), 1200, 300)
 
 
 def texts(panel: ProcessesPanel) -> list[list[str]]:
@@ -168,6 +169,7 @@ def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> No
 
 def test_devices_keep_their_colours_in_either_theme(qtbot: QtBot, state: State) -> None:
     panel = shown_by(qtbot, state)
-    assert panel.model.rows[0].cells[0].colour == DARK.devices[0]
-    panel.set_theme(LIGHT)
-    assert panel.model.rows[0].cells[0].colour == LIGHT.devices[0]
+    for theme in (DARK, LIGHT):
+        set_theme(theme)
+        colour = panel.model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
+        assert colour == QColor(theme.devices[0])

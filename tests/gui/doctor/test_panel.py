@@ -34,7 +34,7 @@ from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPane
 from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
 from devexplorer.gui.widgets import reading_order
 from devexplorer.gui.widgets.table import Cell
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, severity_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -57,10 +57,8 @@ def panel(qtbot: QtBot, state: State, sent: list[Command]) -> DoctorPanel:
     return panel_for(qtbot, state, sent)
 
 
-def panel_for(
-    qtbot: QtBot, state: State, sent: list[Command], *, width: int = 1264, theme: Theme = DARK
-) -> DoctorPanel:
-    made = hosted(qtbot, lambda _: DoctorPanel(state, theme), width, 274)
+def panel_for(qtbot: QtBot, state: State, sent: list[Command], *, width: int = 1264) -> DoctorPanel:
+    made = hosted(qtbot, lambda _: DoctorPanel(state), width, 274)
     made.command_requested.connect(sent.append)
     made.set_selection(("mlp:hidden",))
     return made
@@ -146,7 +144,7 @@ def test_with_a_gpu_nothing_is_offered(panel: DoctorPanel) -> None:
 
 
 def test_without_a_model_nothing_can_be_checked(qtbot: QtBot, state: State, sent: list[Command]) -> None:
-    panel = hosted(qtbot, lambda _: DoctorPanel(state, DARK), 1264, 274)
+    panel = hosted(qtbot, lambda _: DoctorPanel(state), 1264, 274)
     panel.command_requested.connect(sent.append)
     panel.set_selection(("x",))
     assert not panel.form.check_button.isEnabled()
@@ -371,13 +369,18 @@ def test_long_paths_and_sentences_do_not_make_the_page_wider(
 def test_severities_have_their_colour_in_both_themes(
     qtbot: QtBot, state: State, sent: list[Command], theme: Theme
 ) -> None:
-    other = LIGHT if theme is DARK else DARK
-    panel = panel_for(qtbot, state, sent, theme=other)
+    set_theme(LIGHT if theme is DARK else DARK)
+    panel = panel_for(qtbot, state, sent)
     say(state, panel, some())
     panel.table.selectRow(2)
-    panel.set_theme(theme)
+    set_theme(theme)
     severities = ["error", "error", "warning", "not checked", "note"]
-    assert [row[0].colour for row in cells(panel)] == [severity_colour(one, theme) for one in severities]
+    wanted = {"error": theme.error, "warning": theme.warning}
+    colours = [panel.model.index(row, 0).data(Qt.ItemDataRole.ForegroundRole) for row in range(len(severities))]
+    assert colours == [QColor(wanted.get(one, theme.dim)) for one in severities]
+    sign = panel.finding.sign.pixmap().toImage()
+    found = {sign.pixelColor(x, y).rgba() for x in range(sign.width()) for y in range(sign.height())}
+    assert QColor(theme.warning).rgba() in found
     assert panel.finding.title.text() == "Hidden synchronisation"  # still chosen
 
 
@@ -455,7 +458,7 @@ def test_double_click_and_return_show_the_line_and_what_it_is_about(
 def test_the_marked_line_is_on_a_band(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:
     say(state, panel, some())
     for theme in (DARK, LIGHT):
-        panel.set_theme(theme)
+        set_theme(theme)
         source = panel.finding.source
         QGuiApplication.processEvents()  # it gets its height
         image = source.grab().toImage()

@@ -22,7 +22,7 @@ from devexplorer.gui.objects.findings import Findings, holder, told
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.objects.visible import Options
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, severity_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -250,14 +250,14 @@ def test_findings_follow_changes_in_place_and_say_when_they_cannot() -> None:
 # --- the panel --------------------------------------------------------------------------------------------------------
 
 
-def panel_for(qtbot: QtBot, state: State, theme: Theme = DARK) -> ObjectsPanel:
-    return hosted(qtbot, lambda _: ObjectsPanel(state, theme), 780, 500)
+def panel_for(qtbot: QtBot, state: State) -> ObjectsPanel:
+    return hosted(qtbot, lambda _: ObjectsPanel(state), 780, 500)
 
 
-def diagnosed(qtbot: QtBot, theme: Theme = DARK) -> ObjectsPanel:
+def diagnosed(qtbot: QtBot) -> ObjectsPanel:
     state = state_with(CPU, VGPU)
     show(state, mlp())
-    panel = panel_for(qtbot, state, theme)
+    panel = panel_for(qtbot, state)
     tell(state, some())
     panel.refresh()
     panel.tree.expandAll()
@@ -304,17 +304,18 @@ def has_colour(image: QImage, wanted: str) -> bool:
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT])
 def test_findings_are_painted_across_the_columns_with_their_sign(qtbot: QtBot, theme: Theme) -> None:
-    panel = diagnosed(qtbot, theme)
+    set_theme(theme)
+    panel = diagnosed(qtbot)
     panel.tree.clearSelection()
     for number, severity in ((0, "error"), (2, "warning")):
         image = painted(panel, panel.model.finding_index("mlp", number))
-        assert has_colour(image, severity_colour(severity, theme))
+        assert has_colour(image, colour_of(severity_tone(severity)))
         assert has_colour(image, theme.soft)
         beyond = panel.tree.columnViewportPosition(Column.TYPE) + 30
         across = image.copy(beyond, 0, 60, image.height())
         assert has_colour(across, theme.soft), "the sentence ends where the first column does"
-    assert has_colour(painted(panel, panel.model.index_of("mlp")), severity_colour("error", theme))
-    assert not has_colour(painted(panel, panel.model.index_of("mlp:hidden.bias")), severity_colour("error", theme))
+    assert has_colour(painted(panel, panel.model.index_of("mlp")), colour_of(severity_tone("error")))
+    assert not has_colour(painted(panel, panel.model.index_of("mlp:hidden.bias")), colour_of(severity_tone("error")))
 
 
 def test_what_is_near_a_path_is_selected(qtbot: QtBot) -> None:

@@ -19,7 +19,7 @@ from devexplorer.gui.doctor.page import DoctorPanel
 from devexplorer.gui.doctor.rows import FINDING, PLACE
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.menus import context_menu
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 Start = Callable[..., Hands]
 
@@ -150,5 +150,5 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
         LIGHT,
         DARK,
     ):  # the page alone: restyling a whole application with many windows takes a minute
-        window.bottom_dock.page("doctor").set_theme(theme)
+        set_theme(theme)
     assert window.bottom_dock.page("doctor").finding.source.line == 6

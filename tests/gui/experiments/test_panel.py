@@ -33,7 +33,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.experiments.page import ExperimentsPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 BOTH = ("vgpu:0", "vgpu:1")
@@ -58,7 +58,7 @@ def panel(qtbot: QtBot, state: State, sent: list[Command]) -> ExperimentsPanel:
 
 
 def panel_for(qtbot: QtBot, state: State, sent: list[Command]) -> ExperimentsPanel:
-    made = hosted(qtbot, lambda _: ExperimentsPanel(state, DARK), 1264, 300)
+    made = hosted(qtbot, lambda _: ExperimentsPanel(state), 1264, 300)
     made.command_requested.connect(sent.append)
     return made
 
@@ -267,7 +267,7 @@ def test_both_times_are_bars_of_the_device(panel: ExperimentsPanel, state: State
     assert without.group == "10 products of 1000×1000 on vgpu:1"
     assert {bar.colour for bar in (without, with_)} == {state.devices["vgpu:1"].colour}
     assert without.simulated
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.time_work.answer.title.text() == "40 µs without, 2.9 ms with"
 
 
@@ -337,7 +337,7 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
         ("vgpu:0 with copies", True),
     ]
     pens = [line.opts["pen"] for line in plot.curves]
-    device = device_colour(state.devices["vgpu:0"].colour, DARK)
+    device = device_colour(state.devices["vgpu:0"].colour)
     assert [pen.color().name().upper() for pen in pens] == [DARK.cpu, device, device]
     assert [pen.style() is Qt.PenStyle.SolidLine for pen in pens] == [True, False, False]
     assert pens[1].dashPattern() != pens[2].dashPattern()
@@ -384,7 +384,7 @@ def test_every_size_and_decade_has_its_text(panel: ExperimentsPanel, state: Stat
     plot = panel.crossover.plot
     assert [text for _, text in plot.canvas.bottom.ticks] == ["16", "64", "256"]
     assert [text for _, text in plot.canvas.left.ticks] == ["1 µs", "10 µs", "100 µs", "1 ms"]
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert plot.curves[0].opts["pen"].color().name().upper() == LIGHT.cpu
     panel.resize(500, 200)
     QApplication.processEvents()

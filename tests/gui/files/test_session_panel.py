@@ -7,7 +7,6 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.session.script import Action, Surroundings, script
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.session_code import SessionPanel
-from devexplorer.gui.widgets import DARK
 
 
 class Done:
@@ -26,7 +25,7 @@ def action(number: int, code: str = "") -> Action:
 
 def test_the_text_is_always_the_whole_script(qtbot: QtBot) -> None:
     done = Done()
-    panel = SessionPanel(State(), DARK)
+    panel = SessionPanel(State())
     qtbot.addWidget(panel)
     panel.set_source(done)
     panel.show()
@@ -52,7 +51,7 @@ def test_the_text_is_always_the_whole_script(qtbot: QtBot) -> None:
 def test_the_code_of_the_chosen_action_comes_into_sight(qtbot: QtBot) -> None:
     done = Done()
     done.actions = tuple(action(number) for number in range(60))
-    panel = SessionPanel(State(), DARK)
+    panel = SessionPanel(State())
     qtbot.addWidget(panel)
     panel.resize(900, 240)
     panel.set_source(done)
@@ -64,7 +63,7 @@ def test_the_code_of_the_chosen_action_comes_into_sight(qtbot: QtBot) -> None:
 
 def test_a_hidden_page_waits(qtbot: QtBot) -> None:
     done = Done()
-    panel = SessionPanel(State(), DARK)
+    panel = SessionPanel(State())
     qtbot.addWidget(panel)
     panel.set_source(done)
     panel.hide()

@@ -45,7 +45,7 @@ from devexplorer.gui.fit.rows import (
     share_text,
     sizes,
 )
-from devexplorer.gui.widgets.theme import DARK, LIGHT, THEMES
+from devexplorer.gui.widgets.theme import DARK, LIGHT, THEMES, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 T4 = "Tesla T4"
@@ -75,7 +75,7 @@ def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 274) 
     """As large as the tab has it in a window of 1280 x 800."""
 
     def make(host: QWidget) -> FitPanel:
-        made = FitPanel(state, DARK)
+        made = FitPanel(state)
         made.setParent(host)
         return made
 
@@ -209,7 +209,7 @@ def test_every_card_has_a_row_with_its_figures(panel, state):
 
 def test_the_parts_of_the_bar_add_up_to_what_it_takes():
     assert sum(size for _, size in sizes(BYTES)) == BYTES.total
-    cells = fit_rows((fit(T4, 2 * BYTES.total),), DARK)[0].cells
+    cells = fit_rows((fit(T4, 2 * BYTES.total),))[0].cells
     assert cells[MEMORY].text == "50 %"
     assert "optimizer state: 6.00 GiB" in cells[MEMORY].tip
 
@@ -220,13 +220,14 @@ def test_times_say_that_they_are_simulated():
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
 def test_neighbouring_parts_can_be_told_apart_in_grey(theme):
+    set_theme(theme)
     keys = ["parameters", "gradients", "optimizer", "activations", "buffers"]
     for one, other in itertools.pairwise(keys):
-        assert contrast(part_colour(one, theme), part_colour(other, theme)) > 1.2
+        assert contrast(part_colour(one), part_colour(other)) > 1.2
 
 
 def test_a_search_that_ended_at_its_limit_says_so():
-    cells = fit_rows((fit(T4, 1 << 40, largest_batch=65536, at_least=True),), DARK)[0].cells
+    cells = fit_rows((fit(T4, 1 << 40, largest_batch=65536, at_least=True),))[0].cells
     assert cells[BATCH].text == "≥ 65,536"
 
 
@@ -415,7 +416,7 @@ def test_the_rows_are_made_once_for_a_report(panel, state, monkeypatch):
 @pytest.mark.parametrize("theme", [DARK, LIGHT])
 def test_it_is_painted_in_both_themes(panel, state, theme):
     planned(panel, state, report())
-    panel.set_theme(theme)
+    set_theme(theme)
     assert not panel.table.grab().toImage().isNull()
 
 

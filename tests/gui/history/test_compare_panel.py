@@ -16,13 +16,11 @@ from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.intervals import Axis, Intervals
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme
+from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 
-def panel_with(
-    qtbot: QtBot, *runs: StoredRun, width: int = 1024, height: int = 620, theme: Theme = DARK
-) -> CompareDialog:
-    panel = CompareDialog(state_with(HERE_CPU, H200, T4), theme)
+def panel_with(qtbot: QtBot, *runs: StoredRun, width: int = 1024, height: int = 620) -> CompareDialog:
+    panel = CompareDialog(state_with(HERE_CPU, H200, T4))
     qtbot.addWidget(panel)
     panel.resize(width, height)
     panel.show()
@@ -123,7 +121,7 @@ def test_ticks_are_few_round_and_on_the_axis(low: float, high: float, is_log: bo
 def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
     themes.apply(QApplication.instance(), DARK)
     simulated = stored(matmul(52.0, info=T4, tflops=spread(52.0, 0.05)), 2, T4)
-    picture = hosted(qtbot, lambda _: Intervals(DARK, lambda _run: "#FF0000"), 900, 200)
+    picture = hosted(qtbot, lambda _: Intervals(lambda _run: "error"), 900, 200)
     picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated]))
     QApplication.processEvents()
     image = picture.grab().toImage()
@@ -191,7 +189,7 @@ def test_while_it_is_computed_and_when_it_failed_there_are_words(qtbot: QtBot) -
 
 
 def test_the_window_grows_so_that_it_shows_what_there_is(qtbot: QtBot) -> None:
-    dialog = CompareDialog(state_with(HERE_CPU, H200), DARK)
+    dialog = CompareDialog(state_with(HERE_CPU, H200))
     qtbot.addWidget(dialog)
     dialog.show()
     before = dialog.height()
@@ -205,7 +203,6 @@ def test_both_themes_are_painted(qtbot: QtBot) -> None:
     looks = []
     for theme in (DARK, LIGHT):
         themes.apply(QApplication.instance(), theme)
-        panel.set_theme(theme)
         QApplication.processEvents()
         entry, image = panel.intervals.entries[1], panel.intervals.grab().toImage()
         looks.append(image)

@@ -27,7 +27,7 @@ from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row, short_when_text
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.table import PAD_PX
-from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 LEFT = Qt.MouseButton.LeftButton
 COLUMN = {column.title: number for number, column in enumerate(COLUMNS)}
@@ -83,7 +83,7 @@ def here() -> State:
 
 
 def panel_with(qtbot: QtBot, *runs: StoredRun, width: int = 1264, height: int = 280) -> tuple[HistoryPanel, FakeSource]:
-    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), width, height)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here()), width, height)
     source = FakeSource(runs)
     source.panel = panel
     panel.set_source(source)
@@ -110,7 +110,7 @@ def file_dialog(panel: HistoryPanel) -> QFileDialog:
 
 
 def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> None:
-    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here()), 1264, 280)
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == "The history is not open yet."
     assert not panel.import_button.isEnabled()
@@ -142,7 +142,7 @@ def test_a_run_is_listed_with_its_conditions_and_what_it_is_worth(qtbot: QtBot) 
     assert (found["% of datasheet"], found["% of best"], found["noise %"]) == ("81", "94", "0.9")
     assert (found["MHz"], found["W"], found["°C"]) == ("1755", "612", "64")
     assert (found["remarks"], found["tags"]) == ("▲ power cap", "before, driver-570")
-    assert panel.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK)
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == 0
     conditions = panel.model.row(0).cells[COLUMN["when"]].tip
     assert "driver: 570.124.06" in conditions
     assert "power cap: 700 W" in conditions
@@ -183,7 +183,7 @@ def test_an_error_is_shown_in_words_and_in_colour(qtbot: QtBot) -> None:
         "▲ ended early: the device was lost",
         "stopped, imported",
     ]
-    assert [cell.colour for cell in remarks] == [DARK.error, DARK.warning, DARK.dim]
+    assert [cell.colour for cell in remarks] == ["error", "warning", "dim"]
 
 
 def test_the_speed_of_data_that_arrived_wrong_is_no_headline() -> None:
@@ -201,11 +201,9 @@ def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
     other_card = stored(matmul(), 2, uuid="GPU-ffffffff-1111-2222-3333-444444444444")
     panel, _ = panel_with(qtbot, elsewhere, other_card)
     assert cells(panel)["device"] == "NVIDIA H200", "the number of somebody else's card says nothing here"
-    assert [panel.model.row(row).cells[COLUMN["device"]].colour for row in range(2)] == [DARK.dim, DARK.dim]
+    assert [panel.model.row(row).cells[COLUMN["device"]].colour for row in range(2)] == ["dim", "dim"]
     same_card, _ = panel_with(qtbot, stored(matmul(), 3, imported=True))
-    assert same_card.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK), (
-        "the UUID says that it is this card"
-    )
+    assert same_card.model.row(0).cells[COLUMN["device"]].colour == 0, "the UUID says that it is this card"
 
 
 def test_text_from_a_file_is_no_markup(qtbot: QtBot) -> None:
@@ -514,7 +512,6 @@ def test_both_themes_paint_tags_and_devices(qtbot: QtBot) -> None:
     looks = []
     for theme in (DARK, LIGHT):
         themes.apply(QApplication.instance(), theme)
-        panel.set_theme(theme)
         QApplication.processEvents()
         image = panel.table.viewport().grab().toImage()
         looks.append(image)
@@ -523,7 +520,6 @@ def test_both_themes_paint_tags_and_devices(qtbot: QtBot) -> None:
         places = (QPoint(x, y) for x in range(row.left(), row.right()) for y in range(row.top(), row.bottom()))
         found = {image.pixelColor(place).name().upper() for place in places}
         assert any(_near(colour, wanted) for colour in found)
-        assert panel.model.row(0).cells[COLUMN["device"]].colour == wanted
     assert looks[0] != looks[1]
 
 
@@ -533,13 +529,13 @@ def _near(one: str, other: str) -> bool:
 
 def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
     state = state_with(HERE_CPU)
-    panel = hosted(qtbot, lambda _: HistoryPanel(state, DARK), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(state), 1264, 280)
     panel.set_source(FakeSource([stored(matmul(), 1)]))
-    assert panel.model.row(0).cells[COLUMN["device"]].colour == DARK.dim
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == "dim"
     state.apply(ENGINE)
     state.set_catalog(Catalog((HERE_CPU, H200)))
     panel.refresh()
-    assert panel.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK)
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == 0
 
 
 # --- with the real store ----------------------------------------------------------------------------------------------
@@ -558,7 +554,7 @@ def run_recorder(tmp_path: Path) -> Iterator[StoreThread]:
 
 
 def test_the_whole_way_with_a_real_history(qtbot: QtBot, run_recorder: StoreThread, tmp_path: Path) -> None:
-    panel = hosted(qtbot, lambda _: HistoryPanel(here(), DARK), 1264, 280)
+    panel = hosted(qtbot, lambda _: HistoryPanel(here()), 1264, 280)
     run_recorder.on_change = panel.refresh
     panel.set_source(run_recorder)
 

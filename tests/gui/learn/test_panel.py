@@ -15,7 +15,7 @@ from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.records import Command, JobEnded, JobStarted, NewTensor, SetThreads, Undo
 from devexplorer.core.session.state import State
 from devexplorer.gui.learn.page import PAUSED, WRONG, LearnPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT, Key = Qt.MouseButton.LeftButton, Qt.Key
 IDS = [one.id for one in EXERCISES]
@@ -29,7 +29,7 @@ def state() -> State:
 
 
 def shown(qtbot: QtBot, state: State, *learned: str) -> LearnPanel:
-    panel = LearnPanel(state, DARK)
+    panel = LearnPanel(state)
     panel.set_learned(learned)
     qtbot.addWidget(panel)
     panel.resize(1264, 274)
@@ -92,13 +92,13 @@ def test_nothing_is_made_again_while_nothing_changes(panel: LearnPanel) -> None:
     end(panel, Undo(), Undo())
     assert panel.rows == rows
     end(panel, NewTensor(fill="ones"))
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.rows == rows, "a step that is done changes its looks only"
 
 
 def test_signs_have_the_colours_of_the_theme(panel: LearnPanel) -> None:
     dark = panel.rows[0].sign.pixmap().toImage()
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.rows[0].sign.pixmap().toImage() != dark
 
 
@@ -106,7 +106,7 @@ def test_a_text_that_is_being_typed_stays(panel: LearnPanel) -> None:
     panel.choose("this-machine")
     QTest.keyClicks(panel.answer, "1")
     end(panel, Undo())
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.answer.text() == "1"
 
 

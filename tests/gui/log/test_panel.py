@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import Log
 from devexplorer.core.session.state import LOG_LINES, State
 from devexplorer.gui.log.page import LogPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 
@@ -21,7 +21,7 @@ def state() -> State:
 
 @pytest.fixture
 def log(qtbot: QtBot, state: State) -> LogPanel:
-    return hosted(qtbot, lambda _: LogPanel(state, DARK), 600, 120)
+    return hosted(qtbot, lambda _: LogPanel(state), 600, 120)
 
 
 def say(state: State, text: str, level: str = "info") -> None:
@@ -81,5 +81,5 @@ def test_another_theme_writes_the_same_lines(log: LogPanel, state: State) -> Non
     say(state, "one")
     say(state, "two", "error")
     log.refresh()
-    log.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert lines(log) == ["one", "error: two"]

@@ -13,7 +13,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.memory.segment_map import spans
 from devexplorer.gui.memory.snapshot import SnapshotDialog
 from devexplorer.gui.memory.snapshot_rows import MOST_ROWS
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 MIB = 1 << 20
 LARGE = SegmentRow(
@@ -51,7 +51,7 @@ def state() -> State:
 
 
 def panel_of(qtbot: QtBot, state: State) -> SnapshotDialog:
-    dialog = SnapshotDialog(state, DARK, None)
+    dialog = SnapshotDialog(state, None)
     qtbot.addWidget(dialog)
     dialog.resize(1000, 640)
     dialog.show()
@@ -172,11 +172,11 @@ def test_a_segment_that_contradicts_itself_is_drawn_within_its_frame() -> None:
 
 
 def test_the_dialog_follows_a_new_snapshot_and_the_theme(qtbot: QtBot, state: State) -> None:
-    dialog = SnapshotDialog(state, DARK, None)
+    dialog = SnapshotDialog(state, None)
     qtbot.addWidget(dialog)
     dialog.show()
     before = dialog.grab().toImage()
-    dialog.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert dialog.grab().toImage() != before
     state.apply(SnapshotOpened(snapshot=AllocatorSnapshot(source="<b>other</b>.pickle", segments=(SMALL,))))
     dialog.refresh()

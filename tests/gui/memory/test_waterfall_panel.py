@@ -27,7 +27,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.memory.page import MemoryPanel
 from devexplorer.gui.memory.rows import Key
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 PROCESSES = (
     ProcessUse(1, "python", 2 * GIB + 400 * MIB, "me"),
@@ -88,7 +88,7 @@ def panel_of(qtbot: QtBot, state: State, width: int = 1400, height: int = 300) -
             return len(sent)
 
         controller = Controller(state, send, selection=tuple, say=str)
-        return MemoryPanel(WindowContext(host, state, controller, Settings(), DARK, str))
+        return MemoryPanel(WindowContext(host, state, controller, Settings(), str))
 
     sent: list[Command] = []
     panel = hosted(qtbot, make, width, height)
@@ -306,7 +306,7 @@ def test_it_works_in_little_room_and_in_both_themes(qtbot: QtBot, state: State, 
     assert panel.minimumSizeHint().width() <= 900
     assert panel.height() == height
     before = panel.grab().toImage()
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.grab().toImage() != before
     click_row(qtbot, panel, Key("free"))
     assert panel.table.selected_key == Key("free")

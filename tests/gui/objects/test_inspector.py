@@ -15,13 +15,13 @@ from devexplorer.core.session.welcome import this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.widgets import TextBlock
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State) -> InspectorPanel:
-    return hosted(qtbot, lambda _: InspectorPanel(state, DARK), 328, 520)
+    return hosted(qtbot, lambda _: InspectorPanel(state), 328, 520)
 
 
 def facts_of(state: State, *targets: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ def test_device_names_in_code_have_their_devices_colours(qtbot: QtBot):
     state.apply(Answer(title="t", words="w", code='x.to("cuda:0")  # "cuda:0" again'))
     panel.refresh()
     for theme in (DARK, LIGHT):
-        panel.set_theme(theme)
+        set_theme(theme)
         block = panel.code.document().firstBlock()
         found = {
             block.text()[f.start : f.start + f.length]: f.format.foreground().color().name()
@@ -340,7 +340,7 @@ def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
 @pytest.mark.parametrize("width", [290, 328, 420])
 def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, width: int) -> None:
     state = state_with(CPU, VGPU)
-    panel = hosted(qtbot, lambda _: InspectorPanel(state, DARK), width, 520)
+    panel = hosted(qtbot, lambda _: InspectorPanel(state), width, 520)
     state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
     panel.refresh()
     QApplication.processEvents()

@@ -11,13 +11,13 @@ from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.cells import TARGET_ROLE, Column
 from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State) -> ObjectsPanel:
-    return hosted(qtbot, lambda _: ObjectsPanel(state, DARK), 780, 500)
+    return hosted(qtbot, lambda _: ObjectsPanel(state), 780, 500)
 
 
 def click(
@@ -184,7 +184,7 @@ def test_chips_have_the_colours_of_their_devices_in_both_themes(qtbot: QtBot):
     show(state, model("m", module_row("", 0, "M", ("cpu", "cuda:0"))), tensor("y", "vgpu:0"))
     panel = panel_for(qtbot, state)
     for theme in (DARK, LIGHT):
-        panel.set_theme(theme)
+        set_theme(theme)
         for row, devices in enumerate(((theme.cpu, theme.devices[0]), (theme.devices[1],))):
             where = panel.tree.visualRect(panel.model.index(row, Column.DEVICE))
             painted = colours(panel.tree.viewport().grab(where).toImage())

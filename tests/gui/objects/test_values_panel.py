@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import Describe, ObjectRemoved, Values, ValuesDescribed
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.values import ValuesPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 TARGET = "mlp:hidden.weight"
@@ -36,7 +36,7 @@ def state() -> State:
 
 @pytest.fixture
 def panel(qtbot: QtBot, state: State) -> ValuesPanel:
-    panel = ValuesPanel(state, DARK)
+    panel = ValuesPanel(state)
     qtbot.addWidget(panel)
     panel.resize(1200, 300)
     panel.show()
@@ -100,7 +100,7 @@ def test_before_and_after_share_one_axis(panel: ValuesPanel, state: State):
     state.apply(ValuesDescribed(values=values(), before=values(low=-3.0, high=0.5)))
     panel.refresh()
     assert panel.histogram.span == (-3.0, 1.0)
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     panel.histogram.repaint()
 
 

@@ -23,7 +23,6 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import MetricPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -66,7 +65,6 @@ def drawn(
     axis = TimeAxis()
     plot = hosted(qtbot, lambda _: kind(state, axis), width, height)
     qtbot.__dict__["kept"].append(axis)
-    plot.set_theme(DARK)
     if isinstance(plot, MetricPlot):
         plot.scale_button.click()  # to capacity
     for _ in range(3):
@@ -111,7 +109,7 @@ def test_no_label_lies_on_a_curve(qtbot: QtBot, state: State, kind: type[MetricP
     assert guide_labels(plot)
     pictures: dict[str, Callable[[], QImage]] = {
         "on the screen": lambda: plot.canvas.grab().toImage(),
-        "in a picture": lambda: QImage.fromData(Figure([plot], LIGHT).png()),
+        "in a picture": lambda: QImage.fromData(Figure([plot]).png()),
     }
     for where, picture in pictures.items():
         labels, curves = labels_and_curves(plot, picture)

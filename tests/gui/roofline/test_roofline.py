@@ -49,7 +49,7 @@ def here() -> State:
 def panel_with(
     qtbot: QtBot, *runs: StoredRun, device: str = "cuda:0", width: int = 1264, height: int = 280
 ) -> RooflinePanel:
-    panel = hosted(qtbot, lambda _: RooflinePanel(here(), DARK), width, height)
+    panel = hosted(qtbot, lambda _: RooflinePanel(here()), width, height)
     panel.show_runs(runs, len(runs))
     panel.show_device(device)
     QApplication.processEvents()
@@ -196,11 +196,11 @@ def test_the_grid_of_a_logarithmic_axis_stays_on_it(low: float, high: float) -> 
 @pytest.mark.parametrize(("width", "height"), [(320, 150), (736, 230), (2000, 340), (500, 900)])
 def test_labels_never_overlap_and_nothing_leaves_the_picture(qtbot: QtBot, count: int, width: int, height: int) -> None:
     runs = fifty() if count == 50 else [stored(matmul(), 1)]
-    picture = RooflinePicture(DARK)
+    picture = RooflinePicture()
     qtbot.addWidget(picture)
     picture.resize(width, height)
     picture.show()
-    picture.set_roofline(drawn_of(*runs), "#0072B2")
+    picture.set_roofline(drawn_of(*runs), 0)
     QApplication.processEvents()
     boxes = [box for _, box in picture.labels]
     assert boxes
@@ -332,7 +332,7 @@ def test_another_device_can_be_chosen(qtbot: QtBot) -> None:
 
 def test_devices_that_come_later_can_be_chosen(qtbot: QtBot) -> None:
     state = state_with(HERE_CPU)
-    panel = hosted(qtbot, lambda _: RooflinePanel(state, DARK), 1264, 280)
+    panel = hosted(qtbot, lambda _: RooflinePanel(state), 1264, 280)
     panel.show_runs([stored(matmul(798.0), 1)], 1)
     assert [panel.chooser.itemText(place) for place in range(panel.chooser.count())] == [
         "cpu   Example CPU",
@@ -398,7 +398,7 @@ def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None
             self.asked.append(wanted)
             show([stored(matmul(798.0), 1)], 1)
 
-    panel = hosted(qtbot, lambda _: RooflinePanel(here(), DARK), 1264, 280)
+    panel = hosted(qtbot, lambda _: RooflinePanel(here()), 1264, 280)
     panel.hide()
     source = Source()
     panel.set_source(source)  # type: ignore[arg-type]
@@ -417,7 +417,6 @@ def test_marks_have_the_colour_of_the_device_in_either_theme(qtbot: QtBot) -> No
     looks = []
     for theme in (DARK, LIGHT):
         themes.apply(QApplication.instance(), theme)
-        panel.set_theme(theme)
         QApplication.processEvents()
         image = panel.picture.grab().toImage()
         looks.append(image)

@@ -242,7 +242,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
 
 def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:
     driver = start(folder=tmp_path)
-    driver.window.toggle_theme()
+    driver.window.change_theme()
     driver.window.axis.set_span(30.0)
     driver.app.stop()
     saved = SettingsFile(tmp_path).load()

@@ -23,7 +23,7 @@ from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.palette import Choice, CommandPalette
-from devexplorer.gui.widgets import DARK, Banner, CodeView, ElidedLabel
+from devexplorer.gui.widgets import Banner, CodeView, ElidedLabel
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
         Problem("this torch is a CPU build"),
         Problem("this torch is a CPU build"),
     )
-    panel = hosted(qtbot, lambda _: DevicesPanel(state_with(CPU, VGPU, problems=problems), DARK), 276, 500)
+    panel = hosted(qtbot, lambda _: DevicesPanel(state_with(CPU, VGPU, problems=problems)), 276, 500)
     assert panel.machine.isVisible()
     assert panel.machine.full_text == "No NVIDIA driver is installed here. This torch is a CPU build."
 
 
 def test_the_copy_button_never_covers_code(qtbot: QtBot):
-    view = hosted(qtbot, lambda _: CodeView(DARK), 300, 120)
+    view = hosted(qtbot, lambda _: CodeView(), 300, 120)
     view.set_code('y = x.to("cuda:1")')
     beside = view.sizeHint().height()
     assert view.viewport().y() < view.copy_button.geometry().bottom()
@@ -97,7 +97,7 @@ def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
 
 
 def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
-    banner = hosted(qtbot, lambda _: Banner(DARK), 600, 30)
+    banner = hosted(qtbot, lambda _: Banner(), 600, 30)
     banner.passing.setInterval(1)
     banner.say("Select an object first.", passing=True)
     assert banner.isVisible()
@@ -109,7 +109,7 @@ def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
 
 
 def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(State(), DARK), 1280, 160)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(State()), 1280, 160)
     assert panel.matmul.message.isHidden()
     panel.start()
     assert "no device is chosen" in panel.matmul.message.text()
@@ -132,7 +132,7 @@ def test_the_keyboard_starts_at_the_objects_and_no_other_window_flashes(qtbot: Q
     windows = _Windows()
     qapp.installEventFilter(windows)
     state = State()
-    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings(), DARK)
+    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings())
     qtbot.addWidget(window)
     window.show()
     qapp.removeEventFilter(windows)
@@ -142,7 +142,7 @@ def test_the_keyboard_starts_at_the_objects_and_no_other_window_flashes(qtbot: Q
 
 def test_a_part_that_fails_does_not_keep_the_others_from_redrawing(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch):
     state = state_with(CPU)
-    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings(), DARK)
+    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings())
     qtbot.addWidget(window)
     failures: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: failures.append(str(error)))

@@ -12,7 +12,6 @@ from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller, TabSpec, WindowContext
 from devexplorer.gui.shell.bottom_dock import BottomDock
-from devexplorer.gui.widgets import DARK, Theme
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter, share
 
 
@@ -28,15 +27,12 @@ class ButtonPage(QWidget):
     def refresh(self) -> None:
         """It never changes."""
 
-    def set_theme(self, theme: Theme) -> None:
-        """It has no colours."""
-
 
 def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomDock]:
     state, upper = State(), QWidget()
     upper.setMinimumHeight(50)
     controller = Controller(state, lambda _: 0, selection=tuple, say=str)
-    context = WindowContext(upper, state, controller, Settings(), DARK, str)
+    context = WindowContext(upper, state, controller, Settings(), str)
     specs = [TabSpec("low", lambda _: ButtonPage(40)), TabSpec("high", lambda _: ButtonPage(400))]
     tabs = BottomDock(context, specs)
     splitter = KeptSplitter(Qt.Orientation.Vertical, [400, 200, 200], [200, 100, 120], 0, upper, QWidget(), tabs)

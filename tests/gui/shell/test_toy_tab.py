@@ -19,8 +19,6 @@ from devexplorer.gui.shell.heartbeat import Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tab_table import TABS
-from devexplorer.gui.widgets import Theme
-from devexplorer.gui.widgets import theme as themes
 
 
 class ToyPage(QLabel):
@@ -29,14 +27,10 @@ class ToyPage(QLabel):
     def __init__(self, context: WindowContext) -> None:
         super().__init__()
         self.redraws = 0
-        self.theme = context.theme
         self.setText(", ".join(context.targets))
 
     def refresh(self) -> None:
         self.redraws += 1
-
-    def set_theme(self, theme: Theme) -> None:
-        self.theme = theme
 
     def show_targets(self, targets: tuple[str, ...]) -> None:
         self.setText(", ".join(targets))
@@ -69,7 +63,7 @@ class Link:
 def window(qapp: QApplication) -> MainWindow:
     state = State()
     controller = Controller(state, lambda _command: 0, lambda: (), lambda _text: None)
-    window = MainWindow(state, controller, Settings(), themes.DARK, (*TABS, TOY))
+    window = MainWindow(state, controller, Settings(), (*TABS, TOY))
     window.show()
     QApplication.processEvents()
     return window
@@ -124,9 +118,7 @@ def test_it_is_redrawn_with_live_numbers_only_while_visible(window: MainWindow) 
     assert page.redraws == drawn + 1
 
 
-def test_it_follows_the_theme_and_ends_with_the_window(window: MainWindow) -> None:
+def test_it_ends_with_the_window(window: MainWindow) -> None:
     page = window.bottom_dock.show_page("toy")
-    window.set_theme(themes.LIGHT)
-    assert page.theme is themes.LIGHT
     shiboken6.delete(window)
     assert not shiboken6.isValid(page)

@@ -47,7 +47,7 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
             driver.window.bottom_dock.show_page(page)
             driver.heartbeat.tick()
             assert opened.take() == [], f"page {page}"
-        driver.window.toggle_theme()
+        driver.window.change_theme()
         assert opened.take() == [], "another theme"
 
         driver.window.controller.open_snapshot(device="vgpu:0")

@@ -36,7 +36,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.split.blocks import MIME, Column, decode, encode
 from devexplorer.gui.split.draft import INPUT, OUTPUT, Draft, runs
 from devexplorer.gui.split.page import SplitPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 MIB = 1 << 20
@@ -95,7 +95,7 @@ class Shown:
 
     def __init__(self, qtbot: QtBot, state: State, width: int = 1264, height: int = 274) -> None:
         self.state = state
-        self.panel = hosted(qtbot, lambda _: SplitPanel(state, DARK), width, height)
+        self.panel = hosted(qtbot, lambda _: SplitPanel(state), width, height)
         self.asked: list[object] = []
         self.panel.command_requested.connect(self.asked.append)
         QApplication.processEvents()
@@ -453,5 +453,5 @@ def test_everything_has_a_name_and_both_themes_paint(qtbot: QtBot) -> None:
         assert widget.accessibleName()
     assert "from layers.0 on vgpu:0 to layers.1 on vgpu:1" in panel.picture.accessibleDescription()
     dark = panel.grab().toImage()
-    panel.set_theme(LIGHT)
+    set_theme(LIGHT)
     assert panel.grab().toImage() != dark

@@ -26,7 +26,7 @@ from devexplorer.gui.timelines.metric import MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -429,7 +429,7 @@ def test_another_theme_reaches_every_plot_of_the_slot(show: Show) -> None:
     allocate(state, "vgpu:0", 200)
     fill(state, "vgpu:0")
     slot = show(state, "parts:vgpu:0")
-    slot.set_theme(LIGHT)
+    set_theme(LIGHT)
     slot.set_choice("memory_used_bytes")
     slot.refresh(NOW)
     assert slot.plot.canvas.grab().toImage().pixelColor(2, 2).name() == LIGHT.panel.lower()

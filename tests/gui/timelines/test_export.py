@@ -34,7 +34,7 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export import PlotExport
 from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets.theme import LIGHT
+from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -79,12 +79,12 @@ def axis() -> TimeAxis:
 
 @pytest.fixture
 def slots(state: State, axis: TimeAxis, window: QWidget) -> list[PlotSlot]:
+    set_theme(LIGHT)
     made = []
     for place, choice in enumerate(("memory_used_bytes", "parts:vgpu:0")):
         slot = PlotSlot(state, axis, choice, time_control=place == 1)
         slot.setParent(window)
         slot.setGeometry(600 * place, 0, 590, 232)
-        slot.set_theme(LIGHT)
         slot.show()
         slot.refresh(NOW)
         made.append(slot)
@@ -96,7 +96,7 @@ def slots(state: State, axis: TimeAxis, window: QWidget) -> list[PlotSlot]:
 
 def test_a_png_shows_the_curves_at_twice_the_size(slots: list[PlotSlot]) -> None:
     plot = slots[0].plot
-    image = QImage.fromData(Figure([plot], LIGHT).png())
+    image = QImage.fromData(Figure([plot]).png())
     assert image.width() > PNG_SCALE * plot.canvas.width()
     colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 2)}
     assert LIGHT.panel.lower() in colours
@@ -104,7 +104,7 @@ def test_a_png_shows_the_curves_at_twice_the_size(slots: list[PlotSlot]) -> None
 
 
 def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list[PlotSlot]) -> None:
-    root = ElementTree.fromstring(Figure([slot.plot for slot in slots], LIGHT).svg())
+    root = ElementTree.fromstring(Figure([slot.plot for slot in slots]).svg())
     texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
     for wanted in (
         "Memory used",
@@ -123,9 +123,9 @@ def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list
 
 
 def test_a_figure_leaves_the_cursor_out_and_where_it_was(slots: list[PlotSlot], axis: TimeAxis) -> None:
-    before = Figure([slots[0].plot], LIGHT).png()
+    before = Figure([slots[0].plot]).png()
     axis.set_cursor(-50.0)
-    assert Figure([slots[0].plot], LIGHT).png() == before
+    assert Figure([slots[0].plot]).png() == before
     assert slots[0].plot.cursor_box.line.isVisible()
 
 
@@ -158,7 +158,7 @@ def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
 
 def context_of(window: QWidget, state: State) -> WindowContext:
     controller = Controller(state, lambda _: 0, selection=tuple, say=str)
-    return WindowContext(window, state, controller, Settings(), LIGHT, str)
+    return WindowContext(window, state, controller, Settings(), str)
 
 
 def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(

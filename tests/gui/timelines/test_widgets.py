@@ -35,7 +35,7 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl
 from devexplorer.gui.timelines.metric import MetricPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
@@ -496,11 +496,11 @@ def test_another_theme_recolours_everything(show: Show) -> None:
     fill(state, "cuda:0", lambda age: GIB)
     plot = show(state)
 
-    plot.set_theme(LIGHT)
+    set_theme(LIGHT)
     plot.refresh(NOW)
 
     [curve] = curves(plot)
-    assert curve.opts["pen"].color() == QColor(device_colour(0, LIGHT))
+    assert curve.opts["pen"].color() == QColor(LIGHT.devices[0])
     image = plot.canvas.grab().toImage()
     assert image.pixelColor(2, 2) == QColor(LIGHT.panel)
 

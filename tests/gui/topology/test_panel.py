@@ -18,13 +18,13 @@ from devexplorer.core.telemetry.topology_text import Pairs
 from devexplorer.core.virtual.device.topology import topology
 from devexplorer.gui.topology.layout import arrange, fabrics
 from devexplorer.gui.topology.page import TopologyPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 280) -> TopologyPanel:
-    panel = hosted(qtbot, lambda _: TopologyPanel(state, DARK), width, height)
+    panel = hosted(qtbot, lambda _: TopologyPanel(state), width, height)
     QApplication.processEvents()
     return panel
 
@@ -294,7 +294,7 @@ def test_the_picture_is_drawn_in_either_theme(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(8))
     looks = []
     for theme in (DARK, LIGHT):
-        panel.set_theme(theme)
+        set_theme(theme)
         image = panel.picture.grab().toImage()
         looks.append(image)
         for name, box in panel.picture.layout_now.devices.items():

@@ -6,8 +6,8 @@ from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
-from devexplorer.gui.widgets import DARK
 from devexplorer.gui.widgets.memory_bar import MemoryBar, Segment, segments, widths
+from devexplorer.gui.widgets.theme import DARK
 
 
 def device_parts() -> MemoryParts:
@@ -50,7 +50,7 @@ def test_readings_that_add_up_to_more_than_the_capacity_stay_inside_the_bar():
 
 
 def test_the_bar_is_painted_in_the_devices_colour_and_neutral_greys(qtbot: QtBot):
-    bar = MemoryBar(DARK, DARK.devices[0])
+    bar = MemoryBar(0)
     qtbot.addWidget(bar)
     bar.resize(240, 10)
     bar.set_reading(device_parts(), 24 * GIB)
@@ -67,7 +67,7 @@ def test_the_bar_is_painted_in_the_devices_colour_and_neutral_greys(qtbot: QtBot
 
 
 def test_hovering_names_the_part_with_bytes_and_definition(qtbot: QtBot):
-    bar = MemoryBar(DARK, DARK.devices[0])
+    bar = MemoryBar(0)
     qtbot.addWidget(bar)
     bar.resize(240, 10)
     assert bar.tip_at(QPointF(10, 0)) == "How much memory is in use is not known here."
@@ -80,7 +80,7 @@ def test_hovering_names_the_part_with_bytes_and_definition(qtbot: QtBot):
 
 
 def test_what_is_painted_is_also_said(qtbot: QtBot):
-    bar = MemoryBar(DARK, DARK.devices[0])
+    bar = MemoryBar(0)
     qtbot.addWidget(bar)
     bar.set_reading(device_parts(), 24 * GIB)
     assert bar.accessibleDescription().startswith("workspace 4.00 GiB, other allocations 2.00 GiB")

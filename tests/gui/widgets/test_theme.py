@@ -11,9 +11,19 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.widgets import icons
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.style import stylesheet
-from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Role, Theme, device_colour, device_dash, device_pen
+from devexplorer.gui.widgets.theme import (
+    CPU,
+    DARK,
+    LIGHT,
+    Role,
+    Theme,
+    device_colour,
+    device_dash,
+    device_pen,
+    set_theme,
+)
 
-BOTH = pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+ALL = pytest.mark.parametrize("theme", themes.THEMES.values(), ids=lambda theme: theme.name)
 
 
 class StyleChanges(QObject):
@@ -46,44 +56,47 @@ def test_contrast_of_black_on_white_is_21():
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
 
 
-@BOTH
+@ALL
 def test_every_text_is_readable_on_its_backgrounds(theme: Theme):
+    set_theme(theme)
     weak = {what: round(contrast(*pair), 2) for what, pair in text_pairs(theme).items() if contrast(*pair) < 4.5}
     assert weak == {}
 
 
-@BOTH
+@ALL
 def test_devices_have_different_colours_and_the_cpu_its_own(theme: Theme):
-    colours = [device_colour(index, theme) for index in range(-1, 7)]
+    set_theme(theme)
+    colours = [device_colour(index) for index in range(-1, 7)]
     assert colours[0] == theme.cpu
     assert len(set(colours)) == 8
 
 
 def test_the_dark_colours_are_those_that_were_asked_for():
     wanted = ["#8A8F98", "#4FA3E0", "#F2B33D", "#2FC597", "#E39CC4", "#8CCBF2", "#F07F3C", "#F0E442"]
-    assert [device_colour(index, DARK) for index in range(-1, 7)] == wanted
+    assert [device_colour(index) for index in range(-1, 7)] == wanted
 
 
-@BOTH
+@ALL
 def test_from_the_ninth_device_on_a_dash_pattern_tells_equal_colours_apart(theme: Theme):
-    looks = [(device_colour(index, theme), tuple(device_dash(index, theme))) for index in range(-1, 16)]
+    set_theme(theme)
+    looks = [(device_colour(index), tuple(device_dash(index))) for index in range(-1, 16)]
     assert all(dash == () for _, dash in looks[:8])
     assert all(dash != () for _, dash in looks[8:])
     assert len(set(looks)) == 17
 
 
 def test_a_simulated_device_is_always_dashed():
-    assert device_pen(0, DARK).dashPattern() == []
-    assert device_pen(0, DARK, simulated=True).dashPattern() != []
+    assert device_pen(0).dashPattern() == []
+    assert device_pen(0, simulated=True).dashPattern() != []
 
 
-@BOTH
+@ALL
 def test_the_theme_is_applied_to_palette_font_and_stylesheet(qapp: QApplication, theme: Theme):
     themes.apply(qapp, theme)
     assert qapp.palette().window().color() == QColor(theme.window)
     assert qapp.font().pixelSize() == 13
     assert theme.panel in qapp.styleSheet()
-    assert themes.theme_of(qapp.palette()) is theme
+    assert themes.current_theme() is theme
 
 
 def test_the_theme_that_is_there_already_styles_nothing_again(qtbot: QtBot, qapp: QApplication):
@@ -110,7 +123,7 @@ def test_fonts_have_the_three_sizes_and_digits_of_one_width(qapp: QApplication):
     assert len({metrics.horizontalAdvance(digit) for digit in "0123456789"}) == 1
 
 
-@BOTH
+@ALL
 def test_the_stylesheet_has_no_colour_but_the_themes(theme: Theme):
     sheet = stylesheet(theme)
     assert "$" not in sheet
@@ -128,7 +141,7 @@ def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
     # Device names appear on panels, cards and code; a chip in a selected row brings the panel's colour along.
     for index in range(CPU, len(theme.devices)):
         for where in ("window", "panel", "card", "code"):
-            pairs[f"device {index} on {where}"] = (device_colour(index, theme), getattr(theme, where))
+            pairs[f"device {index} on {where}"] = (device_colour(index), getattr(theme, where))
     return pairs
 
 
