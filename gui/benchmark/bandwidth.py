@@ -46,14 +46,13 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
         self.memory = Choice("Host memory", MEMORY)
         self.both_ways = check_box("bidirectional", tip="Also copy there and back at the same time")
         self.seconds_edit = line_edit("0.2", "0.2", "Seconds per copy", 48)
-        for words, field in (
+        self.add_fields(
             ("between", self.devices),
             ("sizes", self.sizes_edit),
             ("host", self.memory),
             ("", self.both_ways),
             ("seconds each", self.seconds_edit),
-        ):
-            self.add_field(words, field)
+        )
         self.view = CopiesView(self._state)
         self.set_results(self.view)
         self.view.summary.changed.connect(self.refresh)

@@ -70,7 +70,7 @@ class MatmulPage(TablePage[MatmulSpec]):
             action.setToolTip(meaning)
             action.toggled.connect(self._show_options)
         self.options.setMenu(menu)
-        for words, field in (
+        self.add_fields(
             ("", self.devices),
             ("dtype", self.dtype_edit),
             ("size", self.size_edit),
@@ -78,8 +78,7 @@ class MatmulPage(TablePage[MatmulSpec]):
             ("mode", self.mode),
             ("seconds", self.seconds_edit),
             ("", self.options),
-        ):
-            self.add_field(words, field)
+        )
         self.add_table()
         self._seen: Seen = {}
         self._mode_before = "live"

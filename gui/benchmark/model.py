@@ -55,7 +55,7 @@ class ModelPage(TablePage[ModelSpec]):
             "compile", tip="Through torch.compile, where it works; compiling is not part of the measured time"
         )
         self.seconds_edit = line_edit("5", "5", "Seconds", 44)
-        for words, field in (
+        self.add_fields(
             ("model", self.target),
             ("on", self.devices),
             ("batch", self.batch_edit),
@@ -63,8 +63,7 @@ class ModelPage(TablePage[ModelSpec]):
             ("", self.autocast),
             ("", self.compiled),
             ("seconds", self.seconds_edit),
-        ):
-            self.add_field(words, field)
+        )
         self.add_table()
         self._offered: list[str] = []
         self.target.currentTextChanged.connect(self._edited)

@@ -33,13 +33,12 @@ class ScalingPage(BenchPage[ScalingSpec]):
         self.dtype_edit = DtypeEdit()
         self.size_edit = line_edit("1000", "1000", "Size", 64, tip="Side of the square matrices")
         self.iterations_edit = line_edit("1000", "1000", "Products per job", 64)
-        for words, field in (
+        self.add_fields(
             ("devices", self.devices),
             ("dtype", self.dtype_edit),
             ("size", self.size_edit),
             ("products per job", self.iterations_edit),
-        ):
-            self.add_field(words, field)
+        )
         self.summary = Summary("The run on show")
         self.bars = WallBars()
         self.set_results(beside(self.summary, self.bars))

@@ -55,13 +55,12 @@ class SweepPage(BenchPage[SweepSpec]):
         self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
         self.shapes_edit.setToolTip("Shapes, separated by commas: 1024, 64x128x32; FROM:TO:STEP in place of any side")
         self.seconds_edit = line_edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
-        for words, field in (
+        self.add_fields(
             ("", self.devices),
             ("dtype", self.dtype_edit),
             ("", self.way),
             ("shapes", self.shapes_edit),
-        ):
-            self.add_field(words, field)
+        )
         self._each = self.add_field("seconds each", self.seconds_edit)
         self.view = SweepView(self._state)
         self.set_results(self.view)

@@ -104,8 +104,7 @@ class ReplicatePage(_SelectionPage):
         super().__init__(state)
         self.devices = AlikeDevices(state)
         self.input = Choice("Input", [SAMPLE_INPUT])
-        self.add_field("on", self.devices)
-        self.add_field("batch", self.input)
+        self.add_fields(("on", self.devices), ("batch", self.input))
         self.refresh()
 
     @property
@@ -151,9 +150,7 @@ class TimeWorkPage(ExperimentPage):
         self.set_picture(self.bars)
         self.size_edit = line_edit("1000", "1000", "Size", 56, tip="Side of the square matrices")
         self.iterations_edit = line_edit("10", "10", "Products", 56)
-        self.add_field("on", self.device)
-        self.add_field("size", self.size_edit)
-        self.add_field("products", self.iterations_edit)
+        self.add_fields(("on", self.device), ("size", self.size_edit), ("products", self.iterations_edit))
         self.refresh()
 
     def command(self) -> TimeWork:
@@ -201,8 +198,7 @@ class CrossoverPage(ExperimentPage):
             [(size, f"{size}", f"Sizes from {SMALLEST} to {size}, each twice the last") for size in LARGEST],
         )
         self.largest.choose(1024)
-        self.add_field("CPU against", self.device)
-        self.add_field(f"sizes from {SMALLEST} to", self.largest)
+        self.add_fields(("CPU against", self.device), (f"sizes from {SMALLEST} to", self.largest))
         self.refresh()
 
     @property

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
 from devexplorer.gui.widgets import RIGHT, current_theme, draw_text
-from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, RowsTable
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72
@@ -56,26 +56,21 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit) -> None:
     painter.drawLine(int(limit), int(where.top()) - 2, int(limit), int(where.bottom()) + 2)
 
 
-class BarDelegate(QStyledItemDelegate):
+class BarDelegate(Padded):
     """Paints the column of the bars; `find` gives the fit of a row by its key."""
 
     def __init__(self, model: RowsModel, find: Callable[[object], Fit | None]) -> None:
         super().__init__()
         self._model, self._find = model, find
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
-        painter.save()
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.fillRect(option.rect, option.palette.highlight())
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         fit = self._find(self._model.rows[index.row()].key)
-        where = QRectF(option.rect).adjusted(PAD_PX - 3, 0, -PAD_PX, 0)
+        room = QRectF(cell).adjusted(PAD_PX - 3, 0, -PAD_PX, 0)
         if fit is not None and index.column() == MEMORY and fit.bytes.total:
-            bar = QRectF(where.left(), where.center().y() - BAR_PX / 2, where.width() - WORDS_PX, BAR_PX)
+            bar = QRectF(room.left(), room.center().y() - BAR_PX / 2, room.width() - WORDS_PX, BAR_PX)
             paint_bar(painter, bar, fit)
-        draw_text(painter, where, str(index.data()), current_theme().dim, align=RIGHT)
-        painter.restore()
+        draw_text(painter, room, str(index.data()), current_theme().dim, align=RIGHT)
+        return True
 
 
 class Swatch(QWidget):

@@ -103,7 +103,7 @@ class FitPanel(ExperimentPage):
             124,
             tip="What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch",
         )
-        for words, field in (
+        self.add_fields(
             ("", self.model_edit),
             ("batch", self.batch_edit),
             ("", self.precision),
@@ -112,8 +112,7 @@ class FitPanel(ExperimentPage):
             ("", self.checkpointing),
             ("on", self.cards_edit),
             ("input", self.inputs_edit),
-        ):
-            self.add_field(words, field)
+        )
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QRect, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
 from devexplorer.gui.widgets import current_theme, paint_chip, paint_chips
-from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
-Place = QModelIndex | QPersistentModelIndex
 STRETCHED = {3: 2, 13: 2}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
 TAGS_PX = 72
@@ -23,32 +22,27 @@ TAGS_PX = 72
 class _Tags(Padded):
     """Tags as chips; a line to type in while they are edited."""
 
-    def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Place) -> QWidget:
+    def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Index) -> QWidget:
         editor = QLineEdit(parent, placeholderText="tag, another tag")
         editor.setAccessibleName("Tags")
         editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for fields outside tables
         return editor
 
-    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, _index: Place) -> None:
+    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, _index: Index) -> None:
         editor.setGeometry(option.rect)
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Place) -> None:
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         model, text = index.model(), index.data()
         if not text or not isinstance(model, HistoryModel):
-            super().paint(painter, option, index)
-            return
-        full = option.rect
-        painter.save()
-        painter.setClipRect(full)
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.fillRect(full, option.palette.highlight())
+            return False
+        painter.setClipRect(cell)
         theme = current_theme()
         pen = QPen(QColor(theme.border_strong), 1)
         paint_chips(
-            painter, full.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
+            painter, cell.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
             lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, theme.text),
         )  # fmt: skip
-        painter.restore()
+        return True
 
 
 class HistoryTable(RowsTable):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import AllocatorSnapshot, SegmentRow
 from devexplorer.gui.memory.snapshot_rows import STATES
 from devexplorer.gui.widgets import CPU, Picture, current_theme, device_colour
-from devexplorer.gui.widgets.table import RowsModel
+from devexplorer.gui.widgets.table import Index, Padded, RowsModel
 
 MAP_PX, SMALL_MAP_PX = 34, 12
 LEAST_PX = 6
@@ -47,7 +46,7 @@ def paint_segment(painter: QPainter, segment: SegmentRow, where: QRectF, device:
         painter.drawRect(QRectF(where.left() + left + 1, where.top() + 1, max(width - 2, 2), where.height() - 2))
 
 
-class MapDelegate(QStyledItemDelegate):
+class MapDelegate(Padded):
     """The map in a cell of the table of segments, as long as the segment is large."""
 
     def __init__(self, model: RowsModel) -> None:
@@ -57,19 +56,16 @@ class MapDelegate(QStyledItemDelegate):
         self.snapshot: AllocatorSnapshot | None = None
         self.largest = 1
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.fillRect(option.rect, option.palette.highlight())
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         key = self._model.rows[index.row()].key
         if self.snapshot is None or not isinstance(key, int):
-            return
+            return True
         segment = self.snapshot.segments[key]
-        room = QRectF(option.rect).adjusted(0, 0, -12, 0)
+        room = QRectF(cell).adjusted(0, 0, -12, 0)
         width = max(room.width() * segment.bytes / self.largest, LEAST_PX)
         box = QRectF(room.left(), room.center().y() - SMALL_MAP_PX / 2, width, SMALL_MAP_PX)
         paint_segment(painter, segment, box, self.device)
+        return True
 
 
 class SegmentMap(Picture):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt, Signal
+from PySide6.QtCore import QModelIndex, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
 from devexplorer.gui.widgets import CPU, Role, current_theme, draw_text, paint_part
-from devexplorer.gui.widgets.table import PAD_PX, RowsModel, RowsTable
+from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, RowsTable
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
 
 
-class PartDelegate(QStyledItemDelegate):
+class PartDelegate(Padded):
     """Paints the first column: an arrow where there is more, the part's look as in the bar, its name."""
 
     def __init__(self, model: RowsModel) -> None:
@@ -23,15 +22,10 @@ class PartDelegate(QStyledItemDelegate):
         self.opened: frozenset[str] = frozenset()
         self.device = CPU
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         key = self._model.rows[index.row()].key
         assert isinstance(key, Key)
-        painter.save()
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.fillRect(option.rect, option.palette.highlight())
-        where = QRectF(option.rect)
+        where = QRectF(cell)
         x, middle = where.left() + PAD_PX, where.center().y()
         if not key.child and key.part in self.openable:
             arrow = "▾" if key.part in self.opened else "▸"
@@ -48,7 +42,7 @@ class PartDelegate(QStyledItemDelegate):
         colour = current_theme().soft if key.child else current_theme().text
         role = Role.TEXT if key.part else Role.STRONG
         draw_text(painter, room, index.data(), colour, role, cut=Qt.TextElideMode.ElideMiddle)
-        painter.restore()
+        return True
 
 
 class PartsTable(RowsTable):

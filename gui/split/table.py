@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, QTimer
+from PySide6.QtCore import QModelIndex, QRect, QRectF, QTimer
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QHeaderView,
-    QStyle,
     QStyleOptionViewItem,
     QWidget,
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
 from devexplorer.gui.widgets import Look, current_theme, draw_text, paint_chips, paint_device
-from devexplorer.gui.widgets.table import CutAtTheStart, RowsTable
+from devexplorer.gui.widgets.table import CutAtTheStart, Index, RowsTable
 
-Index = QModelIndex | QPersistentModelIndex
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
 
 
@@ -31,23 +29,18 @@ class _Chips(CutAtTheStart):
         self.look = look
         self.devices: Sequence[str] = ()
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         if index.column() not in (Column.NOW, Column.DEVICE):
-            super().paint(painter, option, index)
-            return
-        where = QRect(option.rect)
-        if option.state & QStyle.StateFlag.State_Selected:
-            painter.fillRect(where, option.palette.highlight())
+            return False
         model = index.model()
         assert isinstance(model, SplitBlocksModel)
-        painter.save()
         x = paint_chips(
-            painter, where, model.devices_at(index),
+            painter, cell, model.devices_at(index),
             lambda box, device: paint_device(painter, box, device, self.look),
         )  # fmt: skip
         if index.column() == Column.DEVICE:
-            draw_text(painter, QRectF(x + 2, where.top(), 14, where.height()), "▾", current_theme().dim)
-        painter.restore()
+            draw_text(painter, QRectF(x + 2, cell.top(), 14, cell.height()), "▾", current_theme().dim)
+        return True
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, index: Index) -> QWidget:
         editor = QComboBox(parent)

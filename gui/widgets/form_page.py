@@ -46,6 +46,11 @@ class FormPage(QWidget):
         self._column = vbox(self._form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         self._results.addWidget(self.empty)
 
+    def add_fields(self, *fields: tuple[str, QWidget]) -> None:
+        """Put each field behind its name into the form."""
+        for words, field in fields:
+            self.add_field(words, field)
+
     def add_field(self, words: str, field: QWidget) -> QWidget:
         """Put a field behind its name into the form; returns both, to be hidden together."""
         both = labelled(words, field) if words else field

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -134,7 +134,8 @@ class RowsModel(QAbstractTableModel):
 
 
 class Padded(QStyledItemDelegate):
-    """Room left and right of each text, so that a column of numbers does not touch the words behind it."""
+    """Room left and right of each text, so that a column of numbers does not touch the words behind it. Subclasses
+    paint the cells that are more than a text."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
@@ -142,9 +143,16 @@ class Padded(QStyledItemDelegate):
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        painter.save()
         if option.state & QStyle.StateFlag.State_Selected:  # across the whole cell, or the row would be a row of boxes
             painter.fillRect(option.rect, option.palette.highlight())
-        super().paint(painter, option, index)
+        if not self.paint_cell(painter, QRect(option.rect), index):
+            super().paint(painter, option, index)
+        painter.restore()
+
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
+        """Paint a cell on its background; False: it is a text like any other."""
+        return False
 
 
 class CutAtTheStart(Padded):
