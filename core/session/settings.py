@@ -22,12 +22,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     theme: str = "dark"
     geometry: str = ""
     """Of the window, base64 as Qt saves it."""
+    layout: str = "explore"
+    """Which layout is on show."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
-    """Sizes in pixels, by the splitter's name."""
+    """Sizes in pixels, by the splitter's name; 0: as the layout has it."""
     span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
     left_plot: str = "memory_used_bytes"
     """What each plot shows: a metric, `tflops`, or `parts:` and a device."""
     right_plot: str = "tflops"
+    monitor_plots: tuple[str, ...] = ()
+    """What the plots of the layout Monitor show, from above; empty: what the devices report."""
     alert_rules: tuple[Rule, ...] = ()
     """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not
     know."""

@@ -1,4 +1,4 @@
-"""A tab of the bottom dock as its feature describes it. Main thread only.
+"""A tab of the window as its feature describes it. Main thread only.
 
 `gui/shell/tab_table.py` lists the tabs; nothing else has to know a new one.
 """
@@ -34,6 +34,8 @@ class TabSpec(Generic[P_co]):
     name: str
     make: Callable[[WindowContext], P_co]
     """Makes the page, a QWidget, and connects its signals. `lazy_page` is one for most pages."""
+    layout: str = ""
+    """Name of the layout that has it; empty: all have it."""
     redraw: Change = Change.NOTHING
     """The page is redrawn when any of these changes."""
     live: bool = False

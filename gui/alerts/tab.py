@@ -36,5 +36,10 @@ def _count(state: State) -> int:
 
 
 TAB: TabSpec[AlertsPanel] = TabSpec(
-    "alerts", lazy_page("devexplorer.gui.alerts.page:AlertsPanel", _connect), Change.ALERTS, live=True, count=_count
+    "alerts",
+    lazy_page("devexplorer.gui.alerts.page:AlertsPanel", _connect),
+    "monitor",
+    Change.ALERTS,
+    live=True,
+    count=_count,
 )

@@ -20,6 +20,7 @@ def _connect(context: WindowContext, page: BenchmarkPanel) -> None:
 TAB: TabSpec[BenchmarkPanel] = TabSpec(
     "benchmark",
     lazy_page("devexplorer.gui.benchmark.page:BenchmarkPanel", _connect),
+    "measure",
     Change.POINTS | Change.DEVICES | Change.RUNS,
     live=True,
 )

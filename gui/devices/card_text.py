@@ -87,6 +87,28 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Seque
     )
 
 
+def watch_texts(device: Device) -> list[tuple[str, str]]:
+    """What the layout Monitor shows below a card: quantities by name, those that this device has."""
+    sample = device.sample
+    if sample is None or device.info.simulated or device.info.kind == "cpu":
+        return []
+    cap = f" of {_whole(sample.power_cap_w)}" if sample.power_cap_w is not None else ""
+    memory_c = f", memory {_whole(sample.memory_temperature_c)}" if sample.memory_temperature_c is not None else ""
+    memory_mhz = f", memory {sample.memory_clock_mhz:,}" if sample.memory_clock_mhz is not None else ""
+    reasons = held_in_short(sample.throttle_reasons)
+    return [
+        (name, value)
+        for name, value in (
+            ("power", "" if sample.power_w is None else f"{_whole(sample.power_w)}{cap} W"),
+            ("temperature", "" if sample.temperature_c is None else f"{_whole(sample.temperature_c)}{memory_c} °C"),
+            ("clock", "" if sample.sm_clock_mhz is None else f"{sample.sm_clock_mhz:,}{memory_mhz} MHz"),
+            ("fan", "" if sample.fan_percent is None else f"{_whole(sample.fan_percent)} %"),
+            ("throttled", "" if sample.throttle_reasons is None else ", ".join(reasons) or "no"),
+        )
+        if value
+    ]
+
+
 def alarm_text(alarms: Sequence[Alert]) -> str:
     """The first of these alarms in a few words, and how many more there are: `Temperature 91 °C, 1 more alarm`."""
     if not alarms:

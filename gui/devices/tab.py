@@ -20,7 +20,8 @@ def _connect(context: WindowContext, page: DetailsPanel) -> None:
 DETAILS = TabSpec(
     "device",
     lazy_page("devexplorer.gui.devices.details:DetailsPanel", _connect),
+    "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     live=True,
 )
-PROCESSES = TabSpec("processes", lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"), live=True)
+PROCESSES = TabSpec("processes", lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"), "monitor", live=True)

@@ -18,5 +18,6 @@ def _connect(context: WindowContext, page: DoctorPanel) -> None:
 TAB: TabSpec[DoctorPanel] = TabSpec(
     "doctor",
     lazy_page("devexplorer.gui.doctor.page:DoctorPanel", follow_selection, _connect),
+    "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
 )

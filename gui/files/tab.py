@@ -25,6 +25,7 @@ def _save(context: WindowContext) -> None:
 
 
 TAB = TabSpec(
-    "session", lazy_page("devexplorer.gui.files.session_code:SessionPanel", _connect), Change.JOBS | Change.ENGINE,
+    "session", lazy_page("devexplorer.gui.files.session_code:SessionPanel", _connect),
+    redraw=Change.JOBS | Change.ENGINE,
     action="Session as Python", tooltip="Everything that was done, as a script or a notebook", menu=FILE, section=3,
 )  # fmt: skip

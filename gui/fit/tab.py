@@ -8,5 +8,6 @@ from devexplorer.gui.actions import TabSpec, follow_selection, lazy_page
 TAB = TabSpec(
     "fit",
     lazy_page("devexplorer.gui.fit.page:FitPanel", follow_selection),
+    "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
 )

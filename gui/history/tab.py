@@ -23,5 +23,5 @@ def _connect(context: WindowContext, page: HistoryPanel) -> None:
 
 
 TAB: TabSpec[HistoryPanel] = TabSpec(
-    "history", lazy_page("devexplorer.gui.history.page:HistoryPanel", _connect), Change.DEVICES
+    "history", lazy_page("devexplorer.gui.history.page:HistoryPanel", _connect), "measure", Change.DEVICES
 )

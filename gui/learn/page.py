@@ -4,7 +4,8 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
@@ -28,7 +29,11 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
 _BY_ID = {exercise.id: exercise for exercise in EXERCISES}
+UNLIMITED_PX = (1 << 24) - 1
+"""Qt's own limit (QWIDGETSIZE_MAX)."""
 LIST_PX = 520
+WIDE_PX = 900
+"""From this width on the list stands beside the exercise."""
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise continues when the window is live again."
@@ -55,7 +60,6 @@ class LearnPanel(QWidget):
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Exercises", [56, 308])
-        self.table.setFixedWidth(LIST_PX)
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
         self.progress = label(words="dim")
@@ -104,7 +108,15 @@ class LearnPanel(QWidget):
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
         left = vbox((self.table, 1), self.progress, spacing=4)
-        hbox(left, (self.area, 1), parent=self)
+        self._row = hbox(left, (self.area, 1), parent=self)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The list above the exercise where there is no room beside it."""
+        super().resizeEvent(event)
+        narrow = self.width() < WIDE_PX
+        self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self.table.setMaximumWidth(UNLIMITED_PX if narrow else LIST_PX)
+        self.table.setMaximumHeight(self.height() * 2 // 5 if narrow else UNLIMITED_PX)
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ def _connect(context: WindowContext, page: LearnPanel) -> None:
 
 
 TAB = TabSpec(
-    "learn", lazy_page("devexplorer.gui.learn.page:LearnPanel", _connect),
+    "learn", lazy_page("devexplorer.gui.learn.page:LearnPanel", _connect), "learn",
     Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES,
     action="Learn", tooltip="Short exercises that check themselves", key="L", menu=LAB,
 )  # fmt: skip

@@ -5,4 +5,4 @@ from __future__ import annotations
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions import TabSpec, lazy_page
 
-TAB = TabSpec("log", lazy_page("devexplorer.gui.log.page:LogPanel"), Change.LOG)
+TAB = TabSpec("log", lazy_page("devexplorer.gui.log.page:LogPanel"), redraw=Change.LOG)

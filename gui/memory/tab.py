@@ -21,4 +21,4 @@ def _make(context: WindowContext) -> MemoryPanel:
     return page
 
 
-TAB = TabSpec("memory", _make, Change.DETAILS | Change.DEVICES | Change.ENGINE, live=True)
+TAB = TabSpec("memory", _make, "monitor", Change.DETAILS | Change.DEVICES | Change.ENGINE, live=True)

@@ -22,5 +22,6 @@ def _connect(context: WindowContext, page: ValuesPanel) -> None:
 TAB = TabSpec(
     "values",
     lazy_page("devexplorer.gui.objects.values:ValuesPanel", follow_selection, _connect),
+    "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
 )

@@ -44,7 +44,7 @@ _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE:
 _NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
 _WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
 _NARROW_BELOW_PX, _WIDE_FROM_PX = 720, 1150
-_SPARE, _SPARE_BELOW_PX = (Column.TYPE, Column.SHAPE), 520
+_SPARE_BELOW_PX = {Column.TYPE: 520, Column.SHAPE: 520, Column.DTYPE: 376}
 """Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to
 be in sight."""
 _NAME_PX = 132
@@ -106,8 +106,8 @@ class ObjectsTree(QTreeView):
         if self.model() is not None and fitting is not self._widths:  # only then: in between the user's own widths stay
             self._set_widths(fitting)
         if self.model() is not None:
-            for column in _SPARE:
-                self.setColumnHidden(column, width < _SPARE_BELOW_PX)
+            for column, least_px in _SPARE_BELOW_PX.items():
+                self.setColumnHidden(column, width < least_px)
             self._fit_name(width)
         super().resizeEvent(event)
 

@@ -29,5 +29,6 @@ def _show_run(context: WindowContext, number: int) -> None:
 TAB = TabSpec(
     "roofline",
     lazy_page("devexplorer.gui.roofline.page:RooflinePanel", _connect),
+    "measure",
     Change.POINTS | Change.DEVICES | Change.RUNS,
 )

@@ -1,17 +1,18 @@
-"""The tabs at the bottom of the window: makes a page when its tab is first shown, redraws the existing pages. All have
-one height; a page that needs more scrolls. Main thread only."""
+"""The pages of the window: makes one when its tab is first shown, redraws those that exist. A layout says which tabs
+there are to choose from. All have one height; a page that needs more scrolls. Main thread only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions import Page, TabSpec, WindowContext
+from devexplorer.gui.shell.layouts import Layout
 from devexplorer.gui.widgets import ScrollArea, chain, vbox
 
 LEAST_PX = QSize(320, 120)
@@ -48,24 +49,32 @@ class PageArea(ScrollArea):
 
 class BottomDock(QFrame):
     """`specs` from left to right. All tabs have one height, so changing the tab moves nothing else in the window.
-    `refresh` and `refresh_texts` like the window."""
+    `refresh` and `refresh_texts` like the window. One that is called as its layout is a panel of its own (`areas`)."""
+
+    layout_wanted = Signal(str)
+    """A page is to be shown that the present layout does not have (name of the one that has it)."""
 
     def __init__(self, context: WindowContext, specs: Sequence[TabSpec[Any]]) -> None:
         super().__init__()
         self.setObjectName("panel")
         self.specs = tuple(specs)
+        self._offered = tuple(spec.name for spec in specs)
+        """The tabs of the present layout."""
+        self._last: dict[tuple[str, ...], str] = {}
+        """The page that each layout had on show."""
         self._context = context
-        self._index = {spec.name: index for index, spec in enumerate(self.specs)}
+        self._by_name = {spec.name: spec for spec in self.specs}
         self._pages: dict[str, Page] = {}
         self._points_at_s = 0.0
-        name = ", ".join(self._index).capitalize()
+        name = ", ".join(self._by_name).capitalize()
         self.tabs = QTabWidget(documentMode=True, usesScrollButtons=True)
         self.tabs.setAccessibleName(name)
         self.tabs.tabBar().setDrawBase(False)
         self.tabs.tabBar().setAccessibleName(name)
-        self.areas = [PageArea() for _ in specs]
-        for spec, area in zip(specs, self.areas, strict=True):
-            self.tabs.addTab(area, spec.title)
+        self.areas = {spec.name: PageArea() for spec in specs}
+        for spec in specs:
+            if spec.name != spec.layout:
+                self.tabs.addTab(self.areas[spec.name], spec.title)
         vbox(self.tabs, margins=(1, 0, 1, 1), parent=self)
         self.tabs.currentChanged.connect(self._make_current)
         context.show_tab = self.show_page
@@ -77,20 +86,42 @@ class BottomDock(QFrame):
     def page(self, name: str) -> Any:
         """The page of a tab, made when first asked for."""
         if name not in self._pages:
-            page = self.specs[self._index[name]].make(self._context)
+            page = self._by_name[name].make(self._context)
             self._pages[name] = page
-            self.areas[self._index[name]].set_page(page)
-            chain(self.tabs.tabBar(), page)
+            self.areas[name].set_page(page)
+            if self.areas[name].window() is self.window():  # not yet, for a panel of its own
+                chain(self.tabs.tabBar(), page)
             page.refresh()
         return self._pages[name]
 
     def show_page(self, name: str) -> QWidget:
-        """Bring a tab to the front; returns its page."""
-        self.tabs.setCurrentIndex(self._index[name])
+        """Bring a tab to the front, in the layout that has it; returns its page."""
+        if name not in self._offered:
+            self.layout_wanted.emit(self._by_name[name].layout)
+        self.tabs.setCurrentWidget(self.areas[name])
         return cast(QWidget, self.page(name))
 
+    def offer(self, layout: Layout) -> None:
+        """Have the tabs of the layout that comes on show; the page that it had last is in front again."""
+        self._last[self._offered] = self.current
+        self._offered = tuple(
+            spec.name for spec in self.specs if spec.layout in ("", layout.name) or spec.name in layout.more_tabs
+        )
+        front = self._last.get(self._offered) or next(name for name in self._offered if name != layout.name)
+        self.tabs.setTabVisible(self.tabs.indexOf(self.areas[front]), True)
+        self.tabs.setCurrentWidget(self.areas[front])  # before its neighbours go, which would make another one current
+        for name, area in self.areas.items():
+            if (index := self.tabs.indexOf(area)) >= 0:
+                self.tabs.setTabVisible(index, name in self._offered)
+
+    @property
+    def current(self) -> str:
+        """Name of the tab in front."""
+        return next(name for name, area in self.areas.items() if area is self.tabs.currentWidget())
+
     def _make_current(self) -> None:
-        self.page(self.specs[self.tabs.currentIndex()].name)
+        if self.isVisible():
+            self.page(self.current)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -111,16 +142,17 @@ class BottomDock(QFrame):
         self._redraw(changes)
 
     def _redraw(self, changes: Change) -> None:
-        for index, spec in enumerate(self.specs):
+        for spec in self.specs:
             if changes & spec.redraw:
                 if spec.name in self._pages:
                     self._pages[spec.name].refresh()
                 if spec.count is not None:
                     count = spec.count(self._context.state)
+                    index = self.tabs.indexOf(self.areas[spec.name])
                     self.tabs.setTabText(index, f"{spec.title} ({count})" if count else spec.title)
 
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
-        for spec, area in zip(self.specs, self.areas, strict=True):
-            if spec.live and spec.name in self._pages and area.isVisible():
+        for spec in self.specs:
+            if spec.live and spec.name in self._pages and self.areas[spec.name].isVisible():
                 self._pages[spec.name].refresh()

@@ -27,7 +27,6 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import (
     QApplication,
     QMainWindow,
-    QSplitter,
     QWidget,
 )
 
@@ -54,18 +53,18 @@ from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.toolbar import Toolbar
+from devexplorer.gui.shell.workbench import GAP_PX, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
     Banner,
-    KeptSplitter,
     OnScreen,
     TypingKeys,
     chain,
     current_theme,
     first_size,
+    hbox,
     holder,
     reading_order,
-    splitter,
     vbox,
 )
 from devexplorer.gui.widgets import theme as themes
@@ -74,14 +73,10 @@ if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder
     from devexplorer.gui.shell.replay_bar import ReplayBar
 
-GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
 RECENT_S = 60.0
 """While a recording is on show, an older error is one of the recording: it is in the log, and is not announced
 now."""
-SPLITS_PX = {"rows": [366, 188, 244], "panels": [276, 784, 328], "plots": [700, 700]}
-LEAST_PX = {"rows": [200, 150, 150], "panels": [250, 400, 250]}
-"""What rows and panels keep when there is less room than they have at first."""
 
 
 class MainWindow(QMainWindow):
@@ -126,7 +121,12 @@ class MainWindow(QMainWindow):
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
         """The error that the line across the window spoke of last."""
-        self._splits = dict(SPLITS_PX)
+        panels = {
+            "devices": self.devices, "objects": self.objects, "inspector": self.inspector,
+            "memory": self.memory, "throughput": self.throughput, "pages": self.bottom_dock,
+        }  # fmt: skip
+        self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
+        self.rail = self.workbench.rail
         self._lay_out()
         app = QApplication.instance()
         assert isinstance(app, QApplication)
@@ -140,29 +140,19 @@ class MainWindow(QMainWindow):
     # ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        panels = KeptSplitter(
-            Qt.Orientation.Horizontal,
-            SPLITS_PX["panels"],
-            LEAST_PX["panels"],
-            1,
-            self.devices,
-            self.objects,
-            self.inspector,
-        )
-        plots = splitter(*self.slots, handle_px=GAP_PX)
-        rows = KeptSplitter(
-            Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.bottom_dock
-        )
-        self.splitters: dict[str, QSplitter] = {"panels": panels, "plots": plots, "rows": rows}
-        for kept in (panels, rows):
-            kept.setHandleWidth(GAP_PX)
-        middle = holder(vbox(rows, margins=GAP_PX))
-        centre = QWidget()
-        layout = vbox(self.toolbar, self.banner, spacing=0, parent=centre)
+        centre, column = QWidget(), QWidget()
+        layout = vbox(self.toolbar, self.banner, spacing=0, parent=column)
         self._column = layout
-        layout.addWidget(middle, 1)
+        layout.addWidget(holder(vbox(self.workbench, margins=GAP_PX)), 1)
         layout.addWidget(self.status)
+        hbox(self.rail, (column, 1), spacing=0, parent=centre)
         self.setCentralWidget(centre)
+        self.workbench.arranged.connect(self._put_in_order)
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        first, *rest = self.rail.buttons.values()
+        chain(first, *rest, self.toolbar, self.banner, self.workbench.root, self.status)
 
     @cached_property
     def replay_bar(self) -> ReplayBar:
@@ -205,8 +195,9 @@ class MainWindow(QMainWindow):
         """Redraw what changed; the plots move with time anyway. A part that fails does not keep the others from it."""
         self.axis.advance(now_unix_s)
         redraws: list[tuple[bool | Change, Callable[[], None]]] = [
-            (not self.isHidden(), partial(self.memory.refresh, now_unix_s)),
-            (not self.isHidden(), partial(self.throughput.refresh, now_unix_s)),
+            (not self.isHidden() and self.workbench.shows("memory"), partial(self.memory.refresh, now_unix_s)),
+            (not self.isHidden() and self.workbench.shows("throughput"), partial(self.throughput.refresh, now_unix_s)),
+            (not self.isHidden(), partial(self.workbench.refresh, changes, now_unix_s)),
             (changes & Change.DEVICES, self.devices.refresh_devices),
             (changes & Change.DEVICES, self.objects.refresh_devices),
             (changes & Change.DEVICES, self._bind_move_keys),
@@ -231,6 +222,7 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
+        self.workbench.refresh_texts()
         self._alarms.refresh()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
@@ -344,7 +336,8 @@ class MainWindow(QMainWindow):
             self.context.settings,
             theme=current_theme().name,
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
-            splitters={name: self._splits.get(name, _kept(splitter)) for name, splitter in self.splitters.items()},
+            layout=self.workbench.layout_shown.name,
+            splitters=self.workbench.sizes(),
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
@@ -357,34 +350,19 @@ class MainWindow(QMainWindow):
             self.resize(first_size(self.size(), self.screen().availableSize()))
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
-        for name, sizes in settings.splitters.items():
-            if (
-                name in self.splitters
-                and len(sizes) == self.splitters[name].count()
-                and all(size >= 0 for size in sizes)
-            ):
-                self._splits[name] = sizes
 
     # --- Qt
     # ------------------------------------------------------------------------------------------------------------
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        if self._splits:
-            self._split_first()
+        for child in self.findChildren(QWidget):
+            child.ensurePolished()  # the style says how small each part can be
+        self.workbench.share_again()
         if self.focusWidget() is None:
-            self.objects.take_focus()  # Qt would choose the first button of the toolbar
+            self.workbench.take_focus()  # Qt would choose the first button of the toolbar
         self._on_screen.shown()
         self.hidden_changed.emit(False)
-
-    def _split_first(self) -> None:
-        """Not before the style is known, which says how small each part can be."""
-        for child in self.findChildren(QWidget):
-            child.ensurePolished()
-        for name, sizes in self._splits.items():
-            splitter = self.splitters[name]
-            splitter.keep(sizes) if isinstance(splitter, KeptSplitter) else splitter.setSizes(sizes)
-        self._splits = {}
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped_files(event.mimeData()):
@@ -406,7 +384,3 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         if app is not None:
             app.quit()
-
-
-def _kept(splitter: QSplitter) -> list[int]:
-    return splitter.kept if isinstance(splitter, KeptSplitter) else splitter.sizes()

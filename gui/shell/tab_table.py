@@ -1,4 +1,4 @@
-"""The tabs of the bottom dock, from left to right: one line each. Main thread only."""
+"""The tabs of the window, from left to right: one line each. `layouts.py` says where they are. Main thread only."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from devexplorer.gui.split import tab as split
 from devexplorer.gui.topology import tab as topology
 
 TABS: tuple[TabSpec[Any], ...] = (
+    objects.TAB,
+    split.TAB,
+    doctor.TAB,
+    fit.TAB,
     benchmark.TAB,
     history.TAB,
     roofline.TAB,
-    memory.TAB,
-    devices.DETAILS,
-    topology.TAB,
-    devices.PROCESSES,
-    objects.TAB,
-    split.TAB,
     experiments.TAB,
-    doctor.TAB,
-    fit.TAB,
-    files.TAB,
-    learn.TAB,
+    devices.DETAILS,
+    memory.TAB,
+    devices.PROCESSES,
+    topology.TAB,
     alerts.TAB,
+    learn.TAB,
+    files.TAB,
     log.TAB,
 )

@@ -8,5 +8,6 @@ from devexplorer.gui.actions import TabSpec, follow_selection, lazy_page
 TAB = TabSpec(
     "split",
     lazy_page("devexplorer.gui.split.page:SplitPanel", follow_selection),
+    "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
 )

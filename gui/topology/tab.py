@@ -18,5 +18,6 @@ def _connect(context: WindowContext, page: TopologyPanel) -> None:
 TAB = TabSpec(
     "topology",
     lazy_page("devexplorer.gui.topology.page:TopologyPanel", _connect),
+    "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
 )

@@ -14,21 +14,21 @@ from PySide6.QtWidgets import QSplitter, QWidget
 
 
 class KeptSplitter(QSplitter):
-    """`flexible`: index of the part that takes the rest. `kept` is what the user wants, `least_px` what a part gives up
-    last."""
+    """`flexible`: index of the part that takes the rest. `kept` is what the user wants, `least` what a part gives up
+    last: pixels, or below 1 a share of the room."""
 
     def __init__(
-        self, orientation: Qt.Orientation, kept: Sequence[int], least_px: Sequence[int], flexible: int, *parts: QWidget
+        self, orientation: Qt.Orientation, kept: Sequence[float], least: Sequence[float], flexible: int, *parts: QWidget
     ) -> None:
         super().__init__(orientation, childrenCollapsible=False)
-        self.kept, self._least_px, self._flexible = list(kept), tuple(least_px), flexible
-        self._shared = list(kept)
+        self.kept, self._least, self._flexible = list(kept), tuple(least), flexible
+        self._shared: list[int] = []
         """As the sizes came out last: a part can need more than its share."""
         for part in parts:
             self.addWidget(part)
         self.splitterMoved.connect(self._moved)
 
-    def keep(self, sizes: Sequence[int]) -> None:
+    def keep(self, sizes: Sequence[float]) -> None:
         """These are the sizes that the user wants."""
         self.kept = list(sizes)
         self._share()
@@ -45,7 +45,7 @@ class KeptSplitter(QSplitter):
     def _share(self) -> None:
         upright = self.orientation() == Qt.Orientation.Vertical
         room = (self.height() if upright else self.width()) - (self.count() - 1) * self.handleWidth()
-        self.setSizes(share(room, self.kept, self._least_px, self._flexible))
+        self.setSizes(share(room, self.kept, self._least, self._flexible))
         self._shared = self.sizes()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -53,15 +53,16 @@ class KeptSplitter(QSplitter):
         self._share()
 
 
-def share(room: int, kept: Sequence[int], least: Sequence[int], flexible: int) -> list[int]:
-    """Divide `room`: each part gets what is kept for it, the flexible one the rest.
+def share(room: int, kept: Sequence[float], least: Sequence[float], flexible: int) -> list[int]:
+    """Divide `room`: each part gets what is kept for it, the flexible one the rest; both in pixels, or below 1 as
+    shares of the room.
 
     Where that is too little for it, the others give up what they have above their least, each in proportion to that.
     """
-    sizes = list(kept)
-    sizes[flexible] = room - sum(size for index, size in enumerate(kept) if index != flexible)
+    sizes, least = ([int(size if size >= 1 else size * room) for size in wanted] for wanted in (kept, least))
+    sizes[flexible] = room - sum(size for index, size in enumerate(sizes) if index != flexible)
     lacking = least[flexible] - sizes[flexible]
-    spare: list[int] = [0 if index == flexible else max(size - least[index], 0) for index, size in enumerate(kept)]
+    spare = [0 if index == flexible else max(size - least[index], 0) for index, size in enumerate(sizes)]
     if lacking > 0 and any(spare):
         in_all = sum(spare)
         given = [min(lacking, in_all) * item // in_all for item in spare]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLayout, QScrollArea, QSplitter, QWidget
+from PySide6.QtWidgets import QLayout, QScrollArea, QSplitter, QTabWidget, QWidget
 
 
 @runtime_checkable
@@ -23,10 +23,13 @@ class Places(Protocol):
 
 def reading_order(root: QWidget) -> Iterator[QWidget]:
     """The widgets in `root`, itself first, that the Tab key can reach, as layouts and splitters show them."""
-    if root.focusPolicy() & Qt.FocusPolicy.TabFocus:
+    if root.focusPolicy() & Qt.FocusPolicy.TabFocus and not isinstance(root, QTabWidget):
         yield root
     layout = root.layout()
-    if isinstance(root, Places):
+    if isinstance(root, QTabWidget):
+        yield root.tabBar()
+        yield from _inside(root.currentWidget())
+    elif isinstance(root, Places):
         yield from root.tab_stops()
     elif isinstance(root, QSplitter):
         for number in range(root.count()):

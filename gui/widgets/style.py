@@ -49,6 +49,13 @@ QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color:
 QPushButton[look="quiet"]:disabled, QToolButton[look="quiet"]:disabled { color: $disabled; }
 QPushButton[words="error"] { color: $error; }
 QPushButton[look="quiet"]:checked { color: $text; background: $border; }
+QFrame#rail { background: $panel; border: 0; border-right: 1px solid $border; }
+QToolButton[look="rail"] {
+  color: $soft; background: transparent; border: 1px solid transparent; border-radius: 6px; padding: 5px 0 3px 0;
+}
+QToolButton[look="rail"]:hover { background: $button_hover; }
+QToolButton[look="rail"]:checked { color: $text; background: $border; }
+QToolButton[look="rail"]:focus { border-color: $accent; }
 QToolButton[look="title"] {
   color: $text; background: transparent; border: 1px solid transparent; padding: 1px 4px;
 }

@@ -88,7 +88,14 @@ class Hands(Driver):
         return tabs.tabText(tabs.currentIndex()).split(" (")[0]
 
     def page(self, title: str) -> None:
-        """Click a tab at the bottom."""
+        """Click a tab; first the layout that has it, where the present one does not."""
+        dock = self.window.bottom_dock
+        if not dock.tabs.isTabVisible(dock.tabs.indexOf(dock.areas[title.lower()])):
+            layout = next(spec.layout for spec in dock.specs if spec.title == title)
+            QTest.mouseClick(self.window.rail.buttons[layout], LEFT)
+        if title == "Learn":  # stands beside the pages
+            assert dock.areas["learn"].isVisible()
+            return
         bar = self.window.bottom_dock.tabs.tabBar()
         at = next(number for number in range(bar.count()) if bar.tabText(number).split(" (")[0] == title)
         rect = bar.tabRect(at)

@@ -299,7 +299,7 @@ class Hands:
     def _page(self, rng: random.Random, window: QWidget) -> Action | None:
         if window is not self._app.window:
             return None
-        return Action("page", "", {"number": rng.randrange(self._app.window.bottom_dock.tabs.count())})
+        return Action("page", "", {"number": rng.randrange(len(self._app.window.bottom_dock.specs))})
 
     def _trigger(self, rng: random.Random, window: QWidget) -> Action | None:
         if window is not self._app.window:
@@ -382,7 +382,8 @@ class Hands:
         QApplication.sendEvent(widget, event)
 
     def _do_page(self, _window: QWidget, number: int) -> None:
-        self._app.window.bottom_dock.tabs.setCurrentIndex(number)
+        dock = self._app.window.bottom_dock
+        dock.show_page(dock.specs[number].name)
 
     def _do_trigger(self, _window: QWidget, id: str) -> None:
         self._app.window.actions_by_id[id].trigger()

@@ -25,6 +25,7 @@ from devexplorer.core.records import (
     Row,
     UndoState,
 )
+from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
 
 SIZE = 1000, 650
@@ -131,15 +132,19 @@ def test_status_progress_and_record_are_always_in_the_window(quiet: QuietWindow)
     assert job.text() == job.full_text or job.toolTip(), "what is cut short has a tooltip"
 
 
-def test_tabs_change_nothing_above_them_in_the_window(quiet: QuietWindow) -> None:
-    rows = quiet.window.splitters["rows"]
+def test_tabs_change_nothing_else_in_the_window(quiet: QuietWindow) -> None:
+    workbench, dock = quiet.window.workbench, quiet.window.bottom_dock
     for size in (SIZE, (1440, 900)):
         quiet.resize(*size)
-        before = rows.sizes()
-        for page in (tab.name for tab in TABS):
-            quiet.window.bottom_dock.show_page(page)
+        for layout in LAYOUTS:
+            workbench.show_layout(layout.name)
             quiet.settle()
-            assert rows.sizes() == before, page
+            before = dock.geometry()
+            for page in (spec.name for spec in TABS if spec.layout in ("", layout.name) and spec.name != layout.name):
+                dock.show_page(page)
+                quiet.settle()
+                assert workbench.layout_shown is layout
+                assert dock.geometry() == before, page
 
 
 def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWindow) -> None:
@@ -154,14 +159,14 @@ def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWi
     quiet.resize(quiet.window.minimumSizeHint().width(), 650)
     assert toolbar.move_button.isVisible()
     assert toolbar.benchmark.isVisible()
-    assert {"Lab", "Redo", "dtype"} <= {button.accessibleName() for button in toolbar.overflow}
+    assert {"Lab", "dtype"} <= {button.accessibleName() for button in toolbar.overflow}
 
     quiet.window.objects.select("m")
     QTest.mouseMove(toolbar.more_button)  # a click where the pointer was when the menu opened is none to Qt
     QTest.mouseClick(toolbar.more_button, Qt.MouseButton.LeftButton)
     menu = toolbar.more_button.menu()
     lines = {action.text(): action for action in menu.actions()}
-    assert {"Redo", "Light or dark theme", "dtype", "Copy to"} <= set(lines)
+    assert {"Light or dark theme", "dtype", "Copy to"} <= set(lines)
     assert lines["dtype"].isEnabled()
     lines["dtype"].menu().actions()[2].trigger()
     menu.close()
@@ -181,16 +186,16 @@ def test_an_open_menu_of_the_toolbar_does_not_outlive_the_engine(quiet: QuietWin
 
 
 def test_the_height_of_the_tabs_is_remembered(quiet: QuietWindow, tmp_path: Path) -> None:
-    rows = quiet.window.splitters["rows"]
+    rows = quiet.window.workbench.splitters["rows"]
     quiet.resize(1440, 900)
-    grip = rows.handle(2)
+    grip = rows.handle(1)
     QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
     QTest.mouseMove(grip, grip.rect().center() - QPoint(0, 70))
     QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
-    height = rows.sizes()[2]
+    height = rows.sizes()[1]
     assert height > 250
     quiet.resize(*SIZE)  # where there is less room for it
-    assert quiet.window.settings().splitters["rows"][2] == height
+    assert quiet.window.settings().splitters["rows"][1] == height
 
 
 def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWindow) -> None:
@@ -208,7 +213,7 @@ def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow
     quiet.window.bottom_dock.show_page("alerts")
     quiet.settle()
     quiet.settle()  # the page tells its height to what is around it, which then has another one
-    area = quiet.window.bottom_dock.areas[[tab.name for tab in TABS].index("alerts")]
+    area = quiet.window.bottom_dock.areas["alerts"]
     form = quiet.window.bottom_dock.page("alerts").form
     scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
     assert scrolls == [area]

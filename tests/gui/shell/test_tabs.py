@@ -69,14 +69,14 @@ def test_a_page_that_is_higher_than_the_tab_scrolls(qtbot: QtBot) -> None:
     _splitter, tabs = three_rows(qtbot)
     click_tab(tabs, 1)
     qtbot.wait(1)
-    area = tabs.areas[1]
+    area = tabs.areas["high"]
     assert area.verticalScrollBar().maximum() > 0
     area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
     button = area.findChild(QPushButton)
     assert area.viewport().rect().contains(button.mapTo(area.viewport(), button.rect().bottomRight())), (
         "its end can be reached"
     )
-    assert tabs.areas[0].verticalScrollBar().maximum() == 0
+    assert tabs.areas["low"].verticalScrollBar().maximum() == 0
 
 
 def test_the_height_that_the_user_drags_stays_whatever_the_window_does(qtbot: QtBot) -> None:

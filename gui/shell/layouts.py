@@ -1,0 +1,95 @@
+"""The layouts of the window: what each kind of work has on show, and in which proportions. Data only; main thread.
+
+A part is a panel of the window by its name (`Workbench`). Which tabs a layout has, the tabs say (`TabSpec.layout`).
+Proportions are shares of the room, until the user drags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt
+
+ACROSS, DOWN = Qt.Orientation.Horizontal, Qt.Orientation.Vertical
+
+
+@dataclass(frozen=True)
+class Split:
+    """Parts side by side or one below the other."""
+
+    name: str
+    """Under which the sizes that the user gave them are remembered."""
+    orientation: Qt.Orientation
+    parts: tuple[str | Split, ...]
+    shares: tuple[float, ...]
+    """Of the room, or in pixels from 1 on; the flexible part takes what is left."""
+    least: tuple[float, ...]
+    """What a part gives up last, as a share or in pixels."""
+    flexible: int
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """Names of all panels in it."""
+        return tuple(name for part in self.parts for name in (part.panels if isinstance(part, Split) else (part,)))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One place to work."""
+
+    name: str
+    icon: str
+    tooltip: str
+    root: Split
+    more_tabs: tuple[str, ...] = ()
+    """Names of tabs of other layouts that it has as well."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in the window."""
+        return self.name.capitalize()
+
+
+THIRD = 0.54
+"""Of the rows above the pages: a third of the whole window."""
+PANELS = Split("panels", ACROSS, ("objects", "inspector"), (0, 328), (380, 250), 0)
+PLOTS = Split("plots", ACROSS, ("memory", "throughput"), (0.5, 0.5), (200, 200), 0)
+CENTRE = Split("centre", DOWN, (PANELS, PLOTS), (0.46, 0), (150, THIRD), 1)
+WORKSPACE = Split("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240, 500), 1)
+WATCH = Split("watch", ACROSS, ("cards", "stack"), (0.42, 0), (300, 300), 1)
+
+LAYOUTS = (
+    Layout(
+        "explore",
+        "explore",
+        "Tensors and models: what is where, and moving it",
+        Split("rows", DOWN, (WORKSPACE, "pages"), (0, 0.25), (380, 90), 0),
+    ),
+    Layout(
+        "measure",
+        "benchmark",
+        "Benchmarks, their history, and what the datasheet promises",
+        Split("rows", DOWN, (PLOTS, "pages"), (0, 0.5), (0.42, 120), 0),
+    ),
+    Layout(
+        "monitor",
+        "monitor",
+        "Every device at a glance, and any quantity over time",
+        Split("rows", DOWN, (WATCH, "pages"), (0, 0.36), (260, 100), 0),
+    ),
+    Layout(
+        "learn",
+        "learn",
+        "Exercises that check themselves, beside what they need",
+        Split(
+            "columns",
+            ACROSS,
+            ("exercise", Split("rows", DOWN, (WORKSPACE, "pages"), (0, 0.25), (380, 90), 0)),
+            (0.26, 0),
+            (260, 540),
+            1,
+        ),
+        ("values", "split", "doctor", "benchmark", "experiments", "device"),
+    ),
+)
+BY_NAME = {layout.name: layout for layout in LAYOUTS}

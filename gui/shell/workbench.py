@@ -1,0 +1,192 @@
+"""The middle of the window: arranges the panels as a layout says. Main thread only.
+
+Each panel exists once and moves to the layout that is on show; the splitters of a layout are made when it is first
+needed and keep the user's sizes. The panels that only Monitor and Learn have are made then as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QApplication, QFrame, QStackedWidget, QWidget
+
+from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.objects.panel import ObjectsPanel
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split
+from devexplorer.gui.shell.rail import Rail
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets import KeptSplitter, vbox
+
+if TYPE_CHECKING:
+    from devexplorer.gui.devices.monitor import MonitorPanel
+    from devexplorer.gui.timelines.stack import PlotStack
+
+GAP_PX = 8
+DEFAULT = 0
+"""In the settings: the size that the layout gives a part."""
+
+
+class Workbench(QStackedWidget):
+    """`panels`: those of Explore by name. `refresh` and `refresh_texts` like the window."""
+
+    arranged = Signal()
+    """Another layout is on show."""
+
+    def __init__(
+        self,
+        context: WindowContext,
+        pages: BottomDock,
+        axis: TimeAxis,
+        panels: Mapping[str, QWidget],
+        settings: Settings,
+    ) -> None:
+        super().__init__()
+        self._context, self._pages, self._axis, self._panels = context, pages, axis, panels
+        self._sizes = dict(settings.splitters)
+        """What is remembered of splitters that are not made yet."""
+        self.splitters: dict[str, KeptSplitter] = {}
+        """Those that were made, by `key`."""
+        self.rail = Rail(LAYOUTS)
+        self.rail.chosen.connect(self.show_layout)
+        pages.layout_wanted.connect(self.show_layout)
+        self.layout_shown = LAYOUTS[0]
+        self.show_layout(settings.layout if settings.layout in BY_NAME else LAYOUTS[0].name)
+
+    # --- panels
+
+    def _panel(self, name: str) -> QWidget:
+        if name in self._panels:
+            return self._panels[name]
+        made: QWidget = getattr(self, name)
+        return made
+
+    @cached_property
+    def cards(self) -> MonitorPanel:
+        """Every device at a glance."""
+        from devexplorer.gui.devices.monitor import MonitorPanel
+
+        context = self._context
+        cards = MonitorPanel(context.state)
+        cards.selected.connect(context.device_requested)
+        cards.selected.connect(context.select_device)
+        context.device_selected.connect(cards.choose)
+        return cards
+
+    @cached_property
+    def stack(self) -> PlotStack:
+        """Any quantities over time."""
+        from devexplorer.gui.timelines.stack import FIRST, PlotStack
+
+        context = self._context
+        histories = [device.history for device in context.state.devices.values()]
+        usual = [metric for metric in FIRST if any(history.has(metric) for history in histories)]
+        stack = PlotStack(context.state, self._axis, context.settings.monitor_plots or usual)
+        memory = self._panels["memory"]
+        assert isinstance(memory, PlotSlot)
+        stack.export_requested.connect(memory.export_requested)
+        stack.choices_changed.connect(lambda choices: context.save_settings(monitor_plots=choices))
+        return stack
+
+    @cached_property
+    def exercise(self) -> QWidget:
+        """The exercise that is under way."""
+        frame = QFrame()
+        frame.setObjectName("panel")
+        vbox(self._pages.areas["learn"], margins=1, parent=frame)
+        return frame
+
+    # --- layouts
+
+    def show_layout(self, name: str) -> None:
+        """Arrange the panels for a kind of work."""
+        self.rail.show_chosen(name)
+        if self.count() and name == self.layout_shown.name:
+            return
+        layout = self.layout_shown = BY_NAME[name]
+        self._arrange(layout.root, layout)
+        if self.root.parent() is None:
+            self.addWidget(self.root)
+        self.setCurrentWidget(self.root)
+        self._pages.offer(layout)
+        if self.shows("exercise"):
+            self._pages.page("learn")
+        if self.shows("cards"):
+            self.cards.refresh_devices()
+        self.arranged.emit()
+        focus = QApplication.focusWidget()
+        if self.isVisible() and (focus is None or not focus.isVisible()):
+            self.take_focus()  # Qt would choose the first button there is
+
+    @property
+    def root(self) -> KeptSplitter:
+        """The outermost splitter of the layout."""
+        return self.splitters[key(self.layout_shown, self.layout_shown.root)]
+
+    def take_focus(self) -> None:
+        """Put the keyboard where work begins."""
+        objects = self._panels["objects"]
+        assert isinstance(objects, ObjectsPanel)
+        if self.shows("objects"):
+            objects.take_focus()
+        else:
+            self._pages.tabs.tabBar().setFocus()
+
+    def shows(self, panel: str) -> bool:
+        """Whether the layout has that panel."""
+        return panel in self.layout_shown.root.panels
+
+    def share_again(self) -> None:
+        """The style is known now, which says how small each part can be."""
+        for splitter in self.splitters.values():
+            splitter.keep(splitter.kept)
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw what only some layouts have."""
+        if self.shows("stack"):
+            self.stack.refresh(now_unix_s)
+        if self.shows("cards") and changes & Change.DEVICES:
+            self.cards.refresh_devices()
+
+    def refresh_texts(self) -> None:
+        """Live numbers, twice a second."""
+        if self.shows("cards"):
+            self.cards.refresh_texts()
+
+    def sizes(self) -> dict[str, list[int]]:
+        """What to remember for the next start."""
+        made = {
+            name: [int(size) if size >= 1 else DEFAULT for size in splitter.kept]
+            for name, splitter in self.splitters.items()
+        }
+        return self._sizes | made
+
+    def _arrange(self, split: Split, layout: Layout) -> KeptSplitter:
+        """The splitter of `split`, with its panels in it: another layout may have had them."""
+        name = key(layout, split)
+        parts = [self._arrange(part, layout) if isinstance(part, Split) else self._panel(part) for part in split.parts]
+        if name not in self.splitters:
+            splitter = KeptSplitter(split.orientation, split.shares, split.least, split.flexible, *parts)
+            splitter.setHandleWidth(GAP_PX)
+            wanted = self._sizes.get(name, [])
+            if len(wanted) == len(parts) and all(size >= 0 for size in wanted):
+                splitter.keep([size or share for size, share in zip(wanted, split.shares, strict=True)])
+            self.splitters[name] = splitter
+            return splitter
+        splitter = self.splitters[name]
+        for at, part in enumerate(parts):
+            if splitter.widget(at) is not part:
+                splitter.insertWidget(at, part)
+        splitter.keep(splitter.kept)
+        return splitter
+
+
+def key(layout: Layout, split: Split) -> str:
+    """Under which the sizes of a splitter are remembered."""
+    return split.name if layout is LAYOUTS[0] else f"{layout.name} {split.name}"

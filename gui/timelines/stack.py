@@ -1,0 +1,81 @@
+"""The plots of the layout Monitor: any quantities one below the other, with one time axis. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets import hbox, push_button, vbox
+
+FIRST = ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
+"""What the plots show at first: those that a device reports."""
+LEAST, MOST = 1, 6
+"""How many plots there can be."""
+NEXT = ("memory_used_bytes", "utilization_percent", "power_w", "temperature_c", "sm_clock_mhz", "pcie_rx_bytes_s")
+"""What a plot that is added shows: the first of these that none shows yet."""
+
+
+class PlotStack(QWidget):
+    """`refresh` like `PlotSlot`; each plot's title is the menu that chooses its quantity."""
+
+    choices_changed = Signal(object)
+    """What the plots show, from above (tuple of str)."""
+    export_requested = Signal(str)
+    """See `TimeControl`."""
+
+    def __init__(self, state: State, axis: TimeAxis, choices: Sequence[str]) -> None:
+        super().__init__()
+        self._state, self._axis = state, axis
+        self.slots: list[PlotSlot] = []
+        """From above."""
+        self._splitter = QSplitter(Qt.Orientation.Vertical)
+        self._splitter.setHandleWidth(8)
+        self._splitter.setChildrenCollapsible(False)
+        self.add_button = push_button("+ plot", self.add, look="quiet", tip="One more plot below the others")
+        self.remove_button = push_button("− plot", self.remove, look="quiet", tip="Take the lowest plot away")
+        vbox((self._splitter, 1), hbox(None, self.remove_button, self.add_button), spacing=2, parent=self)
+        for choice in choices[:MOST] or NEXT[:LEAST]:
+            self._append(choice)
+        self._follow()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What the plots show, from above."""
+        return tuple(slot.choice for slot in self.slots)
+
+    def add(self) -> None:
+        """One more plot below the others."""
+        self._append(next((choice for choice in NEXT if choice not in self.choices), NEXT[0]))
+        self._changed()
+
+    def remove(self) -> None:
+        """Take the lowest plot away."""
+        slot = self.slots.pop()
+        slot.hide()
+        slot.deleteLater()
+        self._changed()
+
+    def refresh(self, now_unix_s: float) -> None:
+        """Draw what changed; up to 30 times a second."""
+        for slot in self.slots:
+            slot.refresh(now_unix_s)
+
+    def _append(self, choice: str) -> None:
+        slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
+        slot.export_requested.connect(self.export_requested)
+        slot.choice_changed.connect(lambda _: self.choices_changed.emit(self.choices))
+        self.slots.append(slot)
+        self._splitter.addWidget(slot)
+
+    def _changed(self) -> None:
+        self._follow()
+        self.choices_changed.emit(self.choices)
+
+    def _follow(self) -> None:
+        self.add_button.setEnabled(len(self.slots) < MOST)
+        self.remove_button.setEnabled(len(self.slots) > LEAST)

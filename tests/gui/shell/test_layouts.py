@@ -1,0 +1,190 @@
+"""The layouts of the window: how they are switched, what they show, how much room the plots have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.look_records import CPU
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.records import DeviceInfo, DeviceSample
+from devexplorer.core.session.settings import Settings, SettingsFile
+from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.shell.tab_table import TABS
+
+CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
+READING = DeviceSample(
+    device="nvml:0", time_unix_s=1_700_000_000.0, utilization_percent=97, temperature_c=81, power_w=148.6,
+    power_cap_w=150, sm_clock_mhz=1410, memory_clock_mhz=6251, fan_percent=55,
+    throttle_reasons=("power cap (software)",),
+)  # fmt: skip
+
+
+@pytest.fixture
+def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    quiet = QuietWindow(qapp, tmp_path, CARD)
+    yield quiet
+    quiet.close()
+
+
+def shown(quiet: QuietWindow) -> str:
+    return quiet.window.workbench.layout_shown.name
+
+
+def tabs(quiet: QuietWindow) -> list[str]:
+    tabs = quiet.window.bottom_dock.tabs
+    return [tabs.tabText(at) for at in range(tabs.count()) if tabs.isTabVisible(at)]
+
+
+def test_every_tab_has_a_layout_and_none_has_more_than_six_of_its_own() -> None:
+    names = {layout.name for layout in LAYOUTS}
+    assert {spec.layout for spec in TABS} <= {"", *names}
+    for layout in LAYOUTS:
+        own = {spec.name for spec in TABS if spec.layout == layout.name} | set(layout.more_tabs)
+        assert 1 <= len(own - {layout.name}) <= 6, layout.name
+
+
+def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietWindow) -> None:
+    window = quiet.window
+    assert shown(quiet) == "explore"
+    assert tabs(quiet) == ["Values", "Split", "Doctor", "Fit", "Session", "Log"]
+    QTest.mouseClick(window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
+    assert shown(quiet) == "measure"
+    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Session", "Log"]
+    assert window.memory.isVisible()
+    assert not window.objects.isVisible()
+    window.activateWindow()
+    QTest.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.AltModifier)
+    assert shown(quiet) == "monitor"
+    assert window.workbench.cards.isVisible()
+    QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)
+    assert shown(quiet) == "learn"
+    assert window.bottom_dock.areas["learn"].isVisible()
+    assert window.objects.isVisible()
+    QTest.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.AltModifier)
+    assert window.objects.isVisible()
+    assert window.rail.buttons["explore"].isChecked()
+
+
+def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_page_again(quiet: QuietWindow) -> None:
+    dock, workbench = quiet.window.bottom_dock, quiet.window.workbench
+    dock.show_page("doctor")
+    assert shown(quiet) == "explore"
+    dock.show_page("roofline")
+    assert (shown(quiet), dock.current) == ("measure", "roofline")
+    dock.show_page("log")
+    assert shown(quiet) == "measure", "every layout has the log"
+    workbench.show_layout("explore")
+    assert dock.current == "doctor"
+    workbench.show_layout("measure")
+    assert dock.current == "log"
+
+
+@pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1440, 900), (2560, 1440)])
+@pytest.mark.parametrize("layout", ["explore", "measure"])
+def test_the_plots_have_a_third_of_the_height(quiet: QuietWindow, layout: str, size: tuple[int, int]) -> None:
+    quiet.resize(*size)
+    quiet.window.workbench.show_layout(layout)
+    quiet.settle()
+    assert (quiet.window.width(), quiet.window.height()) == size
+    for plot in quiet.window.slots:
+        assert plot.height() >= size[1] / 3
+
+
+def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
+    quiet = QuietWindow(qapp, tmp_path, CARD)
+    quiet.window.workbench.show_layout("measure")
+    quiet.settle()
+    rows = quiet.window.workbench.splitters["measure rows"]
+    before = rows.sizes()
+    grip = rows.handle(1)
+    middle = grip.rect().center()
+    QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=middle)
+    QTest.mouseMove(grip, middle + QPoint(0, 60))
+    QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=middle)
+    assert rows.sizes() == [before[0] + 60, before[1] - 60]
+    settings = quiet.window.settings()
+    quiet.close()
+    assert settings.layout == "measure"
+    SettingsFile(tmp_path).save(settings)
+    again = QuietWindow(qapp, tmp_path, CARD)
+    assert shown(again) == "measure"
+    assert again.window.workbench.splitters["measure rows"].sizes()[1] == before[1] - 60
+    again.close()
+
+
+def test_an_unknown_layout_of_a_newer_version_is_the_first_one(qapp: QApplication, tmp_path: Path) -> None:
+    SettingsFile(tmp_path).save(Settings(layout="orbit", splitters={"rows": [1, 2, 3], "orbit rows": [4]}))
+    quiet = QuietWindow(qapp, tmp_path, CARD)
+    assert shown(quiet) == "explore"
+    assert quiet.window.settings().splitters["orbit rows"] == [4], "and its proportions are kept"
+    quiet.close()
+
+
+def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None:
+    quiet.window.workbench.show_layout("monitor")
+    quiet.tell(READING)
+    card = quiet.window.workbench.cards.items["nvml:0"]
+    assert card.watched == [
+        ("power", "149 of 150 W"),
+        ("temperature", "81 °C"),
+        ("clock", "1,410, memory 6,251 MHz"),
+        ("fan", "55 %"),
+        ("throttled", "power cap"),
+    ]
+    assert "power 149 of 150 W" in card.accessibleDescription()
+    assert list(quiet.window.workbench.cards.items) == [CPU.id, "nvml:0"]
+    QTest.mouseClick(card, Qt.MouseButton.LeftButton)
+    assert quiet.window.context.device == "nvml:0"
+    assert quiet.window.devices.chosen == "nvml:0"
+
+
+def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: QuietWindow) -> None:
+    quiet.tell(READING)
+    quiet.window.workbench.show_layout("monitor")
+    quiet.settle()
+    stack = quiet.window.workbench.stack
+    assert stack.choices == ("utilization_percent", "power_w", "temperature_c")
+    QTest.mouseClick(stack.add_button, Qt.MouseButton.LeftButton)
+    assert stack.choices == ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
+    assert quiet.window.settings().monitor_plots == stack.choices
+    for _ in range(3):
+        QTest.mouseClick(stack.remove_button, Qt.MouseButton.LeftButton)
+    assert stack.choices == ("utilization_percent",)
+    assert not stack.remove_button.isEnabled()
+    assert len({id(slot.plot._axis) for slot in (*stack.slots, *quiet.window.slots)}) == 1, "one time axis"
+
+
+def test_after_a_switch_the_keyboard_is_in_the_window_and_tab_follows_the_eye(quiet: QuietWindow) -> None:
+    window = quiet.window
+    window.activateWindow()
+    for layout in ("measure", "explore", "monitor", "learn", "explore"):
+        window.workbench.show_layout(layout)
+        quiet.settle()
+        focus = QApplication.focusWidget()
+        assert focus is not None
+        assert focus.isVisible(), layout
+    seen, widget = [], window.rail.buttons["explore"]
+    window.rail.buttons["explore"].setFocus()
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        widget = QApplication.focusWidget()
+        if widget in seen:
+            break
+        seen.append(widget)
+    places = [
+        next(
+            (number for number, part in enumerate((window.rail, window.toolbar, window.devices, window.objects,
+             window.inspector, window.memory, window.throughput, window.bottom_dock, window.status))
+             if part.isAncestorOf(one)), None)
+        for one in seen if one is not None
+    ]  # fmt: skip
+    known = [place for place in places if place is not None]
+    assert known[: known.index(7)] == sorted(known[: known.index(7)]), "from the left and above"
