@@ -9,6 +9,7 @@ from typing import NoReturn
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
 
+THEMES = ("dark", "light")
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
 
@@ -42,13 +43,13 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
         ),
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    top.add_argument("--theme", choices=("dark", "light"), help="colours of the window")
+    top.add_argument("--theme", choices=THEMES, help="colours of the window")
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
     tour = commands.add_parser("tour", parents=[common], help="do the main job, unattended, in the real window")
     tour.add_argument("--screenshots", metavar="DIR", help="save pictures of each step there")
-    tour.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="colours of the window")
+    tour.add_argument("--theme", choices=THEMES, default=argparse.SUPPRESS, help="colours of the window")
 
     devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
     add_options(devices, ("--details", None, "with everything that is known of each, and how they are joined"))
