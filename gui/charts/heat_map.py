@@ -213,7 +213,7 @@ class HeatMap(Picture):
         box = self.box(place)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         if width > 1:  # a second line between the frame and the patch: the frame is seen on every lightness
-            painter.setPen(QPen(QColor(current_theme().panel), 1))
+            painter.setPen(current_theme().panel)
             painter.drawRect(box.adjusted(1.5, 1.5, -1.5, -1.5))
         painter.setPen(QPen(QColor(colour), width))
         painter.drawRect(box if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
@@ -250,7 +250,7 @@ class HeatMap(Picture):
             shades.setColorAt(step / (STEPS - 1), colour)
         painter.fillRect(box, shades)
         if self._simulated:
-            pen = QPen(QColor(current_theme().simulated), 1)
+            pen = QPen(current_theme().simulated)
             pen.setDashPattern([3, 2])
             painter.setPen(pen)
             painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))

@@ -66,7 +66,7 @@ class Series:
 
     def pen(self) -> QPen:
         """Of the line: one pixel wide, whatever the scales of the axes."""
-        pen = QPen(self.drawn_colour(), 1)
+        pen = QPen(self.drawn_colour())
         pen.setCosmetic(True)
         if dashes := self.dashes or (SIMULATED_DASHES if self.simulated else ()):
             pen.setDashPattern(dashes)
@@ -99,7 +99,7 @@ class Key(QWidget):
         painter, metrics = QPainter(self), QFontMetrics(font(Role.LABEL))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(current_theme().dim))
+        painter.setPen(current_theme().dim)
         base, middle, x = metrics.ascent() + 3.0, self.height() / 2 - 0.5, float(LEFT_PX)
         painter.drawText(QPointF(x, base), self._head)
         x += metrics.horizontalAdvance(self._head) + SPACE_PX
@@ -111,7 +111,7 @@ class Key(QWidget):
             painter.setPen(item.pen())
             painter.drawLine(QPointF(x, middle), QPointF(x + LINE_PX, middle))
             if not item.quiet:
-                painter.setPen(QPen(colour, 1))
+                painter.setPen(colour)
                 painter.setBrush(item.fill())
                 mark = QRectF(x + (LINE_PX - MARK_PX) / 2, middle - MARK_PX / 2, MARK_PX, MARK_PX)
                 painter.drawRect(mark) if item.mark == "square" else painter.drawEllipse(mark)

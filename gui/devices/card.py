@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRect, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
 from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, current_theme, draw_text, font, text_width
@@ -83,7 +83,7 @@ class DeviceCard(DeviceItem):
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
         width = text_width("simulated") + 10
         box = QRectF(line.right() - width + 0.5, line.center().y() - 7.5, width, 16)
-        pen = QPen(QColor(current_theme().simulated), 1)
+        pen = QPen(current_theme().simulated)
         pen.setDashPattern([3, 2])
         painter.setPen(pen)
         painter.drawRoundedRect(box, 3, 3)
@@ -107,7 +107,7 @@ class DeviceCard(DeviceItem):
             ):
                 if text:
                     painter.setFont(which)
-                    painter.setPen(QColor(colour))
+                    painter.setPen(colour)
                     advance = QFontMetrics(which).horizontalAdvance(text)
                     painter.drawText(
                         QRectF(inner, line.top(), advance + 2, line.height()), Qt.AlignmentFlag.AlignVCenter, text

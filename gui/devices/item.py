@@ -198,7 +198,7 @@ class DeviceItem(QWidget):
             edge = QColor(theme.error) if refused else colour
         elif self.is_selected:
             edge = colour
-        pen = QPen(edge, 1)
+        pen = QPen(edge)
         if self.texts.simulated:
             pen.setDashPattern([3, 3])
         painter.setPen(pen)
@@ -216,7 +216,7 @@ class DeviceItem(QWidget):
         painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
         painter.restore()
         if self.hasFocus():
-            painter.setPen(QPen(QColor(theme.accent), 1))
+            painter.setPen(theme.accent)
             painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
     def _sign(self, painter: QPainter, x: int, middle: int, name: str, colour: str) -> int:

@@ -39,7 +39,7 @@ def paint_bar(painter: QPainter, where: QRectF, fit: Fit) -> None:
     """The parts from left to right, the capacity as a line, what is beyond it hatched."""
     theme = current_theme()
     limit = where.left() + where.width() * CAPACITY_AT
-    painter.fillRect(QRectF(where.left(), where.top(), limit - where.left(), where.height()), QColor(theme.bar_free))
+    painter.fillRect(QRectF(where.left(), where.top(), limit - where.left(), where.height()), theme.bar_free)
     scale = where.width() * CAPACITY_AT / max(fit.capacity_bytes, 1)
     x = where.left()
     for part, size in sizes(fit.bytes):
@@ -87,7 +87,7 @@ class Swatch(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.fillRect(self.rect(), part_colour(self._key))
-        painter.setPen(QPen(QColor(current_theme().border_strong), 1))
+        painter.setPen(current_theme().border_strong)
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
 

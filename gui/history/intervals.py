@@ -192,7 +192,7 @@ class Intervals(Picture):
         self._paint_axis(painter)
         for head in self.heads:
             below = QRectF(head.box.left(), head.box.bottom() - 18, text_width(head.text, Role.STRONG) + 6, 18)
-            painter.fillRect(below, QColor(current_theme().panel))  # over the grid
+            painter.fillRect(below, current_theme().panel)  # over the grid
             draw_text(painter, below, head.text, current_theme().text, Role.STRONG)
         for entry in self.entries:
             self._paint_entry(painter, entry)
@@ -212,7 +212,7 @@ class Intervals(Picture):
         )
         for value in ticks:
             x = round(axis.x(value)) + 0.5
-            painter.setPen(QPen(grid, 1))
+            painter.setPen(grid)
             painter.drawLine(QPointF(x, AXIS_PX - 4), QPointF(x, bottom))
             text = (f"{value:,.0f}" if value >= 1 else f"{value:g}") if axis.is_log else f"{value:,.{digits}f}"
             draw_text(painter, QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), text, theme.dim, align=CENTRE)
@@ -226,7 +226,7 @@ class Intervals(Picture):
         if entry.group is not None:
             self._paint_reference(painter, entry, entry.group)
         else:
-            painter.setPen(QPen(QColor(theme.border), 1))
+            painter.setPen(theme.border)
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
         top, left, width = box.top() + 9, float(EDGE_PX), axis.left - GAP_PX - EDGE_PX
         draw_text(painter, QRectF(left, top, width, 18), _name(entry.run), colour, Role.STRONG)
@@ -239,7 +239,7 @@ class Intervals(Picture):
         words = entry.cell.words or ("the others are compared with this" if entry.group is not None else "")
         is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
         painter.setFont(font(Role.LABEL))
-        painter.setPen(QColor(theme.text if is_clear else theme.dim))
+        painter.setPen(theme.text if is_clear else theme.dim)
         painter.drawText(QRectF(left, box.top() + 28, width, 30), Qt.TextFlag.TextWordWrap, words)
 
     def _paint_reference(self, painter: QPainter, first: Entry, group: QRectF) -> None:
@@ -249,7 +249,7 @@ class Intervals(Picture):
         band = QColor(current_theme().text)
         band.setAlphaF(0.06)
         painter.fillRect(QRectF(low, group.top(), max(high - low, 1), group.height()), band)
-        pen = QPen(QColor(current_theme().dim), 1)
+        pen = QPen(current_theme().dim)
         pen.setDashPattern([2, 3])
         painter.setPen(pen)
         painter.drawLine(QPointF(round(middle) + 0.5, group.top()), QPointF(round(middle) + 0.5, group.bottom()))
@@ -263,7 +263,7 @@ class Intervals(Picture):
         is_simulated = entry.cell.figure.simulated
         fill = QColor(colour)
         fill.setAlphaF(0.0 if is_simulated else 0.35)
-        pen = QPen(colour, 1)
+        pen = QPen(colour)
         if is_simulated:
             pen.setDashPattern([4, 3])
         if high - low >= 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QRect, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
+from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyleOptionViewItem, QWidget
 
 from devexplorer.core.records import StoredRun
@@ -37,7 +37,7 @@ class _Tags(Padded):
             return False
         painter.setClipRect(cell)
         theme = current_theme()
-        pen = QPen(QColor(theme.border_strong), 1)
+        pen = QPen(theme.border_strong)
         paint_chips(
             painter, cell.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
             lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, theme.text),

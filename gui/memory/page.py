@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base import bytes_text
@@ -59,7 +59,7 @@ class BreakdownBar(MemoryBar):
         super().paintEvent(event)
         if self.simulated:
             painter = QPainter(self)
-            pen = QPen(QColor(current_theme().simulated), 1)
+            pen = QPen(current_theme().simulated)
             pen.setDashPattern([4, 3])
             painter.setPen(pen)
             painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))

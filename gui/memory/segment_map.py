@@ -28,7 +28,7 @@ def spans(segment: SegmentRow, width: float) -> list[tuple[float, float]]:
 
 def paint_segment(painter: QPainter, segment: SegmentRow, where: QRectF, device: int, marked: int = -1) -> None:
     """Fill `where`: blocks in use in the device's colour, those that wait for a stream lighter, free ones empty."""
-    painter.fillRect(where, QColor(current_theme().bar_free))
+    painter.fillRect(where, current_theme().bar_free)
     colour = QColor(device_colour(device))
     waiting = QColor(colour)
     waiting.setAlphaF(0.5)

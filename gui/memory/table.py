@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen
+from PySide6.QtGui import QKeyEvent, QPainter
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
 from devexplorer.gui.widgets import CPU, Role, current_theme, draw_text, paint_part
@@ -34,7 +34,7 @@ class PartDelegate(Padded):
         if key.part and not key.child:
             swatch = QRectF(x, middle - SWATCH_PX / 2, SWATCH_PX, SWATCH_PX)
             paint_part(painter, key.part, swatch, self.device)
-            painter.setPen(QPen(QColor(current_theme().border_strong), 1))
+            painter.setPen(current_theme().border_strong)
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch.adjusted(0.5, 0.5, -0.5, -0.5))
         x += SWATCH_PX + GAP_PX

@@ -16,12 +16,10 @@ from PySide6.QtCore import (
     Signal,
 )
 from PySide6.QtGui import (
-    QColor,
     QDrag,
     QMouseEvent,
     QPainter,
     QPaintEvent,
-    QPen,
     QPixmap,
     QResizeEvent,
 )
@@ -157,13 +155,13 @@ class ObjectsTree(QTreeView):
     ) -> None:
         where: QRect = option.rect
         if self.selectionModel().isSelected(index):
-            painter.fillRect(where, QColor(current_theme().selection))
+            painter.fillRect(where, current_theme().selection)
         elif _same_row(self._hovered, index):
-            painter.fillRect(where, QColor(current_theme().hover))
+            painter.fillRect(where, current_theme().hover)
         super().drawRow(painter, option, index)
         if self.hasFocus() and _same_row(self.currentIndex(), index):
             painter.save()
-            painter.setPen(QPen(QColor(current_theme().accent), 1))
+            painter.setPen(current_theme().accent)
             painter.drawRect(where.adjusted(0, 0, -1, -1))
             painter.restore()
 
@@ -172,7 +170,7 @@ class ObjectsTree(QTreeView):
         if self.nothing and self.model().rowCount() == 0:
             painter = QPainter(self.viewport())
             painter.setFont(font(Role.TEXT))
-            painter.setPen(QColor(current_theme().dim))
+            painter.setPen(current_theme().dim)
             painter.drawText(
                 self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing
             )

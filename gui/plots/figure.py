@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPointF, QRect, QRectF, QSize
-from PySide6.QtGui import QColor, QImage, QImageWriter, QPainter
+from PySide6.QtGui import QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
@@ -64,7 +64,7 @@ class Figure:
         return bytes(buffer.data().data())
 
     def _paint(self, painter: QPainter) -> None:
-        painter.fillRect(QRectF(0, 0, self._width, self._height), QColor(current_theme().panel))
+        painter.fillRect(QRectF(0, 0, self._width, self._height), current_theme().panel)
         y = float(EDGE_PX)
         for plot in self._plots:
             y = self._paint_plot(painter, plot, y) + BETWEEN_PX
@@ -83,7 +83,7 @@ class Figure:
             x = float(EDGE_PX)
             for entry in row:
                 draw_key(painter, entry, QPointF(x, y + ROW_PX / 2 + 0.5))
-                painter.setPen(QColor(entry_colour(entry)))
+                painter.setPen(entry_colour(entry))
                 painter.drawText(QPointF(x + LINE_PX + GAP_PX, y + ROW_PX / 2 + 4), entry.text())
                 x += _width(entry)
             y += ROW_PX

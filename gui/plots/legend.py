@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QAction, QBrush, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
 from devexplorer.gui.widgets import (
@@ -89,16 +89,16 @@ class LegendEntry(QAbstractButton):
         if shown:
             draw_key(painter, self._entry, QPointF(2, middle))
         else:
-            painter.setPen(QColor(current_theme().dim))
+            painter.setPen(current_theme().dim)
             painter.drawEllipse(QPointF(LINE_PX / 2, middle), 2.5, 2.5)
         chosen = self.font()
         chosen.setStrikeOut(not shown)
         painter.setFont(chosen)
-        painter.setPen(QColor(entry_colour(self._entry) if shown else current_theme().dim))
+        painter.setPen(entry_colour(self._entry) if shown else current_theme().dim)
         room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
         painter.drawText(room, LEFT, self.text_shown)
         if self.hasFocus():
-            painter.setPen(QPen(QColor(current_theme().accent), 1))
+            painter.setPen(current_theme().accent)
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
 
 

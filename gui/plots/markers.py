@@ -207,9 +207,9 @@ class LinesItem(QGraphicsItem):
             painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
             y = round(label.rect.center().y()) + 0.5
             painter.drawLine(QPointF(label.rect.left(), y), QPointF(label.rect.left() + KEY_PX, y))
-            painter.setPen(QColor(current_theme().soft))
+            painter.setPen(current_theme().soft)
             painter.drawText(label.rect.adjusted(KEY_PX + GAP_PX, 0, 2, 0), aligned, label.text)
-        painter.setPen(QColor(current_theme().soft))
+        painter.setPen(current_theme().soft)
         for label in self.labels:
             painter.drawText(label.rect, aligned, label.text)
 
@@ -217,7 +217,7 @@ class LinesItem(QGraphicsItem):
 def _pen(colour: str, alpha: float, dash: Sequence[float] = ()) -> QPen:
     shade = QColor(colour)
     shade.setAlphaF(alpha)
-    pen = QPen(shade, 1.0)
+    pen = QPen(shade)
     pen.setCosmetic(True)
     if dash:
         pen.setDashPattern(list(dash))

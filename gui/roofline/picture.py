@@ -215,7 +215,7 @@ class RooflinePicture(PlotCanvas):
         draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, theme.dim)
         for label, box in self.labels:
             quiet = QColor(theme.bar_other if label.is_datasheet else self._colour)
-            painter.setPen(QPen(quiet, 1))
+            painter.setPen(quiet)
             middle, line, end = box.center().y(), self._px(1.0, label.tflops).y(), box.left() - 4
             turns = ((area.right(), line), (area.right() + 5, line), (end - 4, middle), (end, middle))
             painter.drawPolyline([QPointF(x, y) for x, y in turns])

@@ -170,7 +170,7 @@ class SplitPicture(Picture):
         inside = QColor(colour)
         inside.setAlphaF({INPUT: 0.0, OUTPUT: 0.0, MORE: 0.07}.get(box.place, 0.16))
         painter.setBrush(inside)
-        painter.setPen(QPen(colour, 1.0))
+        painter.setPen(colour)
         painter.drawRoundedRect(box.rect, 4, 4)
         room = box.rect.adjusted(7, 0, -7, 0)
         draw_text(painter, room, box.size, current_theme().dim, align=RIGHT)

@@ -70,7 +70,7 @@ class ShareBar(Picture):
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
         painter.setClipPath(outline)
-        painter.fillRect(whole, QColor(current_theme().bar_free))
+        painter.fillRect(whole, current_theme().bar_free)
         scale = max(self._used, self._budget, 1)
         inside = whole.width() * min(self._used, self._budget) / scale
         painter.fillRect(
@@ -78,9 +78,9 @@ class ShareBar(Picture):
         )
         if self.over:
             beyond = QRectF(inside, 0, whole.width() - inside, whole.height())
-            painter.fillRect(beyond, QColor(current_theme().panel))
+            painter.fillRect(beyond, current_theme().panel)
             # after a gap: a device's colour can be close to it
-            painter.fillRect(beyond.adjusted(2, 0, 0, 0), QColor(current_theme().warning))
+            painter.fillRect(beyond.adjusted(2, 0, 0, 0), current_theme().warning)
         painter.end()
 
 

@@ -117,12 +117,12 @@ class TopologyPicture(Picture):
         """Words on a line, on a patch of the background."""
         width = text_width(text) + 12
         box = QRectF(at.x() - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
-        painter.fillRect(box, QColor(current_theme().window))
+        painter.fillRect(box, current_theme().window)
         draw_text(painter, box, text, current_theme().text, align=CENTRE)
 
     def _paint_socket(self, painter: QPainter, socket: Socket) -> None:
         theme, box = current_theme(), _crisp(socket.box)
-        pen = QPen(QColor(theme.simulated if socket.simulated else theme.border_strong), 1)
+        pen = QPen(theme.simulated if socket.simulated else theme.border_strong)
         if socket.simulated:
             pen.setDashPattern([3, 3])
         painter.setPen(pen)
@@ -139,7 +139,7 @@ class TopologyPicture(Picture):
 
     def _paint_switch(self, painter: QPainter, box: QRectF, marked: bool) -> None:
         theme = current_theme()
-        painter.setPen(QPen(QColor(theme.text if marked else theme.border_strong), 1))
+        painter.setPen(theme.text if marked else theme.border_strong)
         painter.setBrush(QColor(theme.card))
         painter.drawRoundedRect(_crisp(box), 3, 3)
         name = "PCIe switch" if box.width() > ROOM_FOR_NAME_PX else "switch"

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
-    QColor,
     QFont,
     QFontMetrics,
     QGuiApplication,
@@ -21,7 +20,6 @@ from PySide6.QtGui import (
     QMouseEvent,
     QPainter,
     QPaintEvent,
-    QPen,
     QResizeEvent,
 )
 from PySide6.QtWidgets import QMenu, QScrollArea, QSizePolicy
@@ -132,7 +130,7 @@ class FactsSheet(Picture):
             if event.region().intersects(box):
                 title = QRectF(box.adjusted(0, 0, 0, -4))
                 draw_text(painter, title, self.groups[number].title, current_theme().text, Role.STRONG)
-                painter.setPen(QPen(QColor(current_theme().border), 1))
+                painter.setPen(current_theme().border)
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
         for index, place in enumerate(self._places):
             if event.region().intersects(place.box):
@@ -142,9 +140,9 @@ class FactsSheet(Picture):
         theme = current_theme()
         if current:
             around = box.adjusted(-6, 0, 6, 0)
-            painter.fillRect(around, QColor(theme.selection))
+            painter.fillRect(around, theme.selection)
             if self.hasFocus():
-                painter.setPen(QPen(QColor(theme.accent), 1))
+                painter.setPen(theme.accent)
                 painter.drawRect(around.adjusted(0, 0, -1, -1))
         value, unit, room = self._measure(box, row)
         name = box.adjusted(0, 0, -room - 12, 0)
@@ -155,7 +153,7 @@ class FactsSheet(Picture):
             right.setRight(right.right() - text_width(unit, Role.TEXT) - 4)
         medium = _value_font()
         painter.setFont(medium)
-        painter.setPen(QColor(theme.warning if row.warning else theme.dim if row.value == MISSING else theme.text))
+        painter.setPen(theme.warning if row.warning else theme.dim if row.value == MISSING else theme.text)
         shown = QFontMetrics(medium).elidedText(value, _elide(row), room - (box.right() - right.right()))
         painter.drawText(right, RIGHT, shown)
 

@@ -117,7 +117,7 @@ class MemoryBar(Picture):
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
         painter.setClipPath(outline)
-        painter.fillRect(whole, QColor(current_theme().bar_free))
+        painter.fillRect(whole, current_theme().bar_free)
         x = 0.0
         for segment, width in zip(self.segments, widths(self.segments, self._total, whole.width()), strict=True):
             paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._index)

@@ -43,7 +43,7 @@ def draw_text(
 ) -> int:
     """One line of text, cut short where there is no room; returns the width that it took."""
     painter.setFont(font(role))
-    painter.setPen(QColor(colour))
+    painter.setPen(colour)
     metrics = painter.fontMetrics()
     shown = metrics.elidedText(text, cut, max(math.ceil(where.width()), 0))
     painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)

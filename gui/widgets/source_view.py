@@ -121,9 +121,9 @@ class SourceView(CodeBlock):
                 painter.fillRect(
                     QRect(0, where.top(), self.gutter_px, where.height()), QColor(current_theme().selection)
                 )
-                painter.setPen(QColor(current_theme().text))
+                painter.setPen(current_theme().text)
                 painter.drawText(row, LEFT, _MARK)
-            painter.setPen(QColor(current_theme().text if here else current_theme().dim))
+            painter.setPen(current_theme().text if here else current_theme().dim)
             painter.drawText(row, RIGHT, str(number))
             block = block.next()
 
