@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPen
 
 from devexplorer.core.base import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
@@ -42,6 +42,8 @@ SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX, LABEL_PX = 12, 18, 12, 20, 16
 class HeatMap(Picture):
     """Feed it with `set_grid`, `set_words` and `add`. `pointed` carries the patch under the pointer, or under the
     keyboard's frame."""
+
+    smooth = False
 
     pointed = Signal(object)
     """A `Place`, or None."""
@@ -149,8 +151,7 @@ class HeatMap(Picture):
 
     # painting
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
+    def draw(self, painter: QPainter) -> None:
         if self.columns and self.rows:
             self._paint_patches(painter)
         if self._now is not None and self._now not in self._values:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QPainter, QPen
 
 from devexplorer.core.base import seconds_text
 from devexplorer.gui.widgets import (
@@ -41,6 +41,8 @@ class Bar:
 
 class WallBars(Picture):
     """Feed it with `set_bars`."""
+
+    smooth = False
 
     def __init__(self) -> None:
         super().__init__("Wall times")
@@ -77,9 +79,9 @@ class WallBars(Picture):
     def _left_px(self) -> int:
         return EDGE_PX + max((text_width(bar.name, Role.TEXT) for bar in self.bars), default=0) + 10
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
+    def draw(self, painter: QPainter) -> None:
         theme = current_theme()
-        painter, group = QPainter(self), ""
+        group = ""
         left = self._left_px()
         for bar, box in zip(self.bars, self.boxes(), strict=True):
             if bar.group != group:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QColor, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import number_text
@@ -101,6 +101,8 @@ class Intervals(Picture):
     """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
     rest."""
 
+    smooth = False
+
     def __init__(self, colour: Callable[[StoredRun], Colour]) -> None:
         """`colour` of a run's device."""
         super().__init__("Medians with intervals")
@@ -187,8 +189,7 @@ class Intervals(Picture):
 
     # --- painting
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
+    def draw(self, painter: QPainter) -> None:
         self._paint_axis(painter)
         for head in self.heads:
             below = QRectF(head.box.left(), head.box.bottom() - 18, text_width(head.text, Role.STRONG) + 6, 18)
@@ -196,7 +197,6 @@ class Intervals(Picture):
             draw_text(painter, below, head.text, current_theme().text, Role.STRONG)
         for entry in self.entries:
             self._paint_entry(painter, entry)
-        painter.end()
 
     def _paint_axis(self, painter: QPainter) -> None:
         theme, axis = current_theme(), self.axis

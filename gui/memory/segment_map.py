@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import AllocatorSnapshot, SegmentRow
@@ -71,6 +71,8 @@ class MapDelegate(Padded):
 class SegmentMap(Picture):
     """One segment, large. The tooltip names a block, a click chooses it."""
 
+    smooth = False
+
     block_clicked = Signal(int)
     """Number of the block in its segment."""
 
@@ -119,8 +121,6 @@ class SegmentMap(Picture):
             lines += self._snapshot.stacks[block.frame].frames[:12]
         return "\n".join(lines)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
+    def draw(self, painter: QPainter) -> None:
         if self._segment is not None:
             paint_segment(painter, self._segment, QRectF(self.rect()), self.device, self._marked)
-        painter.end()

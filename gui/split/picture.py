@@ -14,7 +14,6 @@ from PySide6.QtGui import (
     QDropEvent,
     QPainter,
     QPainterPath,
-    QPaintEvent,
     QPen,
     QPolygonF,
 )
@@ -126,9 +125,7 @@ class SplitPicture(Picture):
 
     # --- painting
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    def draw(self, painter: QPainter) -> None:
         for device in self.lanes:
             self._paint_lane(painter, device)
         boxes = self.boxes()
@@ -139,7 +136,6 @@ class SplitPicture(Picture):
             before, after = by_place.get(arrow.before), by_place.get(arrow.after)
             if before is not None and after is not None:
                 self._paint_arrow(painter, arrow, before, after)
-        painter.end()
 
     def _paint_lane(self, painter: QPainter, device: str) -> None:
         left, width = self._left(device) - 4, self._lane_px() - 2

@@ -13,7 +13,6 @@ from PySide6.QtGui import (
     QDropEvent,
     QPainter,
     QPainterPath,
-    QPaintEvent,
     QPen,
 )
 from PySide6.QtWidgets import QWidget
@@ -63,9 +62,7 @@ class ShareBar(Picture):
         self._used, self._budget, self._device = used, budget, device
         self.update()
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    def draw(self, painter: QPainter) -> None:
         whole = QRectF(self.rect())
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
@@ -81,7 +78,6 @@ class ShareBar(Picture):
             painter.fillRect(beyond, current_theme().panel)
             # after a gap: a device's colour can be close to it
             painter.fillRect(beyond.adjusted(2, 0, 0, 0), current_theme().warning)
-        painter.end()
 
 
 class _Chip(Picture):
@@ -92,11 +88,8 @@ class _Chip(Picture):
         self._device, self._look = device, look
         self.setFixedSize(chip_width(device) + 1, CHIP_PX + 1)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    def draw(self, painter: QPainter) -> None:
         paint_device(painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look)
-        painter.end()
 
 
 class Share(Picture):
@@ -186,14 +179,10 @@ class Share(Picture):
         self._target = target
         self.update()
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
+    def draw(self, painter: QPainter) -> None:
         if self._target:
-            painter = QPainter(self)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(QColor(current_theme().accent), 1.5))
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 5, 5)
-            painter.end()
 
 
 class Shares(QWidget):

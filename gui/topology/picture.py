@@ -11,7 +11,6 @@ from PySide6.QtGui import (
     QPainter,
     QPainterPath,
     QPainterPathStroker,
-    QPaintEvent,
     QPen,
     QResizeEvent,
 )
@@ -79,9 +78,7 @@ class TopologyPicture(Picture):
 
     # painting
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    def draw(self, painter: QPainter) -> None:
         for wire in self.layout_now.wires:
             self._paint_wire(painter, wire)
         for wire in self.layout_now.wires:  # above all lines, or a later one would cross it out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent
+from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import bytes_text
@@ -110,9 +110,7 @@ class MemoryBar(Picture):
     def minimumSizeHint(self) -> QSize:
         return QSize(16, HEIGHT_PX)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    def draw(self, painter: QPainter) -> None:
         whole = QRectF(self.rect())
         outline = QPainterPath()
         outline.addRoundedRect(whole, 2, 2)
@@ -122,7 +120,6 @@ class MemoryBar(Picture):
         for segment, width in zip(self.segments, widths(self.segments, self._total, whole.width()), strict=True):
             paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._index)
             x += width
-        painter.end()
 
 
 def part_brushes(key: str, device: int) -> list[QBrush]:

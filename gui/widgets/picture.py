@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter
+from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
@@ -13,12 +13,23 @@ from devexplorer.gui.widgets.theme import Role, font
 
 
 class Picture(QWidget):
-    """Subclasses show something, and say with `tip_at` what is at a point."""
+    """Subclasses paint something in `draw`, and say with `tip_at` what is at a point."""
+
+    smooth = True
+    """Painted with antialiasing."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def draw(self, painter: QPainter) -> None:
+        """Paint all of it."""
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.smooth)
+            self.draw(painter)
 
     def tip_at(self, point: QPointF) -> str:
         """The tooltip of what is at a point; empty where there is nothing."""
