@@ -18,7 +18,7 @@ from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
 from devexplorer.gui.widgets import EmptyState, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
@@ -32,16 +32,7 @@ class DeviceCurve:
 
     item: Any
     band: AreaItem
-    left_s: float = math.nan
-    """Unix time from which on it is complete."""
-    right_s: float = math.nan
-    """Unix time until which it is complete; inf when it has the newest reading."""
-    version: tuple[int, int] = (0, 0)
-    """Of the history when it was taken."""
-    metric: str = ""
-    taken_s: float = -math.inf
-    """When it was taken."""
-    pixel_s: float = 0.0
+    drawn: Drawn = field(default_factory=Drawn)
     times: Floats = field(default_factory=lambda: np.empty(0))
     values: Floats = field(default_factory=lambda: np.empty(0))
     tops: Floats = field(default_factory=lambda: np.empty(0))
@@ -111,7 +102,7 @@ class DevicePlot(TimelinePlot):
 
     def _forget_drawn(self) -> None:
         for curve in self.curves.values():
-            curve.pixel_s = 0.0
+            curve.drawn = Drawn()
 
     def _draw(self) -> bool:
         shown = {device.info.id: device for device in self._shown_devices()}
@@ -142,18 +133,14 @@ class DevicePlot(TimelinePlot):
     def _draw_curve(self, curve: DeviceCurve, history: History) -> bool:
         """Hand the visible part of the history to its curve if that part changed; returns whether it did."""
         axis, pixel_s = self._axis, self._pixel_s
-        version = history.version
-        uncovered = not curve.left_s <= axis.left_unix_s or axis.right_unix_s > curve.right_s
-        waited = not len(curve.times) or abs(axis.clock_unix_s - curve.taken_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
-        grew = version != curve.version and curve.right_s == math.inf and waited
-        restarted = version[0] != curve.version[0] or self._metric.id != curve.metric
-        if not (uncovered or grew or restarted or pixel_s != curve.pixel_s):
+        key = (self._metric.id, history.version[0], pixel_s)
+        if self._is_drawn(curve.drawn, key, history.version, curve.times):
             return False
         # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
         # curve's first point, and one that starts elsewhere on every tick would crawl.
-        left_s = curve.left_s
+        left_s = curve.drawn.left_s
         may_stay = axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
-        if not may_stay or restarted or pixel_s != curve.pixel_s:
+        if not may_stay or curve.drawn.key != key:
             left_s = axis.left_unix_s
         newest_s = history.latest_unix_s
         right_s = self._latest_s(history)
@@ -165,14 +152,8 @@ class DevicePlot(TimelinePlot):
             times, values = thin(times, window.mean, pixel_s)
             rows = np.stack((values, values, values))
         curve.times, curve.values, curve.tops = times.copy(), rows[1], rows[2]
-        curve.left_s, curve.version, curve.metric, curve.pixel_s, curve.taken_s = (
-            left_s,
-            version,
-            self._metric.id,
-            pixel_s,
-            axis.clock_unix_s,
-        )
-        curve.right_s = axis.right_unix_s if newest_s > right_s else math.inf
+        kept_to_s = axis.right_unix_s if newest_s > right_s else math.inf
+        curve.drawn = Drawn(key, history.version, left_s, kept_to_s, axis.clock_unix_s)
         x = curve.times - (self._epoch_s or 0.0)
         curve.item.setData(x, curve.values)
         if window.seconds or not curve.band.boundingRect().isEmpty():

@@ -24,7 +24,7 @@ from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
 from devexplorer.gui.plots.cursor import Cursor, Reading
-from devexplorer.gui.plots.curves import YScale, axis_units
+from devexplorer.gui.plots.curves import Floats, YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
@@ -66,6 +66,21 @@ class Series(NamedTuple):
     simulated: bool
     history: History
     metric: str
+
+
+class Drawn(NamedTuple):
+    """What a curve or a stack was drawn from."""
+
+    key: tuple[object, ...] = ()
+    """As long as it is the same, new readings only add to the picture."""
+    version: tuple[int, int] = (-1, -1)
+    """Of the history."""
+    left_s: float = math.nan
+    """Unix time from which on it is complete."""
+    right_s: float = math.nan
+    """Unix time until which it is complete; inf when it has the newest reading."""
+    at_s: float = -math.inf
+    """When it was drawn."""
 
 
 class TimelinePlot(Panel):
@@ -196,6 +211,14 @@ class TimelinePlot(Panel):
         newest_s = history.latest_unix_s
         right_s = self._axis.right_unix_s
         return right_s if self._axis.paused or math.isnan(newest_s) else max(right_s, newest_s)
+
+    def _is_drawn(self, drawn: Drawn, key: tuple[object, ...], version: tuple[int, int], points: Floats) -> bool:
+        """Whether everything was drawn that is in range; new readings wait for half a pixel's time, the first do
+        not."""
+        axis = self._axis
+        waited = not len(points) or abs(axis.clock_unix_s - drawn.at_s) >= min(self._pixel_s / 2, LONGEST_WAIT_S)
+        grew = version != drawn.version and drawn.right_s == math.inf and waited
+        return drawn.key == key and drawn.left_s <= axis.left_unix_s <= axis.right_unix_s <= drawn.right_s and not grew
 
     def _readout_titles(self) -> list[str]:
         """Lines over the readout's own."""

@@ -7,7 +7,6 @@ paler, what the allocator keeps hatched, context and other processes grey.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from PySide6.QtGui import QBrush
@@ -19,23 +18,12 @@ from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, SHOW_FIRST, ScaleButton
 from devexplorer.gui.widgets import EmptyState, colour_of, part_brushes
 
 STACK = (*(part.id for part in PART_METRICS), FIRST)
 """What can be in it, from the bottom. Where the allocator was not asked, memory used takes the place of all of them."""
-
-
-class _Drawn(NamedTuple):
-    """What the current picture was drawn from."""
-
-    version: tuple[int, int] = (-1, -1)
-    shown: tuple[str, ...] = ()
-    left_s: float = math.nan
-    right_s: float = math.nan
-    pixel_s: float = 0.0
-    at_s: float = -math.inf
 
 
 class PartsPlot(TimelinePlot):
@@ -44,7 +32,7 @@ class PartsPlot(TimelinePlot):
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
         super().__init__(BY_ID[FIRST], state, time_axis, EmptyState("This device is no longer available.", SHOW_FIRST))
         self._device: Device | None = None
-        self._taken = _Drawn()
+        self._taken = Drawn()
         self._tops: Floats = np.empty(0)
         self.times: Floats = np.empty(0)
         """Unix seconds."""
@@ -62,7 +50,7 @@ class PartsPlot(TimelinePlot):
     def set_device(self, device: str) -> None:
         """Show the parts of that device."""
         self._device = self._state.devices.get(device)
-        self._taken = _Drawn()
+        self._taken = Drawn()
         self._recolour()
         self.rescale()
 
@@ -156,21 +144,16 @@ class PartsPlot(TimelinePlot):
         return self._limit_guides(FIRST, [] if self._device is None else [self._device])
 
     def _forget_drawn(self) -> None:
-        self._taken = _Drawn()
+        self._taken = Drawn()
 
     def _draw(self) -> bool:
-        axis, shown, before = self._axis, tuple(self._shown()), self._taken
+        axis, shown = self._axis, tuple(self._shown())
         version = (-1, -1) if self._device is None else self._device.history.version
-        left_s, right_s, pixel_s = axis.left_unix_s, axis.right_unix_s, self._pixel_s
-        same_range = (
-            before.left_s <= left_s and right_s <= before.right_s and before.pixel_s == pixel_s and not axis.paused
-        )
-        waited = abs(axis.clock_unix_s - before.at_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
-        unmoved = axis.paused and (before.left_s, before.right_s, before.pixel_s) == (left_s, right_s, pixel_s)
-        if shown == before.shown and (unmoved or (same_range and not (waited and version != before.version))):
+        key = (shown, version[0], self._pixel_s)
+        if self._is_drawn(self._taken, key, version, self.times):
             return False
-        kept_to_s = right_s if axis.paused else math.inf
-        self._taken = _Drawn(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
+        kept_to_s = axis.right_unix_s if axis.paused else math.inf
+        self._taken = Drawn(key, version, axis.left_unix_s, kept_to_s, axis.clock_unix_s)
         self.times, rows = self._read(shown)
         self.stacked = dict(zip(shown, rows, strict=True))
         tops = np.cumsum(np.nan_to_num(rows), axis=0)
