@@ -8,14 +8,14 @@ from typing import Literal
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QStackedLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QWidget
 
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, label, push_button, vbox
+from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 SIDE_BY_SIDE_PX = 1260
@@ -62,11 +62,8 @@ class AlertsPanel(QWidget):
         head.setContentsMargins(EDGE_PX, 4, 6, 0)
         head.addWidget(self.summary, 1)
         head.addWidget(self.dismiss_button)
-        self._list = QWidget()
-        self._stack = QStackedLayout()
-        vbox(head, (self._stack, 1), spacing=0, parent=self._list)
-        self._stack.addWidget(self.table)
-        self._stack.addWidget(self.nothing)
+        self._stack = stack(self.table, self.nothing)
+        self._list = holder(vbox(head, (self._stack, 1), spacing=0))
         self._line = QWidget()
         self._line.setAutoFillBackground(True)
         self._line.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border

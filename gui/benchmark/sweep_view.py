@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QStackedLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, count_text, number_text, shape_text
 from devexplorer.core.benchmark.kinds.sweep import fastest
@@ -18,7 +18,7 @@ from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, ceiling, cell_words
 from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
-from devexplorer.gui.widgets import hbox
+from devexplorer.gui.widgets import hbox, stack
 
 Place = tuple[int, int] | float
 """Column and row of the map, or x of the curve."""
@@ -34,10 +34,7 @@ class SweepView(QWidget):
         self.summary = Summary("The sweep on show")
         self.map = HeatMap()
         self.curve = SizeCurve("Throughput over the size")
-        both = QWidget()
-        self._pictures = QStackedLayout(both)
-        self._pictures.addWidget(self.map)
-        self._pictures.addWidget(self.curve)
+        self._pictures = stack(self.map, self.curve)
         self._shown: int | None = None
         """The run that is drawn."""
         self._drawn: tuple[SweepCell, ...] = ()
@@ -46,7 +43,7 @@ class SweepView(QWidget):
         self._cells: dict[Place, SweepCell] = {}
         self._now_place: tuple[int, int] | None = None
         self._pointed: Place | None = None
-        hbox(beside(self.summary, both), parent=self)
+        hbox(beside(self.summary, self._pictures), parent=self)
         self.map.set_words(lambda place: cell_words(self._cells[place], self._best) if place in self._cells else "")
         self.map.pointed.connect(self._point)
         self.curve.pointed.connect(self._point)

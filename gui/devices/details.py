@@ -5,7 +5,6 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
-    QStackedLayout,
     QWidget,
 )
 
@@ -21,9 +20,11 @@ from devexplorer.gui.widgets import (
     ScrollArea,
     device_colour,
     hbox,
+    holder,
     label,
     line_edit,
     push_button,
+    stack,
     theme_changed,
     vbox,
 )
@@ -71,16 +72,10 @@ class DetailsPanel(QWidget):
         bar = hbox(self.title, (self.name, 1), self.filter, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
         self.area = ScrollArea(self.sheet)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        filled = QWidget()
-        self._below = QStackedLayout()
-        # before its widgets are added: one that has no parent yet would be shown as a window
-        vbox(bar, (self._below, 1), spacing=2, parent=filled)
-        self._below.addWidget(self.area)
-        self._below.addWidget(self.nothing)
-        self._stack = QStackedLayout(self)
-        self._stack.addWidget(filled)
-        self._stack.addWidget(self.empty)
-        self._filled = filled
+        self._below = stack(self.area, self.nothing)
+        self._filled = holder(vbox(bar, (self._below, 1), spacing=2))
+        self._stack = stack(self._filled, self.empty)
+        vbox(self._stack, parent=self)
         theme_changed.connect(self._name_device)
 
     def set_device(self, device: str | None) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
-from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session.state import Device, State
-from devexplorer.gui.widgets import CENTRE, label
+from devexplorer.gui.widgets import CENTRE, label, stack, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 NOT_VISIBLE = "not visible from here"
@@ -62,9 +62,8 @@ class ProcessesPanel(QWidget):
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
         self.nothing = label("", words="dim", wrap=True, align=CENTRE)
-        self._stack = QStackedLayout(self)
-        self._stack.addWidget(self.table)
-        self._stack.addWidget(self.nothing)
+        self._stack = stack(self.table, self.nothing)
+        vbox(self._stack, parent=self)
         self.refresh()
 
     def refresh(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
-from PySide6.QtWidgets import QStackedLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
 from devexplorer.core.session.state import State
@@ -32,9 +32,11 @@ from devexplorer.gui.widgets import (
     ShrinkingLabel,
     Sign,
     hbox,
+    holder,
     label,
     severity_tone,
     splitter,
+    stack,
     vbox,
 )
 from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
@@ -88,13 +90,9 @@ class DoctorPanel(QWidget):
 
     def _lay_out(self) -> None:
         head = hbox(self.sign, (self.verdict, 1), self.circumstances, self.old, margins=(EDGE_PX, 6, EDGE_PX, 4))
-        self._results = QWidget()
-        self._head = QWidget()
-        self._head.setLayout(head)
-        self._stack = QStackedLayout()
-        vbox(self._head, (self._stack, 1), spacing=0, parent=self._results)
-        for part in (self.nothing, self.table, self.failure):
-            self._stack.addWidget(part)
+        self._head = holder(head)
+        self._stack = stack(self.nothing, self.table, self.failure)
+        self._results = holder(vbox(self._head, (self._stack, 1), spacing=0))
         self._both = splitter(self._results, self.finding, sizes=_SHARES, stretches=(3, 2), handle_px=5)
         self._both.setStyleSheet("QSplitter::handle:horizontal { background: palette(mid); margin: 0 2px; }")
         hbox(self.form, _line(), (self._both, 1), spacing=0, parent=self)

@@ -8,14 +8,14 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QDialog, QFrame, QStackedLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
 from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import device_text, run_colour, when_text
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, current_theme, font, holder, label, splitter, vbox
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, current_theme, font, holder, label, splitter, stack, vbox
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, RowsModel, RowsTable, TableRow
 
 CONDITION_PX, RUN_PX = 172, 210
@@ -103,10 +103,8 @@ class CompareDialog(QDialog):
             margins=(0, EDGE_PX, 0, EDGE_PX),
             parent=self._shown,
         )
-        self._stack = QStackedLayout()
+        self._stack = stack(self.waiting, self._shown)
         vbox(self._stack, margins=GAP_PX, parent=self)
-        self._stack.addWidget(self.waiting)
-        self._stack.addWidget(self._shown)
 
     def wait_for(self, count: int) -> None:
         """Say that so many runs are being compared."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import QFileDialog, QStackedLayout, QToolButton, QWidget
+from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
 
 from devexplorer.core.base import count_text
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
@@ -38,6 +38,7 @@ from devexplorer.gui.widgets import (
     plain_tip,
     push_button,
     set_look,
+    stack,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
@@ -139,12 +140,9 @@ class HistoryPanel(QWidget):
         )
         self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
         asked = hbox(self.question, margins=(EDGE_PX, 0, EDGE_PX, 4))
-        self._stack = QStackedLayout()
-        vbox(bar, self.message, asked, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         self._listed = holder(vbox((self.table, 1), self.more_button, spacing=0))
-        for page in (self._listed, self.nothing, self.empty):
-            self._stack.addWidget(page)  # not before the layout has a parent: it would be shown as a window
-        self._stack.setCurrentWidget(self.nothing)
+        self._stack = stack(self.nothing, self._listed, self.empty)
+        vbox(bar, self.message, asked, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         self.more_button.hide()
 
     def _connect(self) -> None:

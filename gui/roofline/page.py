@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QStackedLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
 from devexplorer.core.benchmark.history.filter import Filter, device_of
@@ -46,6 +46,7 @@ from devexplorer.gui.widgets import (
     label,
     push_button,
     splitter,
+    stack,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
@@ -120,10 +121,8 @@ class RooflinePanel(QWidget):
         self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
         side = holder(vbox((self.table, 1), self.note, spacing=4, margins=(0, 0, 0, 4)))
         self.split = splitter(self.picture, side, sizes=[800, SIDE_PX], stretches=[1, 0])
-        self._stack = QStackedLayout()
+        self._stack = stack(self.split, self.empty)
         vbox(bar, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
-        for shown in (self.split, self.empty):  # not before the layout has a parent: it would be shown as a window
-            self._stack.addWidget(shown)
 
     # --- what the window calls
 

@@ -4,7 +4,7 @@ reads the state."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QStackedLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, count_text, sentence
 from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
@@ -26,6 +26,7 @@ from devexplorer.gui.widgets import (
     label,
     push_button,
     splitter,
+    stack,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice, free_bytes
@@ -96,17 +97,13 @@ class SplitPanel(QWidget):
         left.setMinimumWidth(SHARES_PX)
         area = ScrollArea(self.picture, sideways=True)
         area.setMinimumWidth(220)
-        middle = QWidget()
-        self._planned = QStackedLayout(middle)
-        self._planned.addWidget(splitter(self.table, area, sizes=[580, 420], stretches=[1, 1]))
-        self._planned.addWidget(self.unplanned)
-        row = splitter(left, middle, sizes=[SHARES_PX, 1000], stretches=[0, 1])
+        self._planned = stack(splitter(self.table, area, sizes=[580, 420], stretches=[1, 1]), self.unplanned)
+        row = splitter(left, self._planned, sizes=[SHARES_PX, 1000], stretches=[0, 1])
         for line in (self.summary, self.warning):
             line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
         self._content = holder(vbox(top, (row, 1), self.summary, self.warning, spacing=6, margins=(0, 8, 0, 6)))
-        self._stack = QStackedLayout(self)
-        self._stack.addWidget(self._content)
-        self._stack.addWidget(self.empty)
+        self._stack = stack(self._content, self.empty)
+        vbox(self._stack, parent=self)
 
     # --- what the window calls
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QWidget
 
 from devexplorer.core.base import MISSING, sentence
 from devexplorer.core.records import PeerLink
@@ -27,6 +27,7 @@ from devexplorer.gui.widgets import (
     label,
     push_button,
     splitter,
+    stack,
     text_width,
     vbox,
 )
@@ -89,9 +90,8 @@ class TopologyPanel(QWidget):
         self.splitter.splitterMoved.connect(lambda: setattr(self, "_split_by_hand", True))
         self.area.setMinimumWidth(200)
         right.setMinimumWidth(300)
-        self._stack = QStackedLayout(self)
-        self._stack.addWidget(self.splitter)
-        self._stack.addWidget(self.empty)
+        self._stack = stack(self.splitter, self.empty)
+        vbox(self._stack, parent=self)
 
     @property
     def is_empty(self) -> bool:

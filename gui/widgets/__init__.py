@@ -23,6 +23,7 @@ from devexplorer.gui.widgets.layouts import (
     plain_tip,
     push_button,
     splitter,
+    stack,
     vbox,
 )
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes

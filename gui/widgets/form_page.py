@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QLineEdit, QStackedLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QLineEdit, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.device_choice import DeviceChoice, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
-from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, push_button, stack, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState
 from devexplorer.gui.widgets.theme import Role
 
@@ -41,10 +41,8 @@ class FormPage(QWidget):
         top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
         buttons = ((button, 0, top) for button in (self.start_button, self.stop_button))
         self._form = hbox((self._fields, 0, top), *buttons, margins=(0, 6, EDGE_PX, 4))
-        self._results = QStackedLayout()
-        # before its widgets: one that has no parent yet would be shown as a window
+        self._results = stack(self.empty)
         self._column = vbox(self._form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
-        self._results.addWidget(self.empty)
 
     def add_fields(self, *fields: tuple[str, QWidget]) -> None:
         """Put each field behind its name into the form."""

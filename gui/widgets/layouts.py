@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QSizePolicy,
     QSplitter,
+    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -149,6 +150,14 @@ def holder(layout: QLayout) -> QWidget:
     """A widget with this layout."""
     result = QWidget()
     result.setLayout(layout)
+    return result
+
+
+def stack(*pages: QWidget) -> QStackedWidget:
+    """Pages of which one is shown, the first at first."""
+    result = QStackedWidget()
+    for page in pages:
+        result.addWidget(page)
     return result
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
 
 from devexplorer.gui.widgets.form_page import FormPage
-from devexplorer.gui.widgets.layouts import hbox, push_button
+from devexplorer.gui.widgets.layouts import hbox, push_button, stack
 from devexplorer.gui.widgets.panel import EDGE_PX
 
 RAIL_PX, CHOICE_PX = 104, 22
@@ -63,10 +63,8 @@ class FormPages(QWidget, Generic[P]):
         self.pages = pages
         self.rail = SideNav({key: (page.title, meanings[key]) for key, page in pages.items()})
         self.rail.chosen.connect(self.show_page)
-        self._stack = QStackedLayout()
+        self._stack = stack(*pages.values())
         hbox(self.rail, (self._stack, 1), spacing=0, parent=self)
-        for page in pages.values():
-            self._stack.addWidget(page)
 
     @property
     def page(self) -> P:
