@@ -43,7 +43,7 @@ class TabSpec(Generic[P_co]):
     count: Callable[[State], int] | None = None
     """The number behind the title, without the page; 0: none."""
     action: str = ""
-    """Text of the action that shows the tab; empty: there is no such action."""
+    """Text of the action that shows the tab; empty: `Page` and its title."""
     tooltip: str = ""
     key: str = ""
     menu: str = ""
@@ -59,13 +59,10 @@ class TabSpec(Generic[P_co]):
         return cast(P_co, context.show_tab(self.name))
 
     def actions(self, context: WindowContext) -> list[ActionSpec]:
-        """The action that shows the tab, if there is one."""
-        if not self.action:
-            return []
+        """The action that shows the tab, for the palette and perhaps a menu."""
+        text, tooltip = self.action or f"Page {self.title}", self.tooltip or f"Bring the page {self.title} to the front"
         run = partial(self.show, context)
-        return [
-            ActionSpec(self.name, self.action, self.tooltip, run, key=self.key, menu=self.menu, section=self.section)
-        ]
+        return [ActionSpec(f"page {self.name}", text, tooltip, run, key=self.key, menu=self.menu, section=self.section)]
 
 
 def lazy_page(path: str, *connect: Callable[[WindowContext, Any], None]) -> Callable[[WindowContext], Any]:

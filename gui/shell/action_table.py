@@ -15,6 +15,7 @@ from devexplorer.gui.files import actions as files
 from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
+from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.split import actions as split
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
                    window.toggle_pause, key="Space"),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
+        ActionSpec("enlarge", "Enlarge the panel", "Give the panel with the keyboard all the room, as a double click on"
+                   " its heading does; Escape brings the rest back", window.workbench.enlarge, key="F11"),
+        ActionSpec("fold", "Fold or unfold the panel", "Leave only the heading of the panel with the keyboard",
+                   window.workbench.fold, key="Ctrl+Shift+F"),
+        ActionSpec("detach", "Panel in a window of its own", "For a second screen; closing it brings the panel back",
+                   window.workbench.detach, key="Ctrl+Shift+D"),
+        *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
+                     partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
+          for number, layout in enumerate(LAYOUTS, start=1)),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.change_theme, key="Ctrl+T"),

@@ -57,6 +57,7 @@ from devexplorer.gui.shell.workbench import GAP_PX, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
     Banner,
+    DigitKeys,
     OnScreen,
     TypingKeys,
     chain,
@@ -103,16 +104,21 @@ class MainWindow(QMainWindow):
         self.opening = Opening(self.context, self.models)
         self.bottom_dock = BottomDock(self.context, tabs)
         self.objects = ObjectsPanel(state)
-        self.specs: list[ActionSpec] = action_table(self.context, self)
-        self.actions_by_id = make_qactions(self.specs, self)
-        refresh(self.specs, self.actions_by_id)
-        self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
-        self.banner = Banner()
         self.devices = DevicesPanel(state)
         self.inspector = InspectorPanel(state)
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
+        panels = {
+            "devices": self.devices, "objects": self.objects, "inspector": self.inspector,
+            "memory": self.memory, "throughput": self.throughput, "pages": self.bottom_dock,
+        }  # fmt: skip
+        self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
+        self.specs: list[ActionSpec] = action_table(self.context, self)
+        self.actions_by_id = make_qactions(self.specs, self)
+        refresh(self.specs, self.actions_by_id)
+        self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
+        self.banner = Banner()
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())
         self.status = StatusBar(controller)
@@ -121,11 +127,6 @@ class MainWindow(QMainWindow):
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
         """The error that the line across the window spoke of last."""
-        panels = {
-            "devices": self.devices, "objects": self.objects, "inspector": self.inspector,
-            "memory": self.memory, "throughput": self.throughput, "pages": self.bottom_dock,
-        }  # fmt: skip
-        self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
         self.rail = self.workbench.rail
         self._lay_out()
         app = QApplication.instance()
@@ -134,6 +135,8 @@ class MainWindow(QMainWindow):
         self._on_screen = OnScreen(self)
         self._connect()
         self._bind_move_keys()
+        self._digits = DigitKeys(self)
+        self._digits.pressed.connect(self._press)
         self._restore(settings)
 
     # --- composition
@@ -281,6 +284,15 @@ class MainWindow(QMainWindow):
                 shortcut = QShortcut(QKeySequence(key), self)
                 shortcut.activated.connect(partial(self.controller.move, name))
                 self._move_shortcuts.append(shortcut)
+
+    def _press(self, key: str) -> None:
+        """A key with a digit that Qt did not hear, on a keyboard without digits in its first level."""
+        for device, move_key in move_order(self.state):
+            if move_key == key:
+                self.controller.move(device)
+        for action in self.actions_by_id.values():
+            if action.shortcut() == QKeySequence(key):
+                action.trigger()
 
     def _context_menu(self, where: QPoint) -> None:
         context_menu(self, self.controller, self.specs, self.actions_by_id).popup(where)

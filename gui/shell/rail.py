@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QFrame, QToolButton
 
 from devexplorer.gui.shell.layouts import Layout
@@ -16,7 +15,7 @@ WIDTH_PX = 60
 
 
 class Rail(QFrame):
-    """A button for each layout, also at Alt+1, Alt+2 and so on."""
+    """A button for each layout; the action table has the keys."""
 
     chosen = Signal(str)
     """Name of the layout."""
@@ -43,7 +42,6 @@ class Rail(QFrame):
             button.clicked.connect(partial(self.chosen.emit, layout.name))
             self._group.addButton(button)
             self.buttons[layout.name] = button
-            QShortcut(QKeySequence(f"Alt+{number}"), self, partial(self.chosen.emit, layout.name))
         vbox(*self.buttons.values(), None, spacing=4, margins=(4, 8, 4, 8), parent=self)
         theme_changed.connect(self._draw_icons)
         self._draw_icons()

@@ -7,11 +7,12 @@ needed and keep the user's sizes. The panels that only Monitor and Learn have ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QApplication, QFrame, QStackedWidget, QWidget
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent
+from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
 
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change
@@ -20,15 +21,18 @@ from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split
+from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import KeptSplitter, vbox
+from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, vbox
 
 if TYPE_CHECKING:
     from devexplorer.gui.devices.monitor import MonitorPanel
     from devexplorer.gui.timelines.stack import PlotStack
 
 GAP_PX = 8
+TITLES = {"memory": "Memory", "throughput": "Throughput", "cards": "Devices at a glance", "stack": "Plots"}
+"""Of the windows of panels; others are called as they are."""
 DEFAULT = 0
 """In the settings: the size that the layout gives a part."""
 
@@ -53,6 +57,7 @@ class Workbench(QStackedWidget):
         """What is remembered of splitters that are not made yet."""
         self.splitters: dict[str, KeptSplitter] = {}
         """Those that were made, by `key`."""
+        self.room = PanelRoom(self)
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
         pages.layout_wanted.connect(self.show_layout)
@@ -66,6 +71,52 @@ class Workbench(QStackedWidget):
             return self._panels[name]
         made: QWidget = getattr(self, name)
         return made
+
+    def _panel_of(self, widget: QWidget | None) -> tuple[str, QWidget] | None:
+        """The panel that a widget is in, with its name."""
+        for name in self.layout_shown.root.panels:
+            panel = self._panel(name)
+            if widget is not None and (panel is widget or panel.isAncestorOf(widget)):
+                return name, panel
+        return None
+
+    def enlarge(self) -> None:
+        """Give the panel with the keyboard all the room, or bring the others back."""
+        if (found := self._panel_of(QApplication.focusWidget())) is not None:
+            self.room.enlarge(found[1])
+
+    def fold(self) -> None:
+        """Fold the panel with the keyboard, or unfold it."""
+        if (found := self._panel_of(QApplication.focusWidget())) is not None:
+            self.room.toggle_fold(found[1])
+
+    def detach(self) -> None:
+        """Put the panel with the keyboard into a window of its own."""
+        if (found := self._panel_of(QApplication.focusWidget())) is not None:
+            self.room.detach(found[1], TITLES.get(found[0], found[0].capitalize()))
+
+    def _heading(self, where: QPoint) -> tuple[str, QWidget] | None:
+        """The panel whose heading is there."""
+        found = self._panel_of(self.childAt(where))
+        return found if found is not None and found[1].mapFrom(self, where).y() < HEADER_PX else None
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if (found := self._heading(event.position().toPoint())) is not None:
+            folded = found[1] in self.room.folded
+            (self.room.unfold if folded else self.room.enlarge)(found[1])
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        found = self._heading(event.pos())
+        if found is None:
+            return
+        name, panel = found
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        enlarged, folded = self.room.enlarged is not None, panel in self.room.folded
+        menu.addAction("Bring the others back" if enlarged else "Enlarge", partial(self.room.enlarge, panel))
+        menu.addAction("Unfold" if folded else "Fold to the heading", partial(self.room.toggle_fold, panel))
+        menu.addAction("In a window of its own", partial(self.room.detach, panel, TITLES.get(name, name.capitalize())))
+        menu.popup(event.globalPos())
 
     @cached_property
     def cards(self) -> MonitorPanel:
@@ -109,6 +160,7 @@ class Workbench(QStackedWidget):
         self.rail.show_chosen(name)
         if self.count() and name == self.layout_shown.name:
             return
+        self.room.restore()
         layout = self.layout_shown = BY_NAME[name]
         self._arrange(layout.root, layout)
         if self.root.parent() is None:
@@ -119,6 +171,8 @@ class Workbench(QStackedWidget):
             self._pages.page("learn")
         if self.shows("cards"):
             self.cards.refresh_devices()
+        for panel in self.room.folded:
+            self.room.share(panel)
         self.arranged.emit()
         focus = QApplication.focusWidget()
         if self.isVisible() and (focus is None or not focus.isVisible()):
@@ -170,7 +224,10 @@ class Workbench(QStackedWidget):
     def _arrange(self, split: Split, layout: Layout) -> KeptSplitter:
         """The splitter of `split`, with its panels in it: another layout may have had them."""
         name = key(layout, split)
-        parts = [self._arrange(part, layout) if isinstance(part, Split) else self._panel(part) for part in split.parts]
+        parts = [
+            self._arrange(part, layout) if isinstance(part, Split) else self.room.place(self._panel(part))
+            for part in split.parts
+        ]
         if name not in self.splitters:
             splitter = KeptSplitter(split.orientation, split.shares, split.least, split.flexible, *parts)
             splitter.setHandleWidth(GAP_PX)
