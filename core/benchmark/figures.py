@@ -62,10 +62,13 @@ class Headline(NamedTuple):
     """Whether it compares with a published sustained figure (True) or burst figure (False); None: with neither."""
 
 
-def figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool, **more: Any) -> Figure:
-    """A figure of which only the spread is known."""
+def figure(
+    key: tuple[str, ...], quantity: str, known: Spread, measured: Any, simulated: bool, place: float | None = None
+) -> Figure:
+    """A figure of which only the spread is known; `measured` is the result, or the part of it, that it belongs to."""
     noise = None if simulated else noise_of_spread(known)
-    return Figure(key, quantity, known, noise=noise, simulated=simulated, **more)
+    how = measured.verified, measured.iterations, measured.seconds
+    return Figure(key, quantity, known, (), noise, simulated, place, *how)
 
 
 def exact(value: float) -> Spread:

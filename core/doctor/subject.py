@@ -24,7 +24,6 @@ from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import is_irregular, is_lazy, is_uninitialised, named_modules
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
-from devexplorer.core.workspace.parts import HOOKS
 
 THE_MOVE = "the move"
 
@@ -46,8 +45,6 @@ def moved(
                 return move_lazily(model, info.id, dtype)
             with _kept_back(model, dtype) if info.simulated else nullcontext():
                 result = to(info.id) if dtype is None else to(info.id, dtype)
-        if info.simulated:
-            _hooks_again(model)
     except (Exception, SystemExit) as error:
         _note(failure_of(error, model, info.id), model, info, collector)
         return None
@@ -106,16 +103,6 @@ def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
         for name in computed_by_torch(module)
     ]
     return [(module, name, value) for module, name, value in held if isinstance(value, Tensor)]
-
-
-def _hooks_again(model: nn.Module) -> None:
-    """Gradient hooks of parameters are lost in a swap, which is how they get to a virtual GPU; a move to a real card
-    keeps them."""
-    for parameter in model.parameters():
-        for key in HOOKS:
-            hooks = getattr(parameter, key, None)
-            if hooks:
-                setattr(parameter, key, hooks)
 
 
 def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: FindingCollector) -> None:

@@ -46,6 +46,13 @@ def _parsed(file: str, stamp: Stamp) -> ast.Module | None:
         return None
 
 
+def expressions_at(body: ast.AST, line: int) -> Iterator[ast.expr]:
+    """Those within a node that are on the line, also where they go over several."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
 def last_name(node: ast.expr) -> str:
     """`append` of `self.items.append`; the name of a name; empty for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

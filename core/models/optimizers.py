@@ -27,6 +27,11 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
     return "adam"
 
 
+def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Every parameter that it changes."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, Tensor]]:
     """Its state: (parameter, key, tensor), counters of steps included."""
     for parameter, state in optimizer.state.items():

@@ -29,7 +29,7 @@ from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual,
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.operators import attention, autocast, copies, subclass_kernels
 from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers, register_kernels
 from devexplorer.core.virtual.torch_api import (
     collectives,
     lazy,
@@ -86,7 +86,8 @@ def install() -> VirtualMachine:
             raise Unavailable(reason)
         machine = VirtualMachine()
         set_machine(machine)
-        register_handlers({**copies.HANDLERS, **tensor_swap.HANDLERS, **subclass_kernels.HANDLERS})
+        register_handlers(copies.HANDLERS)
+        register_kernels({**copies.KERNELS, **tensor_swap.KERNELS, **subclass_kernels.KERNELS})
         backend_registration._setup_privateuseone_for_python_backend(
             KIND, backend_module=module.VgpuModule(), device_guard=device_guard()
         )

@@ -39,9 +39,7 @@ def _replaceable(tensor: Tensor, new: Tensor) -> bool:
     )
 
 
-HANDLERS = {
-    torch.ops.aten._has_compatible_shallow_copy_type.default: lambda operation, tensor, new: _replaceable(tensor, new)
-}
+KERNELS = {torch.ops.aten._has_compatible_shallow_copy_type.default: _replaceable}
 """Asked below autograd as well: by what resizes."""
 
 

@@ -85,7 +85,7 @@ class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
         return f"toy to {spec.rounds}"
 
     def figures(self, result: ToyResult) -> tuple[Figure, ...]:
-        return (figure((), "samples_per_s", exact(result.per_second), result.simulated),)
+        return (figure((), "samples_per_s", exact(result.per_second), result, result.simulated),)
 
     def headline(self, result: ToyResult) -> Headline:
         return Headline(exact(result.per_second), UNITS["samples_per_s"])

@@ -110,15 +110,8 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
 
     def figures(self, result: BandwidthResult) -> tuple[Figure, ...]:
         return tuple(
-            figure(
-                row_key(row),
-                "gb_per_s",
-                row.gb_per_s,
-                row.simulated,
-                place=float(row.bytes),
-                verified=row.verified,
-                iterations=row.iterations,
-                seconds=row.measured_seconds,
+            figure(row_key(row), "gb_per_s", row.gb_per_s, row, row.simulated, float(row.bytes))._replace(
+                seconds=row.measured_seconds
             )
             for row in result.rows
             if row.gb_per_s is not None

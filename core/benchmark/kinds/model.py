@@ -136,17 +136,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
     def figures(self, result: ModelResult) -> tuple[Figure, ...]:
         known = (("samples_per_s", result.samples_per_s), ("tflops", result.tflops))
         return tuple(
-            figure(
-                (),
-                quantity,
-                spread,
-                result.simulated,
-                verified=result.verified,
-                iterations=result.iterations,
-                seconds=result.seconds,
-            )
-            for quantity, spread in known
-            if spread is not None
+            figure((), quantity, spread, result, result.simulated) for quantity, spread in known if spread is not None
         )
 
     def headline(self, result: ModelResult) -> Headline:

@@ -116,10 +116,8 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
                 (name,) if name else (),
                 quantity,
                 exact(value),
+                result,
                 result.simulated,
-                verified=result.verified,
-                iterations=result.iterations,
-                seconds=result.seconds,
             )
             for quantity, name, value in known
             if value is not None

@@ -127,11 +127,9 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
                 (shape_text(cell.shape),),
                 "tflops",
                 cell.tflops,
+                cell,
                 result.simulated,
-                place=math.cbrt(cell.m * cell.n * cell.k),  # the side of the cube with as many multiplications
-                verified=cell.verified,
-                iterations=cell.iterations,
-                seconds=cell.seconds,
+                math.cbrt(cell.m * cell.n * cell.k),  # the side of the cube with as many multiplications
             )
             for cell in result.cells
             if cell.tflops is not None

@@ -8,7 +8,7 @@ are, take what pynvml's take, and raise what pynvml's raise; `nvml` is that modu
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,47 +34,6 @@ class _ProcessInfo(ctypes.Structure):
     )
 
 
-class _ProcessSample(ctypes.Structure):
-    """nvmlProcessUtilizationSample_t"""
-
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("timeStamp", _U64),
-        ("smUtil", ctypes.c_uint),
-        ("memUtil", ctypes.c_uint),
-        ("encUtil", ctypes.c_uint),
-        ("decUtil", ctypes.c_uint),
-    )
-
-
-class _Value(ctypes.Union):
-    """nvmlValue_t"""
-
-    _fields_ = (
-        ("dVal", ctypes.c_double),
-        ("uiVal", ctypes.c_uint),
-        ("ulVal", ctypes.c_ulong),
-        ("ullVal", _U64),
-        ("sllVal", ctypes.c_longlong),
-        ("siVal", ctypes.c_int),
-        ("usVal", ctypes.c_ushort),
-    )
-
-
-class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t"""
-
-    _fields_ = (
-        ("fieldId", ctypes.c_uint),
-        ("scopeId", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latencyUsec", ctypes.c_longlong),
-        ("valueType", ctypes.c_uint),
-        ("nvmlReturn", ctypes.c_uint),
-        ("value", _Value),
-    )
-
-
 _ROOMS: dict[tuple[type, int], Any] = {}
 
 
@@ -86,19 +45,27 @@ def _room(kind: Any, count: int) -> Any:
     return of()
 
 
-def _function(nvml: Any, name: str) -> Any:
-    """NVML's own function; None where a replacement has no such function pointers. Raises NVMLError when the driver
-    lacks it."""
-    find = getattr(nvml, "_nvmlGetFunctionPointer", None)
-    return None if find is None else find(name)
+def _with_room(name: str, plain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Call the decorated function with NVML's own function of this name, where there are function pointers.
+
+    A replacement has none: its function, which may go by a `plain` name, is called as it is. Raises NVMLError when the
+    driver lacks it.
+    """
+
+    def decorate(ours: Callable[..., Any]) -> Callable[..., Any]:
+        def call(nvml: Any, *arguments: Any) -> Any:
+            find = getattr(nvml, "_nvmlGetFunctionPointer", None)
+            return getattr(nvml, plain or name)(*arguments) if find is None else ours(find(name), nvml, *arguments)
+
+        return call
+
+    return decorate
 
 
-def nvmlDeviceGetFieldValues(nvml: Any, handle: Any, wanted: Sequence[tuple[int, int]]) -> Any:
+@_with_room("nvmlDeviceGetFieldValues")
+def nvmlDeviceGetFieldValues(function: Any, nvml: Any, handle: Any, wanted: Sequence[tuple[int, int]]) -> Any:
     """One value for each (field, scope)."""
-    function = _function(nvml, "nvmlDeviceGetFieldValues")
-    if function is None:
-        return nvml.nvmlDeviceGetFieldValues(handle, wanted)
-    values = _room(_FieldValue, len(wanted))
+    values = _room(nvml.c_nvmlFieldValue_t, len(wanted))
     for value, (field, scope) in zip(values, wanted, strict=False):
         value.fieldId, value.scopeId = field, scope
     code = function(handle, ctypes.c_int(len(wanted)), ctypes.byref(values))
@@ -110,12 +77,9 @@ def nvmlDeviceGetFieldValues(nvml: Any, handle: Any, wanted: Sequence[tuple[int,
 def running_processes(kind: str, version: int) -> Any:
     """The function that lists who uses a card: `kind` is `Compute` or `Graphics`."""
     name = f"nvmlDeviceGet{kind}RunningProcesses_v{version}"
-    plain = name.removesuffix("_v3")  # pynvml's newest goes by the name without a version
 
-    def nvmlDeviceGetRunningProcesses(nvml: Any, handle: Any) -> list[Any]:
-        function = _function(nvml, name)
-        if function is None:
-            return list(getattr(nvml, plain)(handle))
+    @_with_room(name, name.removesuffix("_v3"))  # pynvml's newest goes by the name without a version
+    def nvmlDeviceGetRunningProcesses(function: Any, nvml: Any, handle: Any) -> list[Any]:
         result = _listed(nvml, _ProcessInfo, lambda count, room: function(handle, count, room))
         return [SimpleNamespace(pid=item.pid, usedGpuMemory=_known(item.usedGpuMemory)) for item in result]
 
@@ -126,40 +90,37 @@ def _known(memory: int) -> int | None:
     return None if memory == _UNKNOWN_BYTES else memory
 
 
-def nvmlDeviceGetProcessUtilization(nvml: Any, handle: Any, since: int) -> Iterable[Any]:
+@_with_room("nvmlDeviceGetProcessUtilization")
+def nvmlDeviceGetProcessUtilization(function: Any, nvml: Any, handle: Any, since: int) -> Iterable[Any]:
     """Samples of each process after `since` (the driver's microseconds). Raises `NVMLError(0)` when there are none, as
     pynvml does."""
-    function = _function(nvml, "nvmlDeviceGetProcessUtilization")
-    if function is None:
-        result: Iterable[Any] = nvml.nvmlDeviceGetProcessUtilization(handle, since)
-        return result
-    samples = _listed(nvml, _ProcessSample, lambda count, room: function(handle, room, count, _U64(since)))
+    kind = nvml.c_nvmlProcessUtilizationSample_t
+    samples = _listed(nvml, kind, lambda count, room: function(handle, room, count, _U64(since)))
     if not samples:
         raise nvml.NVMLError(0)
     return samples
 
 
-def nvmlDeviceGetRetiredPages(nvml: Any, handle: Any, cause: int) -> Sequence[Any]:
+@_with_room("nvmlDeviceGetRetiredPages")
+def nvmlDeviceGetRetiredPages(function: Any, nvml: Any, handle: Any, cause: int) -> Sequence[Any]:
     """Addresses of the pages taken out of use."""
-    function = _function(nvml, "nvmlDeviceGetRetiredPages")
-    if function is None:
-        pages: Sequence[Any] = nvml.nvmlDeviceGetRetiredPages(handle, cause)
-        return pages
     return _listed(nvml, _U64, lambda count, room: function(handle, ctypes.c_uint(cause), count, room))
 
 
 def affinity(nvml: Any, name: str, handle: Any, count: int, *scope: int) -> Sequence[int]:
     """CPUs or NUMA nodes near a card, as bits of so many 64-bit words: `nvmlDeviceGetCpuAffinity`,
     `nvmlDeviceGetMemoryAffinity`."""
-    function = _function(nvml, name)
-    if function is None:
-        result: Sequence[int] = getattr(nvml, name)(handle, count, *scope)
-        return result
-    bits = _room(ctypes.c_ulong, count)
-    code = function(handle, ctypes.c_uint(count), ctypes.byref(bits), *map(ctypes.c_uint, scope))
-    if code:
-        raise nvml.NVMLError(code)
-    return list(bits[:count])
+
+    @_with_room(name)
+    def near(function: Any, nvml: Any, *_: Any) -> Sequence[int]:
+        bits = _room(ctypes.c_ulong, count)
+        code = function(handle, ctypes.c_uint(count), ctypes.byref(bits), *map(ctypes.c_uint, scope))
+        if code:
+            raise nvml.NVMLError(code)
+        return list(bits[:count])
+
+    result: Sequence[int] = near(nvml, handle, count, *scope)
+    return result
 
 
 def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from devexplorer.core.doctor.code.fault_site import Edits, FaultSite, Text
-from devexplorer.core.models.class_source import last_name
+from devexplorer.core.models.class_source import expressions_at, last_name
 
 FACTORIES = frozenset({
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window",
@@ -132,7 +132,8 @@ def _leaf(line: FaultSite) -> Edits:
 
 def _history(line: FaultSite) -> Edits:
     """`self.weight.data` becomes `self.weight`, wherever it is in the line."""
-    attributes = [node for node in _expressions(line) if isinstance(node, ast.Attribute)]
+    expressions = expressions_at(line.statement, line.finding.line)
+    attributes = [node for node in expressions if isinstance(node, ast.Attribute)]
     cut = [node for node in attributes if node.attr == "data" and isinstance(node.ctx, ast.Load)]
     if not all(_is_of_self(node.value, line.first) for node in cut):
         return None
@@ -194,15 +195,8 @@ def _made_on_cpu(line: FaultSite) -> Edits:
     return (moved[0], line.text.of(made)) if registers else None
 
 
-def _expressions(line: FaultSite) -> Iterator[ast.expr]:
-    """Those of the statement that are on the line, also where the statement goes over several."""
-    for node in ast.walk(line.statement):
-        if isinstance(node, ast.expr) and node.lineno <= line.finding.line <= (node.end_lineno or node.lineno):
-            yield node
-
-
 def _calls(line: FaultSite) -> list[ast.Call]:
-    return [node for node in _expressions(line) if isinstance(node, ast.Call)]
+    return [node for node in expressions_at(line.statement, line.finding.line) if isinstance(node, ast.Call)]
 
 
 def _is_factory(node: ast.expr) -> bool:

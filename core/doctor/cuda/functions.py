@@ -81,15 +81,6 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         seen()
         cards.current = device
 
-    def stats(device: Any = None) -> dict[str, int]:
-        figures = gpu(device).memory.figures()
-        return {
-            "allocated_bytes.all.current": figures.allocated,
-            "allocated_bytes.all.peak": figures.peak,
-            "reserved_bytes.all.current": figures.reserved,
-            "segment.all.current": figures.segments,
-        }
-
     def empty_cache() -> None:
         for index in range(cards.count):
             gpu(index).memory.empty_cache()
@@ -123,8 +114,6 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         "is_bf16_supported": supports_bf16,
         "is_tf32_supported": lambda: capability()[0] >= 8,
         "is_current_stream_capturing": lambda: False,
-        "memory_stats": stats,
-        "reset_accumulated_memory_stats": cards.ordinal,
         "empty_cache": empty_cache,
         "ipc_collect": lambda: None,
         "manual_seed": seed,
@@ -141,18 +130,15 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
     }
 
 
+_SAME = (
+    "get_device_name", "get_device_capability", "synchronize", "mem_get_info", "memory_allocated",
+    "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats", "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+)  # fmt: skip
 _OF_CARD = {
-    "get_device_name": "get_device_name",
-    "get_device_capability": "get_device_capability",
-    "synchronize": "synchronize",
-    "mem_get_info": "mem_get_info",
-    "memory_allocated": "memory_allocated",
-    "max_memory_allocated": "max_memory_allocated",
-    "memory_reserved": "memory_reserved",
+    **{name: name for name in _SAME},
     "memory_cached": "memory_reserved",
-    "max_memory_reserved": "max_memory_reserved",
     "max_memory_cached": "max_memory_reserved",
-    "reset_peak_memory_stats": "reset_peak_memory_stats",
     "reset_max_memory_allocated": "reset_peak_memory_stats",
     "reset_max_memory_cached": "reset_peak_memory_stats",
 }

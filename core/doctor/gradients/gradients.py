@@ -18,11 +18,11 @@ from devexplorer.core.doctor.gradients.copies import copies
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit, cut_message, exit_message
 from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
+from devexplorer.core.doctor.static.model_context import MOST_LISTED, listed
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records import NoGradient
 
-MOST_NAMED = 3
 _SILENT = ("frozen", "updated")
 """Reasons not worth reporting."""
 _WITHOUT_LINE = {
@@ -98,8 +98,8 @@ def _enter(
 def some(paths: Sequence[str]) -> str:
     """`encoder.weight`, `encoder.weight and encoder.bias`, `12 parameters of encoder (encoder.0.weight and 11
     more)`."""
-    if len(paths) <= MOST_NAMED:
-        return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"
+    if len(paths) <= MOST_LISTED:
+        return listed(paths)
     whole = of_all(paths)
     return f"{len(paths)} parameters{f' of {whole}' if whole else ''} ({paths[0]} and {len(paths) - 1} more)"
 

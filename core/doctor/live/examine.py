@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor, nn
+from torch import nn
 
 from devexplorer.core.base import BadInput, Message, bytes_text, count_text, first_line
 from devexplorer.core.doctor.code.origins import Origins
@@ -17,6 +17,7 @@ from devexplorer.core.models import samples
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import CHEAP_BYTES
+from devexplorer.core.models.optimizers import held_by, state_tensors
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import bytes_of, device_id, every_tensor, named_modules
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
@@ -31,8 +32,7 @@ def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
     if extras.optimizer is None:
         return
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
-    held = [parameter for group in extras.optimizer.param_groups for parameter in group["params"]]
-    strange = [parameter for parameter in held if id(parameter) not in paths]
+    strange = [parameter for parameter in held_by(extras.optimizer) if id(parameter) not in paths]
     kind = type(extras.optimizer).__name__
     if strange:
         yield _finding(
@@ -42,19 +42,17 @@ def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
             " changes nothing of it.",
             "Create a new optimizer now that the model is on its training device.",
         )
-    for parameter in held:
+    for parameter, key, value in state_tensors(extras.optimizer):
         path = paths.get(id(parameter))
-        for key, value in extras.optimizer.state.get(parameter, {}).items():
-            behind = isinstance(value, Tensor) and value.dim() > 0 and value.device != parameter.device
-            if behind and path is not None:
-                there, here = device_id(value.device), device_id(parameter.device)
-                yield _finding(
-                    "optimizer-before-move",
-                    path,
-                    f"{kind} keeps its {key} of {path} on {there}, and the parameter is on {here}: a step fails.",
-                    "Move the optimizer's state after its parameters, or make the optimizer after the move.",
-                )
-                return
+        if path is not None and value.dim() > 0 and value.device != parameter.device:
+            there, here = device_id(value.device), device_id(parameter.device)
+            yield _finding(
+                "optimizer-before-move",
+                path,
+                f"{kind} keeps its {key} of {path} on {there}, and the parameter is on {here}: a step fails.",
+                "Move the optimizer's state after its parameters, or make the optimizer after the move.",
+            )
+            return
 
 
 def _ties(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
+from devexplorer.core.models.optimizers import held_by, state_tensors
 from devexplorer.core.models.walk import device_id, is_uninitialised, named_modules, size_of
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
@@ -85,14 +86,9 @@ def optimizers(ref: AttributeRef) -> list[Optimizer]:
     return [item.thing for item in ref.attribute.things if isinstance(item.thing, Optimizer)]
 
 
-def given(optimizer: Optimizer) -> list[Tensor]:
-    """The tensors that an optimizer was given."""
-    return [tensor for group in optimizer.param_groups for tensor in group["params"] if isinstance(tensor, Tensor)]
-
-
 def report_lazy(ref: AttributeRef, optimizer: Optimizer) -> None:
     """A finding where an optimizer was given parameters that have no shape yet."""
-    waiting = [tensor for tensor in given(optimizer) if is_uninitialised(tensor)]
+    waiting = [tensor for tensor in held_by(optimizer) if is_uninitialised(tensor)]
     if waiting:
         ref.report(
             "lazy-parameter",
@@ -114,7 +110,9 @@ def report_optimizer(
 
     `hidden` are ids of tensors about which there is a finding already; `moved`: whether the move has copied anything.
     """
-    lost = [tensor for tensor in given(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden]
+    lost = [
+        tensor for tensor in held_by(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden
+    ]
     kind = type(optimizer).__name__
     if lost:
         ref.report(
@@ -127,15 +125,10 @@ def report_optimizer(
         return
     behind: list[Tensor] = []
     device = None
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            if (
-                isinstance(value, Tensor)
-                and not (name == "step" and value.dim() == 0)
-                and (value.device != parameter.device or not moved)
-            ):
-                behind.append(value)
-                device = parameter.device
+    for parameter, name, value in state_tensors(optimizer):
+        if not (name == "step" and value.dim() == 0) and (value.device != parameter.device or not moved):
+            behind.append(value)
+            device = parameter.device
     if behind and device is not None:
         where = device_id(behind[0].device)
         are = "is" if len(behind) == 1 else "are"

@@ -44,20 +44,6 @@ def operands(args: Any, kwargs: Any) -> list[Tensor]:
     return list({id(tensor): tensor for tensor in tensors((args, kwargs))}.values())
 
 
-def exchanged(values: Any, change: Callable[[Tensor], Tensor], depth: int = 0) -> Any:
-    """The same nest with every tensor as `change` gives it; what is not a plain list, tuple or dict is passed on as it
-    is."""
-    if isinstance(values, Tensor):
-        return change(values)
-    if depth < DEPTH and type(values) in (list, tuple):
-        return type(values)(exchanged(value, change, depth + 1) for value in values)
-    if depth < DEPTH and type(values) is dict:
-        return {key: exchanged(value, change, depth + 1) for key, value in values.items()}
-    if depth < DEPTH and isinstance(values, tuple) and hasattr(values, "_make"):
-        return values._make(exchanged(value, change, depth + 1) for value in values)
-    return values
-
-
 FACTORIES = fixes.FACTORIES | {
     "asarray", "complex_", "empty_permuted", "empty_strided", "from_file", "from_numpy", "frombuffer", "kaiser_window",
     "normal", "polar_", "range", "scalar_tensor", "sparse_coo_tensor",
@@ -226,6 +212,11 @@ class Call:
         if self._place is None:
             self._place = (place_of(self.frame, self.run.until),)
         return self._place[0]
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether a copy between devices does not wait."""
+        return bool(self.kwargs.get("non_blocking")) or any(item is True for item in self.args[1:3])
 
     @property
     def users_frame(self) -> FrameType | None:

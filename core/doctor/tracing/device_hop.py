@@ -47,7 +47,7 @@ def device_hop(call: Call, result: Any) -> None:
     run, here = call.run, source.device
     if here == destination or "meta" in (here.type, destination.type) or source.numel() == 0:
         return
-    if destination.type == "cpu" and not _without_waiting(call):
+    if destination.type == "cpu" and not call.non_blocking:
         return  # a hidden synchronisation
     if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
         return  # reported there
@@ -120,10 +120,6 @@ def _ends(call: Call, result: Any) -> tuple[Tensor, torch.device] | None:
         (item for item in args[1 if name == "new_tensor" else 0 :] if isinstance(item, Tensor)), kwargs.get("data")
     )
     return (source, result.device) if isinstance(source, Tensor) else None
-
-
-def _without_waiting(call: Call) -> bool:
-    return bool(call.kwargs.get("non_blocking")) or any(item is True for item in call.args[1:3])
 
 
 def _fix(origin: Origin) -> str:

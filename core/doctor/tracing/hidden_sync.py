@@ -130,8 +130,8 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
         if isinstance(model, Tensor) and call.run.sources.of(model).kind in _REPORTED:
             call.run.sources.use([model], slow=True)
             return None
-        blocking = not (kwargs.get("non_blocking") or any(item is True for item in args[1:3]))
-        return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None
+        copied = isinstance(result, Tensor) and result.device.type == "cpu" and not call.non_blocking
+        return first if copied else None
     if name == "where":
         return first if len(args) + len(kwargs) == 1 else None
     if name == "repeat_interleave":

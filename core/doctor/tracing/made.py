@@ -8,7 +8,6 @@ never executed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of
-from devexplorer.core.models.class_source import last_name, tree_of
+from devexplorer.core.models.class_source import expressions_at, last_name, tree_of
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
 UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for kind in _TYPED)})
@@ -43,7 +42,7 @@ def unseen(call: Call, tensor: Tensor) -> Origin | None:
                 return _variable(call, name, tensor)
         elif frame.f_globals.get(name) is tensor:
             return _variable(call, name, tensor)
-    written = [_made_by(node) for node in _at(body, place.line)]
+    written = [_made_by(node) for node in expressions_at(body, place.line)]
     op = next((op for op in written if op is not None), None)
     return None if op is None else Origin("factory", path=call.run.path, op=op, place=place)
 
@@ -68,16 +67,8 @@ def _body(code: CodeType) -> ast.AST | None:
     return inside[-1] if inside else None
 
 
-def _at(body: ast.AST, line: int) -> Iterator[ast.AST]:
-    """Nodes of the expressions on that line."""
-    for node in ast.walk(body):
-        first = getattr(node, "lineno", 0)
-        if isinstance(node, ast.expr) and first <= line <= (node.end_lineno or first):
-            yield node
-
-
 def _names(body: ast.AST, line: int) -> list[str]:
-    return list(dict.fromkeys(node.id for node in _at(body, line) if isinstance(node, ast.Name)))
+    return list(dict.fromkeys(node.id for node in expressions_at(body, line) if isinstance(node, ast.Name)))
 
 
 def _made(body: ast.AST, name: str, before: SourceLocation) -> tuple[str, SourceLocation] | None:

@@ -7,10 +7,11 @@ The thread that is watched. The operand that is not where the model is gets the 
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.base import Message
 from devexplorer.core.doctor.static.model_context import listed
-from devexplorer.core.doctor.tracing.call import Call, Repair, exchanged, operands
+from devexplorer.core.doctor.tracing.call import Call, Repair, operands
 from devexplorer.core.doctor.tracing.made import unseen
 from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.isolation.source_location import NOWHERE
@@ -33,7 +34,7 @@ def mixed_devices(call: Call) -> Repair | None:
     rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
     target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
     brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
-    args, kwargs = exchanged((call.args, call.kwargs), lambda tensor: brought.get(id(tensor), tensor))
+    args, kwargs = tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), (call.args, call.kwargs))
     strays = [tensor for tensor in given if tensor.device != home]
     return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: _note(call, strays))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from devexplorer.core.doctor.tracing.call import Call, Repair, exchanged
+from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
 from devexplorer.core.models.walk import is_irregular
 from devexplorer.core.virtual.backend import is_virtual
@@ -32,7 +33,7 @@ def host_list(call: Call) -> Repair | None:
         return None
 
     def repeated(func: Any) -> Any:
-        return func(*exchanged(call.args, lambda tensor: tensor.detach().cpu()), **call.kwargs)
+        return func(*tree_map_only(Tensor, lambda tensor: tensor.detach().cpu(), call.args), **call.kwargs)
 
     return Repair(call.args, call.kwargs, repeated, lambda: None)
 
@@ -82,7 +83,7 @@ def on_host(call: Call) -> Repair | None:
     brought = {id(tensor): tensor.cpu() for tensor in call.operands if tensor.device.type == KIND}
 
     def on_cpu(value: Any) -> Any:
-        return exchanged(value, lambda tensor: brought.get(id(tensor), tensor))
+        return tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), value)
 
     args = tuple(CPU if kind.copies and isinstance(item, str | torch.device) else item for item in on_cpu(call.args))
     kwargs = {
@@ -92,7 +93,9 @@ def on_host(call: Call) -> Repair | None:
     def repeated(func: Any) -> Any:
         if kind.name == "cuda":
             return args[0]
-        return exchanged(func(*args, **kwargs), lambda made: made if is_irregular(made) else made.to(run.device))
+        return tree_map_only(
+            Tensor, lambda made: made if is_irregular(made) else made.to(run.device), func(*args, **kwargs)
+        )
 
     def note() -> None:
         what = f"{' and '.join(dict.fromkeys(kinds))} tensors"

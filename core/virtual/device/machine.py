@@ -30,15 +30,13 @@ kernels that are used."""
 class VirtualGpu:
     """One virtual GPU. `id` is what torch and the interface call it."""
 
-    def __init__(
-        self, index: int, profile: Profile, context_bytes: int = CONTEXT_BYTES, *, card: int | None = None
-    ) -> None:
+    def __init__(self, index: int, profile: Profile, *, card: int | None = None) -> None:
         """`card` is the physical number, which CUDA_VISIBLE_DEVICES does not change; None: the same as `index`."""
         self.index = index
         self.card = index if card is None else card
         self.id = f"vgpu:{index}"
         self.profile = profile
-        self.memory = CachingAllocator(profile.memory_bytes, context_bytes, index)
+        self.memory = CachingAllocator(profile.memory_bytes, CONTEXT_BYTES, index)
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
         self.values_bytes: int | None = None
@@ -86,17 +84,7 @@ def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
 
 
 def _allocator_sample(device: str, time_unix_s: float, figures: Figures) -> AllocatorSample:
-    return AllocatorSample(
-        device=device,
-        time_unix_s=time_unix_s,
-        allocated_bytes=figures.allocated,
-        reserved_bytes=figures.reserved,
-        peak_allocated_bytes=figures.peak,
-        largest_free_block_bytes=figures.largest_free,
-        segments=figures.segments,
-        context_bytes=figures.context,
-        simulated=True,
-    )
+    return AllocatorSample(device=device, time_unix_s=time_unix_s, simulated=True, **figures._asdict())
 
 
 class VirtualMachine:

@@ -92,23 +92,23 @@ def segment_size(size: int) -> int:
 
 
 class Figures(NamedTuple):
-    """Bytes of one moment."""
+    """Bytes of one moment, with the names of `AllocatorSample`."""
 
-    allocated: int
-    reserved: int
-    peak: int
+    allocated_bytes: int
+    reserved_bytes: int
+    peak_allocated_bytes: int
     """The most that was allocated at one time."""
-    largest_free: int
+    largest_free_block_bytes: int
     """The largest cached block."""
     segments: int
     """How many pieces were taken from the device."""
-    context: int
+    context_bytes: int
     """What the context takes, which the first request creates."""
 
     @property
     def used(self) -> int:
         """What nvidia-smi would show: reserved, and the context."""
-        return self.reserved + self.context
+        return self.reserved_bytes + self.context_bytes
 
 
 def worst_case_bytes(sizes: Iterable[int]) -> int:

@@ -83,10 +83,6 @@ def charge_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbyte
             wall = 0.0
 
 
-def _scalar(operation: Operation, source: VirtualTensor) -> Any:
-    return scalar(source)
-
-
 def scalar(source: torch.Tensor) -> Any:
     """`.item()`: a copy of one element to the host. `torch.tensor([loss, other_loss])` asks for it below the Python
     key."""
@@ -99,21 +95,6 @@ def scalar(source: torch.Tensor) -> Any:
 def _foreach_copy(operation: Operation, targets: Tensors, sources: Tensors, non_blocking: bool = False) -> None:
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)
-
-
-def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
-    """Tell `nn.TransformerEncoder` that this mask is not for its nested-tensor path, so that it takes the padded
-    one."""
-    return False
-
-
-def _record_stream(operation: Operation, tensor: VirtualTensor, stream: Any) -> None:
-    """Nothing to remember: what a stream had to do with a tensor is done before its memory can be given back."""
-
-
-def _attention(operation: Operation, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """In inference mode, where nothing above this asks for gradients."""
-    return attention.attention(*args, **kwargs)
 
 
 def _pack(operation: Operation, values: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
@@ -131,12 +112,19 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.add.Tensor: gradient_accumulation.add,
     aten.copy_.default: _copy,
-    aten._local_scalar_dense.default: _scalar,
     aten._foreach_copy_.default: _foreach_copy,
-    aten.record_stream.default: _record_stream,
     aten._pin_memory.default: _not_pinned,
-    aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
     aten._pack_padded_sequence.default: _pack,
-    aten.scaled_dot_product_attention.default: _attention,
 }
 """Operations that a special function carries out; its first argument is the `Operation`."""
+
+KERNELS: dict[Any, Callable[..., Any]] = {
+    aten._local_scalar_dense.default: scalar,
+    # Nothing to remember: what a stream had to do with a tensor is done before its memory can be given back.
+    aten.record_stream.default: lambda tensor, stream: None,
+    # Tells `nn.TransformerEncoder` that a mask is not for its nested-tensor path, so that it takes the padded one.
+    aten._nested_tensor_from_mask_left_aligned.default: lambda *_: False,
+    # In inference mode, where nothing above this asks for gradients.
+    aten.scaled_dot_product_attention.default: attention.attention,
+}
+"""The same without the `Operation`."""

@@ -116,11 +116,4 @@ KERNELS: dict[Any, Callable[..., Tensor]] = {
     aten.linalg_matrix_rank.atol_rtol_float_out: _rank(aten.linalg_matrix_rank.atol_rtol_float),
     aten.linalg_matrix_rank.atol_rtol_tensor_out: _rank(aten.linalg_matrix_rank.atol_rtol_tensor),
 }
-
-
-def _handler(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda operation, *args, **kwargs: kernel(*args, **kwargs)
-
-
-HANDLERS = {overload: _handler(kernel) for overload, kernel in KERNELS.items()}
-"""In inference mode, where nothing above `__torch_dispatch__` asks for the kernels."""
+"""Registered above `__torch_dispatch__`, and there as well: nothing above it asks for them in inference mode."""

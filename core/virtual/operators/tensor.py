@@ -52,6 +52,15 @@ def register_handlers(handlers: Mapping[Any, Callable[..., Any]]) -> None:
     _operations.clear()
 
 
+def register_kernels(kernels: Mapping[Any, Callable[..., Any]]) -> None:
+    """The same of implementations that are called with the arguments alone."""
+    register_handlers({overload: functools.partial(_call, kernel) for overload, kernel in kernels.items()})
+
+
+def _call(kernel: Callable[..., Any], operation: Operation, *args: Any, **kwargs: Any) -> Any:
+    return kernel(*args, **kwargs)
+
+
 def register_set_data(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
     """Let this be how a tensor takes data on a device of another kind (`core.virtual.tensor_swap`)."""
     global _set_data

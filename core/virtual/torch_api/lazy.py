@@ -73,6 +73,13 @@ def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
 class _LazyVirtual:
     """Mixin for both classes, ahead of torch's own in the MRO: has no memory, and is materialised by a swap."""
 
+    def __new__(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> Any:
+        """As torch's own, on a virtual GPU."""
+        where = torch.device(KIND, gpu_of(torch.device(device)).index)  # refuses a device that is not there
+        return torch.Tensor._make_wrapper_subclass(
+            cls, (0,), dtype=dtype or torch.get_default_dtype(), device=where, requires_grad=requires_grad
+        )
+
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a tensor of this shape, on the same virtual GPU by default."""
         value = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
@@ -99,26 +106,9 @@ class _LazyVirtual:
 class LazyVirtualParameter(_LazyVirtual, UninitializedParameter):  # type: ignore[misc]
     """An `UninitializedParameter` on a virtual GPU."""
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> LazyVirtualParameter:
-        """As `UninitializedParameter`; `device` is a virtual GPU."""
-        return cast(LazyVirtualParameter, _made(cls, requires_grad, device, dtype))
-
 
 class LazyVirtualBuffer(_LazyVirtual, UninitializedBuffer):  # type: ignore[misc]
     """An `UninitializedBuffer` on a virtual GPU."""
-
-    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> LazyVirtualBuffer:
-        """As `UninitializedBuffer`; `device` is a virtual GPU."""
-        return cast(LazyVirtualBuffer, _made(cls, requires_grad, device, dtype))
-
-
-def _made(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> torch.Tensor:
-    wanted = torch.device(device if device is not None else KIND)
-    where = torch.device(KIND, gpu_of(wanted).index)  # refuses a device that is not there
-    made = torch.Tensor._make_wrapper_subclass(
-        cls, (0,), dtype=dtype or torch.get_default_dtype(), device=where, requires_grad=requires_grad
-    )
-    return cast(torch.Tensor, made)
 
 
 def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
@@ -164,8 +154,8 @@ def move_lazily(model: nn.Module, device: torch.device | str, dtype: torch.dtype
         return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() or tensor.is_complex() else None)
 
     for part in model.modules():
-        held: list[torch.Tensor | None] = [*part._parameters.values(), *part._buffers.values()]
-        waiting = {id(item): item for item in held if isinstance(item, (UninitializedParameter, UninitializedBuffer))}
+        held = (*part._parameters.values(), *part._buffers.values())
+        waiting = {id(item): item for item in held if isinstance(item, _Mixin)}
         if not waiting:
             part._apply(moved, recurse=False)
             continue

@@ -54,6 +54,16 @@ def empty_cache() -> None:
         gpu.memory.empty_cache()
 
 
+def reset_peak(device: Any = None) -> None:
+    """Let the peaks start again."""
+    gpu_named(device).memory.reset_peak()
+
+
+def reset_accumulated(device: Any = None) -> None:
+    """Let the sums of what came and went start again."""
+    gpu_named(device).memory.reset_accumulated()
+
+
 def memory_info(device: Any = None) -> tuple[int, int]:
     """Free and total bytes of the device, as cudaMemGetInfo counts: cached memory is not free."""
     gpu = gpu_named(device)
@@ -79,8 +89,8 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "emptyCache": empty_cache,
     "emptyHostCache": lambda: None,
     "getDeviceStats": lambda index: gpu_named(index).memory.statistics(),
-    "resetAccumulatedStats": lambda index: gpu_named(index).memory.reset_accumulated(),
-    "resetPeakStats": lambda index: gpu_named(index).memory.reset_peak(),
+    "resetAccumulatedStats": reset_accumulated,
+    "resetPeakStats": reset_peak,
     "getMemoryInfo": memory_info,
     "getDeviceCapability": _capability,
 }
@@ -99,6 +109,12 @@ class Properties(NamedTuple):
     multi_processor_count: int | None
 
 
+def _counted(counter: str, figure: str) -> staticmethod[..., int]:
+    """The function that returns one of the allocator's statistics: bytes in live tensors (rounded as the allocator
+    does), or in segments."""
+    return staticmethod(lambda device=None: gpu_named(device).memory.statistics()[counter]["all"][figure])
+
+
 class VgpuModule:
     """What `torch.vgpu` is. `vgpu` without a number means the current device of the thread, by default
     `vgpu:0`."""
@@ -110,6 +126,8 @@ class VgpuModule:
     set_stream = staticmethod(streams.set_stream)
     mem_get_info = staticmethod(memory_info)
     empty_cache = staticmethod(empty_cache)
+    reset_peak_memory_stats = staticmethod(reset_peak)
+    reset_accumulated_memory_stats = staticmethod(reset_accumulated)
 
     def is_available(self) -> bool:
         """Whether there is a virtual GPU."""
@@ -180,33 +198,14 @@ class VgpuModule:
         """Operations are done when they return."""
         gpu_named(device)
 
-    def memory_allocated(self, device: Where = None) -> int:
-        """Bytes in live tensors, rounded as the allocator does."""
-        return gpu_named(device).memory.allocated_bytes
-
-    def max_memory_allocated(self, device: Where = None) -> int:
-        """The most that was allocated at one time."""
-        return gpu_named(device).memory.peak_allocated_bytes
-
-    def reset_peak_memory_stats(self, device: Where = None) -> None:
-        """Let the peak start again."""
-        gpu_named(device).memory.reset_peak()
-
-    def memory_reserved(self, device: Where = None) -> int:
-        """Bytes in segments."""
-        return gpu_named(device).memory.reserved_bytes
-
-    def max_memory_reserved(self, device: Where = None) -> int:
-        """The most that was reserved at one time."""
-        return int(gpu_named(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
+    memory_allocated = _counted("allocated_bytes", "current")
+    max_memory_allocated = _counted("allocated_bytes", "peak")
+    memory_reserved = _counted("reserved_bytes", "current")
+    max_memory_reserved = _counted("reserved_bytes", "peak")
 
     def memory_stats(self, device: Where = None) -> dict[str, int]:
         """What `torch.accelerator.memory_stats` says."""
-        return torch.accelerator.memory_stats(gpu_named(device).index)
-
-    def reset_accumulated_memory_stats(self, device: Where = None) -> None:
-        """Let the sums of what came and went start again."""
-        gpu_named(device).memory.reset_accumulated()
+        return torch.accelerator.memory.memory_stats(gpu_named(device).index)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """dtypes for `torch.autocast("vgpu")`."""

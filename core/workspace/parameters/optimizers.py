@@ -6,7 +6,6 @@ import math
 from collections import Counter
 
 import torch
-from torch import Tensor
 
 from devexplorer.core.base import OPTIMIZERS, BadInput, ProgressMonitor, bytes_by_device_text, bytes_text, count_text
 from devexplorer.core.base.python_names import suggestion, variable
@@ -21,11 +20,6 @@ from devexplorer.core.workspace.workspace import Workspace
 def optimizer_variable(name: str) -> str:
     """The Python variable of a model's optimizer; names of objects never begin with an underscore, so it is free."""
     return f"_optimizer_{variable(name)}"
-
-
-def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Every parameter that it changes."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:

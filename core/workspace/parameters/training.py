@@ -19,6 +19,7 @@ from devexplorer.core.base import (
     seconds_text,
 )
 from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.optimizers import held_by
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer, TrainStep
@@ -26,7 +27,6 @@ from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.parameters.optimizer_state import strays
 from devexplorer.core.workspace.parameters.optimizers import (
-    held_by,
     offer_again,
     optimizer_of,
     optimizer_variable,

@@ -8,11 +8,12 @@ from torch import nn
 from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, shape_text
 from devexplorer.core.base.python_names import expression, quoted
 from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.optimizers import held_by
 from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records import Answer, Fact, Offer, Tie, Untie
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.parameters.optimizers import held_by, offer_again
+from devexplorer.core.workspace.parameters.optimizers import offer_again
 from devexplorer.core.workspace.parts import renew_flat_weights
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace

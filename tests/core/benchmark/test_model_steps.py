@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_refused_with_the_bytes_before_the_device_is_touche
     with pytest.raises(DoesNotFit, match="forward of resnet18 in batches of 1000000 needs at least") as caught:
         run.prepare()
     assert caught.value.needed_bytes >= 10**6 * 3 * 224 * 224 * 4
-    assert virtual.gpu("vgpu:0").memory.figures().context == 0, "no context: the device was not touched"
+    assert virtual.gpu("vgpu:0").memory.figures().context_bytes == 0, "no context: the device was not touched"
     with pytest.raises(DoesNotFit, match=r"needs at least 256\.00 TiB on cpu"):
         _too_large(registry).prepare()
 

@@ -46,7 +46,7 @@ def test_a_large_block_is_split_only_when_more_than_1_mib_is_left():
     other = CachingAllocator(100 * MIB)
     other.allocate(10 * MIB + 512)
     assert other.allocated_bytes == 10 * MIB + 512
-    assert other.figures().largest_free == 2 * MIB - 512
+    assert other.figures().largest_free_block_bytes == 2 * MIB - 512
 
 
 def test_the_smallest_block_that_fits_is_taken():
@@ -64,7 +64,7 @@ def test_freed_neighbours_merge_and_the_segment_can_be_given_back():
     blocks = [memory.allocate(300_000) for _ in range(6)]
     for block in blocks[::2] + blocks[1::2]:
         memory.free(block)
-    assert memory.figures().largest_free == 2 * MIB
+    assert memory.figures().largest_free_block_bytes == 2 * MIB
     assert (memory.allocated_bytes, memory.reserved_bytes) == (0, 2 * MIB)
     memory.empty_cache()
     assert memory.reserved_bytes == 0
@@ -279,7 +279,7 @@ def test_books_agree_with_a_naive_model(actions):
         assert sum(one.size for one in listed) == memory.reserved_bytes
         taken = sorted((one.address, one.size) for one in listed if not one.is_free)
         assert taken == sorted((block.address, block.size) for block in live)
-        assert max((one.size for one in listed if one.is_free), default=0) == memory.figures().largest_free
+        assert max((one.size for one in listed if one.is_free), default=0) == memory.figures().largest_free_block_bytes
     for block in live:
         memory.free(block)
     assert memory.allocated_bytes == 0
