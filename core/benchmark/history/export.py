@@ -65,39 +65,44 @@ def history_document(runs: Sequence[StoredRun], *, now_unix_s: float) -> dict[st
 def write_json(
     path: Path, runs: Sequence[StoredRun], *, names: bool = True, clock: Callable[[], float] = time.time
 ) -> str:
-    """Write the document; returns what was written, in words. `names=False`: `without_names`. Raises `BadInput` and
-    `Unavailable`."""
-    chosen = chosen_runs(runs, names)
-    data = msgspec.json.format(msgspec.json.encode(history_document(chosen, now_unix_s=clock())), indent=1)
-    with replacing(path) as temporary:
-        temporary.write_bytes(data + b"\n")
-    return written_message(path, runs)
+    """Write the document; see `write_runs`."""
+
+    def write(file: Path, chosen: Sequence[StoredRun]) -> None:
+        data = msgspec.json.encode(history_document(chosen, now_unix_s=clock()))
+        file.write_bytes(msgspec.json.format(data, indent=1) + b"\n")
+
+    return write_runs(path, runs, names, write)
 
 
 def write_csv(path: Path, runs: Sequence[StoredRun], *, names: bool = True) -> str:
-    """Write a table of all figures; returns what was written, in words. Raises `BadInput` and `Unavailable`."""
-    chosen = chosen_runs(runs, names)
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        for run in chosen:
-            for row in _rows(run):
-                writer.writerow({name: _cell(value) for name, value in row.items()})
-    return written_message(path, runs)
+    """Write a table of all figures; see `write_runs`."""
+
+    def write(place: Path, chosen: Sequence[StoredRun]) -> None:
+        with place.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            for run in chosen:
+                for row in _rows(run):
+                    writer.writerow({name: _cell(value) for name, value in row.items()})
+
+    return write_runs(path, runs, names, write)
 
 
-def written_message(path: Path, runs: Sequence[StoredRun]) -> str:
-    """`3 runs written to history.json. 1 simulated run among them, marked as such.`"""
+def write_runs(
+    path: Path, runs: Sequence[StoredRun], names: bool, write: Callable[[Path, Sequence[StoredRun]], None]
+) -> str:
+    """Write a file of runs, all or nothing, with or `without_names`; returns what was written, in words: `3 runs
+    written to history.json. 1 simulated run among them, marked as such.`
+
+    Raises `BadInput` where there is no run, and `Unavailable`.
+    """
+    if not runs:
+        raise BadInput("there is no run to export; choose some first")
+    with replacing(path) as temporary:
+        write(temporary, runs if names else [without_names(run) for run in runs])
     simulated = sum(run.result.simulated for run in runs)
     marked = f" {count_text(simulated, 'simulated run')} among them, marked as such." if simulated else ""
     return f"{count_text(len(runs), 'run')} written to {path}.{marked}"
-
-
-def chosen_runs(runs: Sequence[StoredRun], names: bool) -> list[StoredRun]:
-    """The runs as they are written, with or `without_names`. Raises `BadInput` where there is none."""
-    if not runs:
-        raise BadInput("there is no run to export; choose some first")
-    return list(runs) if names else [without_names(run) for run in runs]
 
 
 def _rows(run: StoredRun) -> list[dict[str, object]]:

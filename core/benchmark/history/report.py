@@ -16,7 +16,7 @@ from devexplorer.core.base import MISSING, BadInput, count_text, number_text, se
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.history.export import chosen_runs, written_message
+from devexplorer.core.benchmark.history.export import write_runs
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
 from devexplorer.core.benchmark.history.report_style import STYLE
@@ -24,7 +24,6 @@ from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of,
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import StoredRun
-from devexplorer.core.telemetry.export import replacing
 
 MOST_CURVES = 12
 MOST_ROWS = 400
@@ -38,15 +37,12 @@ def write_report(
     names: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> str:
-    """Write the file, all or nothing; returns what was written, in words. `names=False` leaves out the host and other
-    people's processes.
+    """Write the file; see `write_runs`."""
 
-    Raises `BadInput` and `Unavailable`.
-    """
-    page = report_html(chosen_runs(runs, names), now_unix_s=clock())
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
-    return written_message(path, runs)
+    def write(file: Path, chosen: Sequence[StoredRun]) -> None:
+        file.write_text(report_html(chosen, now_unix_s=clock()), encoding="utf-8", errors="replace")
+
+    return write_runs(path, runs, names, write)
 
 
 def report_html(runs: Sequence[StoredRun], *, now_unix_s: float) -> str:

@@ -247,9 +247,11 @@ def product_text(spec: MatmulSpec) -> str:
 
 def product_tip(spec: MatmulSpec) -> str:
     """The same in full."""
-    lines = [product_text(spec)]
-    lines += [f"{spec.batch} products at once" if spec.batch > 1 else ""]
-    lines += ["A is stored as K×M and read transposed" if spec.transpose_a else ""]
-    lines += ["B is stored as N×K and read transposed" if spec.transpose_b else ""]
-    lines += ["the L2 cache is overwritten between iterations" if spec.flush_cache else ""]
+    lines = (
+        product_text(spec),
+        f"{spec.batch} products at once" if spec.batch > 1 else "",
+        "A is stored as K×M and read transposed" if spec.transpose_a else "",
+        "B is stored as N×K and read transposed" if spec.transpose_b else "",
+        "the L2 cache is overwritten between iterations" if spec.flush_cache else "",
+    )
     return "\n".join(filter(None, lines))

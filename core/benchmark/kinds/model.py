@@ -181,6 +181,5 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
 
 def step_text(spec: ModelSpec) -> str:
     """`train with adamw, batch 8, autocast bfloat16, compiled`."""
-    texts = [f"train with {spec.optimizer}" if spec.train else "forward", f"batch {spec.batch}"]
-    texts += [f"autocast {spec.autocast}"] if spec.autocast else []
-    return ", ".join([*texts, *(["compiled"] if spec.compiled else [])])
+    step, autocast = f"train with {spec.optimizer}" if spec.train else "forward", f"autocast {spec.autocast}"
+    return joined(step, f"batch {spec.batch}", autocast if spec.autocast else "", "compiled" if spec.compiled else "")

@@ -201,10 +201,3 @@ class Event(Timed, _CEvent):  # type: ignore[misc]  # torch publishes no types f
             f"<torch.vgpu.Event device={self.device}"
             f" {'not recorded' if self._seconds is None else f'{1000 * self._seconds:.6f} ms'}>"
         )
-
-
-def named_event(
-    device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-) -> Event:
-    """`torch.Event(device, …)`, whose arguments are in another order."""
-    return Event(enable_timing, blocking, interprocess, device=device)

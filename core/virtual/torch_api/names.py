@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.virtual.device.streams import PRIVATE_USE, Stream, gpu_named, named_event
+from devexplorer.core.virtual.device.streams import PRIVATE_USE, Event, Stream, gpu_named
 
 _CGenerator: Any = torch.Generator
 
@@ -63,7 +63,7 @@ def register() -> None:
 _TYPES: tuple[tuple[str, Callable[..., Any], bool], ...] = (
     ("Generator", VirtualGenerator, False),
     ("Stream", Stream, True),
-    ("Event", named_event, True),
+    ("Event", lambda device=None, **options: Event(**options, device=device), True),
 )
 """Name, what makes ours, and whether no device means the accelerator (else the CPU)."""
 

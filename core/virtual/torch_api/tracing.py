@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
@@ -34,7 +33,7 @@ def when_imported(name: str, function: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, _Waiting(name, function))
 
 
-class _Waiting(MetaPathFinder):
+class _Waiting:
     """Finds the one module as the others would, with a loader that calls the function afterwards."""
 
     def __init__(self, name: str, function: Callable[[ModuleType], None]) -> None:
@@ -47,17 +46,14 @@ class _Waiting(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Calling(spec.loader, self._function)
+            loader: Any = _Calling(spec.loader, self._function)
+            spec.loader = loader
         return spec
 
 
-class _Calling(Loader):
-    def __init__(self, loader: Loader, function: Callable[[ModuleType], None]) -> None:
+class _Calling:
+    def __init__(self, loader: Any, function: Callable[[ModuleType], None]) -> None:
         self._loader, self._function = loader, function
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the loader does."""
-        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         """As the loader does, and then the function."""
