@@ -220,20 +220,20 @@ class HeatMap(Picture):
         painter.drawRect(box if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
 
     def _paint_ticks(self, painter: QPainter) -> None:
-        theme, left, (width, height) = current_theme(), self._left, self._side()
+        left, (width, height) = self._left, self._side()
         below = TOP_PX + len(self.rows) * height
         widest = max(map(text_width, self.columns), default=0) + 8
         for column in self._shown(len(self.columns), width, widest):
             where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, LABEL_PX)
-            draw_text(painter, where, self.columns[column], theme.dim, align=CENTRE)
+            draw_text(painter, where, self.columns[column], "dim", align=CENTRE)
         for row in self._shown(len(self.rows), height, LABEL_PX):
             where = QRectF(0, TOP_PX + (row + 0.5) * height - LABEL_PX / 2, left - 6, LABEL_PX)
-            draw_text(painter, where, self.rows[row], theme.dim, align=RIGHT)
-        draw_text(painter, QRectF(0, 0, left - 6, TOP_PX), self._axes[1], theme.text, align=RIGHT)
+            draw_text(painter, where, self.rows[row], "dim", align=RIGHT)
+        draw_text(painter, QRectF(0, 0, left - 6, TOP_PX), self._axes[1], "text", align=RIGHT)
         after = QRectF(left + len(self.columns) * width + 4, below + 2, 40, LABEL_PX)
-        draw_text(painter, after, self._axes[0], theme.text)
+        draw_text(painter, after, self._axes[0], "text")
         head = "TFLOP/s" + ("  simulated" if self._simulated else "")
-        draw_text(painter, QRectF(left, 0, self.width() - left, TOP_PX), head, theme.dim)
+        draw_text(painter, QRectF(left, 0, self.width() - left, TOP_PX), head, "dim")
 
     @staticmethod
     def _shown(count: int, step_px: float, needed_px: float) -> range:
@@ -256,10 +256,10 @@ class HeatMap(Picture):
             painter.setPen(pen)
             painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
         words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
-        draw_text(painter, words, number_text(high), current_theme().dim)
+        draw_text(painter, words, number_text(high), "dim")
         if high > low:
             words.moveTop(box.bottom() - 7)
-            draw_text(painter, words, number_text(low), current_theme().dim)
+            draw_text(painter, words, number_text(low), "dim")
 
     # pointing
 

@@ -13,7 +13,6 @@ from devexplorer.gui.widgets import (
     Picture,
     Role,
     current_theme,
-    device_colour,
     device_pen,
     draw_text,
     text_width,
@@ -80,24 +79,23 @@ class WallBars(Picture):
         return EDGE_PX + max((text_width(bar.name, Role.TEXT) for bar in self.bars), default=0) + 10
 
     def draw(self, painter: QPainter) -> None:
-        theme = current_theme()
         group = ""
         left = self._left_px()
         for bar, box in zip(self.bars, self.boxes(), strict=True):
             if bar.group != group:
                 group = bar.group
                 head = QRectF(EDGE_PX, box.top() - HEAD_PX, self.width() - EDGE_PX, HEAD_PX)
-                draw_text(painter, head, group, theme.dim)
+                draw_text(painter, head, group, "dim")
             name = QRectF(EDGE_PX, box.top(), left - EDGE_PX, box.height())
-            draw_text(painter, name, bar.name, device_colour(bar.colour), Role.TEXT)
+            draw_text(painter, name, bar.name, bar.colour, Role.TEXT)
             if bar.seconds is not None:
                 self._paint_bar(painter, bar, box)
             text = bar.missing if bar.seconds is None else seconds_text(bar.seconds)
             where = QRectF(box.right() + 8, box.top(), self.width() - box.right() - 8, box.height())
-            draw_text(painter, where, text, theme.dim if bar.seconds is None else theme.text, Role.TEXT)
+            draw_text(painter, where, text, "dim" if bar.seconds is None else "text", Role.TEXT)
             if bar.simulated:
                 where.setLeft(where.left() + text_width(text, Role.TEXT) + 8)
-                draw_text(painter, where, "simulated", theme.dim)
+                draw_text(painter, where, "simulated", "dim")
 
     def _paint_bar(self, painter: QPainter, bar: Bar, box: QRectF) -> None:
         pen = device_pen(bar.colour, simulated=bar.simulated)

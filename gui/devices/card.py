@@ -27,7 +27,7 @@ class DeviceCard(DeviceItem):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        theme, texts = current_theme(), self.texts
+        texts = self.texts
         self._paint_frame(painter, 6)
         left, right = self._SIDE, self.width() - 13
         self._paint_title(painter, left, right)
@@ -39,8 +39,8 @@ class DeviceCard(DeviceItem):
             self._paint_alarm(painter, QRect(left, self.height() - self._LINE - 6, right - left, self._LINE))
             return
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
-        taken = draw_text(painter, line, texts.used, theme.text, Role.NUMBER)
-        taken += 6 + draw_text(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, theme.dim, Role.TEXT)
+        taken = draw_text(painter, line, texts.used, "text", Role.NUMBER)
+        taken += 6 + draw_text(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, "dim", Role.TEXT)
         self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
         bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
         if self.verdict is not None:
@@ -49,12 +49,12 @@ class DeviceCard(DeviceItem):
             self._paint_readings(painter, bottom)
         if texts.warning:
             bottom = bottom.translated(0, self._LINE + 2)
-            self._sign_and_words(painter, bottom, "warning", texts.warning, Role.LABEL, theme.warning)
+            self._sign_and_words(painter, bottom, "warning", texts.warning, Role.LABEL, "warning")
         if texts.alarm:
             self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
 
     def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
-        theme, texts = current_theme(), self.texts
+        texts = self.texts
         line = QRect(left, self._TOP - 1, right - left, self._LINE)
         if texts.simulated:
             right -= self._paint_badge(painter, line) + 8
@@ -64,10 +64,10 @@ class DeviceCard(DeviceItem):
         name = texts.name
         if text_width(name, Role.TEXT) > room - note:
             name = name.removeprefix("NVIDIA ")  # which card it is says more
-        taken = draw_text(painter, QRect(x, line.top(), room - note, line.height()), name, theme.text, Role.TEXT)
+        taken = draw_text(painter, QRect(x, line.top(), room - note, line.height()), name, "text", Role.TEXT)
         if note:
             x += taken + 8
-            draw_text(painter, QRect(x, line.top(), right - x, line.height()), texts.note, theme.dim)
+            draw_text(painter, QRect(x, line.top(), right - x, line.height()), texts.note, "dim")
 
     def _paint_held(self, painter: QPainter, where: QRect) -> None:
         """What holds the clocks down, at the right end of the line of the big number, where there is always room for
@@ -76,8 +76,8 @@ class DeviceCard(DeviceItem):
         if not held:
             return
         x = max(where.right() - text_width(held) - SIGN_PX - 6, where.left())
-        x = self._sign(painter, x, where.center().y(), "warning", current_theme().warning)
-        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, current_theme().warning)
+        x = self._sign(painter, x, where.center().y(), "warning", "warning")
+        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, "warning")
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
@@ -87,7 +87,7 @@ class DeviceCard(DeviceItem):
         pen.setDashPattern([3, 2])
         painter.setPen(pen)
         painter.drawRoundedRect(box, 3, 3)
-        draw_text(painter, box, "simulated", current_theme().dim, align=CENTRE)
+        draw_text(painter, box, "simulated", "dim", align=CENTRE)
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
@@ -121,7 +121,7 @@ class DeviceCard(DeviceItem):
 
     def _paint_reason(self, painter: QPainter, where: QRect) -> None:
         """Why the device cannot be used, in up to three lines; the tooltip has all of it."""
-        x = self._sign(painter, where.left(), where.top() + 9, "error", current_theme().error)
+        x = self._sign(painter, where.left(), where.top() + 9, "error", "error")
         room, words, lines = where.right() - x, self.texts.reason.split(), [""]
         for word in words:
             longer = f"{lines[-1]} {word}".strip()
@@ -134,7 +134,7 @@ class DeviceCard(DeviceItem):
             lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
         for number, text in enumerate(lines):
             line = QRect(x, where.top() + number * self._LINE, room, self._LINE)
-            draw_text(painter, line, text, current_theme().soft, Role.TEXT)
+            draw_text(painter, line, text, "soft", Role.TEXT)
 
 
 class DeviceRow(DeviceItem):
@@ -169,7 +169,7 @@ class DeviceRow(DeviceItem):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        theme, texts = current_theme(), self.texts
+        texts = self.texts
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
         draw_text(
@@ -178,15 +178,15 @@ class DeviceRow(DeviceItem):
         self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
-            self._sign_and_words(painter, rest, "error", texts.reason, Role.LABEL, theme.error, theme.soft)
+            self._sign_and_words(painter, rest, "error", texts.reason, Role.LABEL, "error", "soft")
             return
         if self.verdict is not None:
             self._paint_verdict(painter, rest)
             return
         numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)
         if texts.warning or texts.held:
-            self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
+            self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", "warning")
         util = texts.readings[0]
-        draw_text(painter, numbers, f"{util.value} {util.after}", theme.dim, align=RIGHT)
+        draw_text(painter, numbers, f"{util.value} {util.after}", "dim", align=RIGHT)
         used = numbers.adjusted(0, 0, -self._util_width(), 0)
-        draw_text(painter, used, texts.short, theme.text, align=RIGHT)
+        draw_text(painter, used, texts.short, "text", align=RIGHT)

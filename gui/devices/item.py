@@ -32,6 +32,8 @@ from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_toolti
 from devexplorer.gui.widgets import (
     MemoryBar,
     Role,
+    Tone,
+    colour_of,
     current_theme,
     device_colour,
     device_dash,
@@ -219,30 +221,30 @@ class DeviceItem(QWidget):
             painter.setPen(theme.accent)
             painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
-    def _sign(self, painter: QPainter, x: int, middle: int, name: str, colour: str) -> int:
+    def _sign(self, painter: QPainter, x: int, middle: int, name: str, tone: Tone) -> int:
         """Draw an icon of state; returns the x behind it."""
-        painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour, SIGN_PX, self.devicePixelRatioF()))
+        painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour_of(tone), SIGN_PX, self.devicePixelRatioF()))
         return x + SIGN_PX + 5
 
     def _sign_and_words(
-        self, painter: QPainter, where: QRect, name: str, text: str, role: Role, colour: str, words: str = ""
+        self, painter: QPainter, where: QRect, name: str, text: str, role: Role, tone: Tone, words: Tone | None = None
     ) -> None:
-        """An icon of state and one line behind it; `words`: another colour for the line."""
-        x = self._sign(painter, where.left(), where.center().y() + 1, name, colour)
-        draw_text(painter, where.adjusted(x - where.left(), 0, 0, 0), text, words or colour, role)
+        """An icon of state and one line behind it; `words`: another tone for the line."""
+        x = self._sign(painter, where.left(), where.center().y() + 1, name, tone)
+        draw_text(painter, where.adjusted(x - where.left(), 0, 0, 0), text, words or tone, role)
 
     def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
         if self.texts.alarm:
-            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, current_theme().error)
+            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, "error")
 
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self.verdict is not None
         if self.verdict.allowed:
-            draw_text(painter, where, self.verdict.words, current_theme().text, Role.TEXT)
+            draw_text(painter, where, self.verdict.words, "text", Role.TEXT)
         else:
             nothing = self.verdict.nothing_to_do
-            sign, colour = ("check", current_theme().dim) if nothing else ("error", current_theme().error)
-            self._sign_and_words(painter, where, sign, self.verdict.words, Role.TEXT, colour)
+            tone: Tone = "dim" if nothing else "error"
+            self._sign_and_words(painter, where, "check" if nothing else "error", self.verdict.words, Role.TEXT, tone)
 
 
 def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:

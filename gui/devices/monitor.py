@@ -15,7 +15,7 @@ from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.card_text import watch_texts
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets import Panel, ScrollArea, current_theme, draw_text
+from devexplorer.gui.widgets import Panel, ScrollArea, draw_text
 
 CARD_WIDTH_PX = 250
 """Least width of a card: as many stand side by side as there is room for."""
@@ -53,8 +53,8 @@ class MonitorCard(DeviceCard):
         left, right = self._SIDE, self.width() - 13
         for number, (name, value) in enumerate(self.watched):
             line = QRect(left, top + number * LINE_PX, right - left, LINE_PX)
-            draw_text(painter, line, name, current_theme().dim)
-            draw_text(painter, line.adjusted(LABEL_PX, 0, 0, 0), value, current_theme().text)
+            draw_text(painter, line, name, "dim")
+            draw_text(painter, line.adjusted(LABEL_PX, 0, 0, 0), value, "text")
 
 
 class MonitorPanel(Panel):

@@ -69,7 +69,7 @@ class BarDelegate(Padded):
         if fit is not None and index.column() == MEMORY and fit.bytes.total:
             bar = QRectF(room.left(), room.center().y() - BAR_PX / 2, room.width() - WORDS_PX, BAR_PX)
             paint_bar(painter, bar, fit)
-        draw_text(painter, room, str(index.data()), current_theme().dim, align=RIGHT)
+        draw_text(painter, room, str(index.data()), "dim", align=RIGHT)
         return True
 
 

@@ -194,7 +194,7 @@ class Intervals(Picture):
         for head in self.heads:
             below = QRectF(head.box.left(), head.box.bottom() - 18, text_width(head.text, Role.STRONG) + 6, 18)
             painter.fillRect(below, current_theme().panel)  # over the grid
-            draw_text(painter, below, head.text, current_theme().text, Role.STRONG)
+            draw_text(painter, below, head.text, "text", Role.STRONG)
         for entry in self.entries:
             self._paint_entry(painter, entry)
 
@@ -215,10 +215,10 @@ class Intervals(Picture):
             painter.setPen(grid)
             painter.drawLine(QPointF(x, AXIS_PX - 4), QPointF(x, bottom))
             text = (f"{value:,.0f}" if value >= 1 else f"{value:g}") if axis.is_log else f"{value:,.{digits}f}"
-            draw_text(painter, QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), text, theme.dim, align=CENTRE)
+            draw_text(painter, QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), text, "dim", align=CENTRE)
         if axis.unit:
             where = QRectF(axis.right + GAP_PX, 0, self.width() - axis.right - GAP_PX, AXIS_PX - 4)
-            draw_text(painter, where, f"{axis.unit}: median and the middle 60 %", theme.dim)
+            draw_text(painter, where, f"{axis.unit}: median and the middle 60 %", "dim")
 
     def _paint_entry(self, painter: QPainter, entry: Entry) -> None:
         theme, axis, box = current_theme(), self.axis, entry.box
@@ -230,12 +230,12 @@ class Intervals(Picture):
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
         top, left, width = box.top() + 9, float(EDGE_PX), axis.left - GAP_PX - EDGE_PX
         draw_text(painter, QRectF(left, top, width, 18), _name(entry.run), colour, Role.STRONG)
-        draw_text(painter, QRectF(left, box.top() + 28, width, 16), title(entry.run.result.spec), theme.dim)
+        draw_text(painter, QRectF(left, box.top() + 28, width, 16), title(entry.run.result.spec), "dim")
         self._paint_interval(painter, entry, colour)
         left, width = axis.right + GAP_PX, self.width() - axis.right - GAP_PX - EDGE_PX
-        draw_text(painter, QRectF(left, top, width, 18), _value(entry), theme.text, Role.STRONG)
+        draw_text(painter, QRectF(left, top, width, 18), _value(entry), "text", Role.STRONG)
         behind = text_width(_value(entry), Role.STRONG) + 12
-        draw_text(painter, QRectF(left + behind, top, width - behind, 18), _ratio(entry), theme.soft, Role.TEXT)
+        draw_text(painter, QRectF(left + behind, top, width - behind, 18), _ratio(entry), "soft", Role.TEXT)
         words = entry.cell.words or ("the others are compared with this" if entry.group is not None else "")
         is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
         painter.setFont(font(Role.LABEL))

@@ -40,7 +40,7 @@ class _Tags(Padded):
         pen = QPen(theme.border_strong)
         paint_chips(
             painter, cell.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
-            lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, theme.text),
+            lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, "text"),
         )  # fmt: skip
         return True
 

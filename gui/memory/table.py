@@ -6,7 +6,7 @@ from PySide6.QtCore import QModelIndex, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
 
 from devexplorer.gui.memory.rows import COLUMNS, Key
-from devexplorer.gui.widgets import CPU, Role, current_theme, draw_text, paint_part
+from devexplorer.gui.widgets import CPU, Role, Tone, current_theme, draw_text, paint_part
 from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, RowsTable
 
 SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
@@ -29,7 +29,7 @@ class PartDelegate(Padded):
         x, middle = where.left() + PAD_PX, where.center().y()
         if not key.child and key.part in self.openable:
             arrow = "▾" if key.part in self.opened else "▸"
-            draw_text(painter, QRectF(x, where.top(), ARROW_PX, where.height()), arrow, current_theme().dim, Role.TEXT)
+            draw_text(painter, QRectF(x, where.top(), ARROW_PX, where.height()), arrow, "dim", Role.TEXT)
         x += ARROW_PX + GAP_PX
         if key.part and not key.child:
             swatch = QRectF(x, middle - SWATCH_PX / 2, SWATCH_PX, SWATCH_PX)
@@ -39,9 +39,9 @@ class PartDelegate(Padded):
             painter.drawRect(swatch.adjusted(0.5, 0.5, -0.5, -0.5))
         x += SWATCH_PX + GAP_PX
         room = QRectF(x, where.top(), where.right() - x - PAD_PX, where.height())
-        colour = current_theme().soft if key.child else current_theme().text
+        tone: Tone = "soft" if key.child else "text"
         role = Role.TEXT if key.part else Role.STRONG
-        draw_text(painter, room, index.data(), colour, role, cut=Qt.TextElideMode.ElideMiddle)
+        draw_text(painter, room, index.data(), tone, role, cut=Qt.TextElideMode.ElideMiddle)
         return True
 
 

@@ -14,8 +14,8 @@ from devexplorer.gui.widgets import (
     RIGHT,
     Look,
     Role,
+    Tone,
     colour_of,
-    current_theme,
     draw_text,
     paint_chips,
     paint_device,
@@ -62,28 +62,28 @@ class ChipsDelegate(QStyledItemDelegate):
             case Column.NAME:
                 self._paint_name(painter, where, index)
             case Column.SHAPE | Column.MIB:
-                colour = colour_of("text" if index.column() == Column.MIB else "dim")
+                tone: Tone = "text" if index.column() == Column.MIB else "dim"
                 # The left end of a shape is its batch, the right end its image: the middle can go.
                 room, cut = where.adjusted(0, 0, -_PAD, 0), Qt.TextElideMode.ElideMiddle
-                draw_text(painter, room, index.data(), colour, Role.TEXT, RIGHT, cut)
+                draw_text(painter, room, index.data(), tone, Role.TEXT, RIGHT, cut)
             case _:
-                draw_text(painter, where.adjusted(0, 0, -6, 0), index.data(), current_theme().dim, Role.TEXT)
+                draw_text(painter, where.adjusted(0, 0, -6, 0), index.data(), "dim", Role.TEXT)
         painter.restore()
 
     def _paint_name(self, painter: QPainter, where: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
         where = where.adjusted(4, 0, -8, 0)
-        x = where.left() + draw_text(painter, where, index.data(), current_theme().text, Role.TEXT) + 10
+        x = where.left() + draw_text(painter, where, index.data(), "text", Role.TEXT) + 10
         for badge in index.data(BADGES_ROLE) or ():
             words, warning = badge.words, badge.warning
             if where.right() - x < 12:
                 return
-            colour = colour_of("error" if badge.error else "warning" if warning else "dim")
+            tone: Tone = "error" if badge.error else "warning" if warning else "dim"
             if warning or badge.error:
                 painter.drawPixmap(
                     x, where.center().y() - 5, self._sign(painter, "error" if badge.error else "warning")
                 )
                 x += 15
-            x += draw_text(painter, QRect(x, where.top(), where.right() - x, where.height()), words, colour) + 8
+            x += draw_text(painter, QRect(x, where.top(), where.right() - x, where.height()), words, tone) + 8
 
     def _sign(self, painter: QPainter, severity: str) -> QPixmap:
         return pixmap(severity, colour_of(severity_tone(severity)), 12, painter.device().devicePixelRatio())
@@ -93,5 +93,5 @@ class ChipsDelegate(QStyledItemDelegate):
         painter.drawPixmap(where.left() + 4, where.center().y() - 5, self._sign(painter, finding.severity))
         place = place_text(finding)
         words = where.adjusted(22, 0, -_PAD - (text_width(place) + 16 if place else 0), 0)
-        draw_text(painter, words, str(finding.message), current_theme().soft, Role.TEXT)
-        draw_text(painter, where.adjusted(0, 0, -_PAD, 0), place, current_theme().dim, align=RIGHT)
+        draw_text(painter, words, str(finding.message), "soft", Role.TEXT)
+        draw_text(painter, where.adjusted(0, 0, -_PAD, 0), place, "dim", align=RIGHT)

@@ -69,14 +69,14 @@ class Figure:
         for plot in self._plots:
             y = self._paint_plot(painter, plot, y) + BETWEEN_PX
         where = QRectF(EDGE_PX, self._height - FOOT_PX, self._width - 2 * EDGE_PX, FOOT_PX - 6)
-        draw_text(painter, where, self._foot(), current_theme().dim)
+        draw_text(painter, where, self._foot(), "dim")
 
     def _paint_plot(self, painter: QPainter, plot: TimelinePlot, y: float) -> float:
         """Paint from `y` on; returns where it ends."""
         title = QRectF(EDGE_PX, y, self._width - 2 * EDGE_PX, TITLE_PX - 4)
-        draw_text(painter, title, plot.title, current_theme().text, Role.STRONG)
+        draw_text(painter, title, plot.title, "text", Role.STRONG)
         title.setLeft(title.left() + text_width(plot.title, Role.STRONG) + 8)
-        draw_text(painter, title, plot.subtitle, current_theme().dim, Role.TEXT)
+        draw_text(painter, title, plot.subtitle, "dim", Role.TEXT)
         y += TITLE_PX
         painter.setFont(font(Role.LABEL))
         for row in self._legends[plot]:

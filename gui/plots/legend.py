@@ -192,7 +192,7 @@ class Legend(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._word:
             room = QRectF(self._word_x, 0, self.width(), self.height())
-            draw_text(QPainter(self), room, self._word, current_theme().dim)
+            draw_text(QPainter(self), room, self._word, "dim")
 
     def _toggle(self, device: str, shown: bool) -> None:
         (self._hidden.discard if shown else self._hidden.add)(device)

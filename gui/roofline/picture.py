@@ -212,7 +212,7 @@ class RooflinePicture(PlotCanvas):
         theme, area = current_theme(), QRectF(self.area())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         head = "TFLOP/s over FLOP per byte" + ("  simulated" if self._drawn.target.simulated else "")
-        draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, theme.dim)
+        draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, "dim")
         for label, box in self.labels:
             quiet = QColor(theme.bar_other if label.is_datasheet else self._colour)
             painter.setPen(quiet)
@@ -223,7 +223,7 @@ class RooflinePicture(PlotCanvas):
             if label.dtype:
                 draw_text(painter, box, glyph(label.dtype, self._drawn), quiet)
                 text.setLeft(box.left() + MARK_PX)
-            draw_text(painter, text, label.text, theme.dim if label.is_datasheet else theme.text)
+            draw_text(painter, text, label.text, "dim" if label.is_datasheet else "text")
         self._paint_slope_text(painter, area)
         if self._index is not None:
             painter.setPen(QPen(QColor(theme.text), 1.5))
@@ -250,7 +250,7 @@ class RooflinePicture(PlotCanvas):
             painter.translate(foot)
             painter.rotate(math.degrees(math.atan2(along.y(), along.x())))
             painter.translate(0, -LABEL_PX / 2 - 2)
-        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, current_theme().dim)
+        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, "dim")
         painter.restore()
 
     # --- pointing

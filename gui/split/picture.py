@@ -148,7 +148,7 @@ class SplitPicture(Picture):
         paint_device(painter, chip, device, self._look)
         if simulated:
             beside = QRectF(chip.right() + 6, chip.top(), 80, chip.height())
-            draw_text(painter, beside, "simulated", current_theme().dim)
+            draw_text(painter, beside, "simulated", "dim")
         line = device_pen(index, simulated=True)
         faint = QColor(line.color())
         faint.setAlphaF(0.35)
@@ -160,7 +160,7 @@ class SplitPicture(Picture):
     def _paint_box(self, painter: QPainter, box: Placed) -> None:
         index, _ = self._look(box.lane)
         colour = QColor(device_colour(index))
-        painter.setBrush(QColor(current_theme().panel))
+        painter.setBrush(current_theme().panel)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.drawRoundedRect(box.rect, 4, 4)
         inside = QColor(colour)
@@ -169,9 +169,9 @@ class SplitPicture(Picture):
         painter.setPen(colour)
         painter.drawRoundedRect(box.rect, 4, 4)
         room = box.rect.adjusted(7, 0, -7, 0)
-        draw_text(painter, room, box.size, current_theme().dim, align=RIGHT)
+        draw_text(painter, room, box.size, "dim", align=RIGHT)
         room.setRight(room.right() - text_width(box.size) - 8)
-        draw_text(painter, room, box.words, current_theme().text, cut=Qt.TextElideMode.ElideLeft)  # its end tells most
+        draw_text(painter, room, box.words, "text", cut=Qt.TextElideMode.ElideLeft)  # its end tells most
 
     def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
         colour = QColor(current_theme().soft if arrow.hop is not None else current_theme().dim)
@@ -197,9 +197,9 @@ class SplitPicture(Picture):
         left = beside if abs(end.x() - start.x()) < width else centre.x() - width / 2
         left = min(max(left, 2.0), self.width() - width - 2.0)
         where = QRectF(left, centre.y() - 7, width, 14)
-        painter.setBrush(QColor(current_theme().panel))
+        painter.setBrush(current_theme().panel)
         painter.drawRoundedRect(where, 3, 3)
-        draw_text(painter, where, words, current_theme().soft, align=CENTRE)
+        draw_text(painter, where, words, "soft", align=CENTRE)
 
     # --- pointer
 

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.split.blocks import Column, SplitBlocksModel
-from devexplorer.gui.widgets import Look, current_theme, draw_text, paint_chips, paint_device
+from devexplorer.gui.widgets import Look, draw_text, paint_chips, paint_device
 from devexplorer.gui.widgets.table import CutAtTheStart, Index, RowsTable
 
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
@@ -39,7 +39,7 @@ class _Chips(CutAtTheStart):
             lambda box, device: paint_device(painter, box, device, self.look),
         )  # fmt: skip
         if index.column() == Column.DEVICE:
-            draw_text(painter, QRectF(x + 2, cell.top(), 14, cell.height()), "▾", current_theme().dim)
+            draw_text(painter, QRectF(x + 2, cell.top(), 14, cell.height()), "▾", "dim")
         return True
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, index: Index) -> QWidget:

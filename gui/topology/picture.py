@@ -115,7 +115,7 @@ class TopologyPicture(Picture):
         width = text_width(text) + 12
         box = QRectF(at.x() - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
         painter.fillRect(box, current_theme().window)
-        draw_text(painter, box, text, current_theme().text, align=CENTRE)
+        draw_text(painter, box, text, "text", align=CENTRE)
 
     def _paint_socket(self, painter: QPainter, socket: Socket) -> None:
         theme, box = current_theme(), _crisp(socket.box)
@@ -123,11 +123,11 @@ class TopologyPicture(Picture):
         if socket.simulated:
             pen.setDashPattern([3, 3])
         painter.setPen(pen)
-        painter.setBrush(QColor(theme.button))
+        painter.setBrush(theme.button)
         painter.drawRoundedRect(box, RADIUS_PX, RADIUS_PX)
         upper, lower = _halves(self._in_sight(box.adjusted(8, 3, -8, -3)))
-        draw_text(painter, upper if socket.words else box, socket.title, theme.text, Role.TEXT, CENTRE)
-        draw_text(painter, lower, socket.words, theme.dim, align=CENTRE)
+        draw_text(painter, upper if socket.words else box, socket.title, "text", Role.TEXT, CENTRE)
+        draw_text(painter, lower, socket.words, "dim", align=CENTRE)
 
     def _in_sight(self, box: QRectF) -> QRectF:
         """What can be seen of a box when the picture is scrolled: its text is there."""
@@ -137,10 +137,10 @@ class TopologyPicture(Picture):
     def _paint_switch(self, painter: QPainter, box: QRectF, marked: bool) -> None:
         theme = current_theme()
         painter.setPen(theme.text if marked else theme.border_strong)
-        painter.setBrush(QColor(theme.card))
+        painter.setBrush(theme.card)
         painter.drawRoundedRect(_crisp(box), 3, 3)
         name = "PCIe switch" if box.width() > ROOM_FOR_NAME_PX else "switch"
-        draw_text(painter, box, name, theme.dim, align=CENTRE)
+        draw_text(painter, box, name, "dim", align=CENTRE)
 
     def _paint_device(self, painter: QPainter, device: Device, box: QRectF) -> None:
         theme, info = current_theme(), device.info
@@ -173,7 +173,7 @@ class TopologyPicture(Picture):
             return
         upper, lower = _halves(inner)
         draw_text(painter, upper, info.id, colour, Role.STRONG, CENTRE)
-        draw_text(painter, lower, info.name.removeprefix("NVIDIA "), theme.dim, align=CENTRE)
+        draw_text(painter, lower, info.name.removeprefix("NVIDIA "), "dim", align=CENTRE)
 
     # words under the pointer
 

@@ -53,6 +53,7 @@ from devexplorer.gui.widgets.theme import (
     CPU,
     Colour,
     Role,
+    Tone,
     colour_of,
     current_theme,
     device_colour,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QRect, QRectF
-from PySide6.QtGui import QColor, QPainter, QPen
+from PySide6.QtGui import QPainter, QPen
 
 from devexplorer.gui.widgets.layouts import CENTRE
 from devexplorer.gui.widgets.picture import draw_text, text_width
-from devexplorer.gui.widgets.theme import current_theme, device_colour, device_pen
+from devexplorer.gui.widgets.theme import Colour, current_theme, device_pen
 
 CHIP_PX, PAD_PX, GAP_PX = 18, 6, 4
 Look = Callable[[str], tuple[int, bool]]
@@ -21,10 +21,10 @@ def chip_width(text: str) -> int:
     return text_width(text) + 2 * PAD_PX
 
 
-def paint_chip(painter: QPainter, where: QRectF, text: str, pen: QPen, fill: str, colour: str) -> None:
+def paint_chip(painter: QPainter, where: QRectF, text: str, pen: QPen, fill: str, colour: Colour) -> None:
     """A text in a frame."""
     painter.setPen(pen)
-    painter.setBrush(QColor(fill))
+    painter.setBrush(fill)
     painter.drawRoundedRect(where, 4, 4)
     draw_text(painter, where.adjusted(PAD_PX - 1, 0, 1 - PAD_PX, 0), text, colour, align=CENTRE)
 
@@ -33,7 +33,7 @@ def paint_device(painter: QPainter, where: QRectF, device: str, look: Look) -> N
     """The device's name in its colour, with its outline; a simulated one's is dashed."""
     index, simulated = look(device)
     pen = device_pen(index, simulated=simulated)
-    paint_chip(painter, where, device, pen, current_theme().panel, device_colour(index))  # readable in a selected row
+    paint_chip(painter, where, device, pen, current_theme().panel, index)  # readable in a selected row
 
 
 def paint_chips(painter: QPainter, where: QRect, texts: Sequence[str], paint: Callable[[QRectF, str], None]) -> float:
@@ -46,7 +46,7 @@ def paint_chips(painter: QPainter, where: QRect, texts: Sequence[str], paint: Ca
         width = float(chip_width(text))
         if index and width > room:
             more = QRectF(x, where.top(), where.right() - x, where.height())
-            return x + draw_text(painter, more, f"+{rest}", current_theme().dim) + GAP_PX
+            return x + draw_text(painter, more, f"+{rest}", "dim") + GAP_PX
         width = min(width, max(room, 2 * PAD_PX + 8))
         paint(QRectF(x + 0.5, top, width, CHIP_PX - 1), text)
         x += width + GAP_PX

@@ -129,7 +129,7 @@ class FactsSheet(Picture):
         for number, box in enumerate(self._titles):
             if event.region().intersects(box):
                 title = QRectF(box.adjusted(0, 0, 0, -4))
-                draw_text(painter, title, self.groups[number].title, current_theme().text, Role.STRONG)
+                draw_text(painter, title, self.groups[number].title, "text", Role.STRONG)
                 painter.setPen(current_theme().border)
                 painter.drawLine(box.left(), box.bottom() - 1, box.right(), box.bottom() - 1)
         for index, place in enumerate(self._places):
@@ -146,10 +146,10 @@ class FactsSheet(Picture):
                 painter.drawRect(around.adjusted(0, 0, -1, -1))
         value, unit, room = self._measure(box, row)
         name = box.adjusted(0, 0, -room - 12, 0)
-        draw_text(painter, QRectF(name), row.label, theme.dim, Role.TEXT)
+        draw_text(painter, QRectF(name), row.label, "dim", Role.TEXT)
         right = QRect(box)
         if unit:
-            draw_text(painter, QRectF(right), unit, theme.dim, Role.TEXT, RIGHT)
+            draw_text(painter, QRectF(right), unit, "dim", Role.TEXT, RIGHT)
             right.setRight(right.right() - text_width(unit, Role.TEXT) - 4)
         medium = _value_font()
         painter.setFont(medium)

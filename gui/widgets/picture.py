@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEven
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
-from devexplorer.gui.widgets.theme import Role, font
+from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
 
 
 class Picture(QWidget):
@@ -47,14 +47,14 @@ def draw_text(
     painter: QPainter,
     where: QRect | QRectF,
     text: str,
-    colour: str | QColor,
+    colour: Colour | QColor,
     role: Role = Role.LABEL,
     align: Qt.AlignmentFlag = LEFT,
     cut: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
 ) -> int:
     """One line of text, cut short where there is no room; returns the width that it took."""
     painter.setFont(font(role))
-    painter.setPen(colour)
+    painter.setPen(colour if isinstance(colour, QColor) else colour_of(colour))
     metrics = painter.fontMetrics()
     shown = metrics.elidedText(text, cut, max(math.ceil(where.width()), 0))
     painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)
