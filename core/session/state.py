@@ -167,6 +167,15 @@ class State(QueryResults):
         """Runs that have not ended."""
         return [run for run in self.runs.values() if not run.ended]
 
+    @property
+    def models(self) -> list[str]:
+        """Names of the models in the workspace."""
+        return [name for name, snapshot in self.objects.items() if snapshot.kind == "model"]
+
+    def running(self, command: type) -> Job | None:
+        """The command of this type that is under way."""
+        return next((job for job in self.jobs.values() if isinstance(job.command, command)), None)
+
     def set_catalog(self, catalog: Catalog) -> Change:
         """Take over a new list of devices; histories of devices that stay are kept."""
         # By UUID where there is one: a card that was nvml:0 until the engine had looked is still the same card as

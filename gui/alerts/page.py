@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QWidget
 
 from devexplorer.core.base import MISSING, count_text, elapsed_text
@@ -15,7 +15,7 @@ from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, vbox
+from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, thin_line, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 SIDE_BY_SIDE_PX = 1260
@@ -64,9 +64,7 @@ class AlertsPanel(QWidget):
         head.addWidget(self.dismiss_button)
         self._stack = stack(self.table, self.nothing)
         self._list = holder(vbox(head, (self._stack, 1), spacing=0))
-        self._line = QWidget()
-        self._line.setAutoFillBackground(True)
-        self._line.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border
+        self._line = thin_line()
         self._both = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
         self._both.setContentsMargins(0, 0, 0, 0)
         self._both.setSpacing(0)

@@ -75,17 +75,13 @@ class ModelPage(TablePage[ModelSpec]):
         super().refresh()
 
     @property
-    def _objects(self) -> list[str]:
-        return [name for name, snapshot in self._state.objects.items() if snapshot.kind == "model"]
-
-    @property
     def _recipes(self) -> dict[str, str]:
         return dict(self._state.engine.recipes) if self._state.engine is not None else {}
 
     def _offer_models(self) -> None:
         """Those of the workspace first; a sample model of the same name is the same model built again, so it is not
         offered twice."""
-        objects, recipes = self._objects, self._recipes
+        objects, recipes = self._state.models, self._recipes
         names = [*objects, *(name for name in recipes if name not in objects)]
         if names == self._offered:
             return

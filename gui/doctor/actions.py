@@ -13,8 +13,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     def why_no_check() -> str | None:
         if (reason := context.selection.why_no_model()) is not None:
             return reason
-        running = any(isinstance(job.command, Check) for job in context.state.jobs.values())
-        return "The doctor is at work." if running else None
+        return "The doctor is at work." if context.state.running(Check) is not None else None
 
     return [
         ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device",

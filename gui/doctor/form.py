@@ -96,7 +96,7 @@ class DoctorForm(QWidget):
     @property
     def running(self) -> Job | None:
         """The check that is under way."""
-        return next((job for job in self._state.jobs.values() if isinstance(job.command, Check)), None)
+        return self._state.running(Check)
 
     @property
     def at_work(self) -> bool:

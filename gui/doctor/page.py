@@ -4,7 +4,7 @@ the state only."""
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Signal
-from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
@@ -37,6 +37,7 @@ from devexplorer.gui.widgets import (
     severity_tone,
     splitter,
     stack,
+    thin_line,
     vbox,
 )
 from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
@@ -95,14 +96,14 @@ class DoctorPanel(QWidget):
         self._results = holder(vbox(self._head, (self._stack, 1), spacing=0))
         self._both = splitter(self._results, self.finding, sizes=_SHARES, stretches=(3, 2), handle_px=5)
         self._both.setStyleSheet("QSplitter::handle:horizontal { background: palette(mid); margin: 0 2px; }")
-        hbox(self.form, _line(), (self._both, 1), spacing=0, parent=self)
+        hbox(self.form, thin_line(upright=True), (self._both, 1), spacing=0, parent=self)
 
     # --- what the window calls
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """What is selected in the tree: the one model that all of it belongs to is the doctor's."""
         names = {target.partition(":")[0] for target in targets}
-        models = [name for name in names if name in self._state.objects and self._state.objects[name].kind == "model"]
+        models = [name for name in names if name in self._state.models]
         if len(models) == 1:
             self._target = models[0]
         self.refresh()
@@ -205,14 +206,6 @@ def _parts(snapshot: ObjectSnapshot) -> list[tuple[object, ...]]:
 
 def _part(row: Row) -> tuple[object, ...]:
     return row.path, row.kind, row.type, row.tied_to, row.registered
-
-
-def _line() -> QWidget:
-    result = QWidget()
-    result.setFixedWidth(1)
-    result.setAutoFillBackground(True)
-    result.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border
-    return result
 
 
 class FindingsTable(RowsTable):

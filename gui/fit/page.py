@@ -144,7 +144,7 @@ class FitPanel(ExperimentPage):
         """See `ExperimentPage`."""
         findings = Findings()
         text = self.model_edit.text().strip()
-        target = text if text in self._models() else ""
+        target = text if text in self._state.models else ""
         if not text:
             findings.add("choose a model")
         elif not target and ":" in text:
@@ -215,7 +215,7 @@ class FitPanel(ExperimentPage):
         """Set the form to this; the model by its name where the workspace still has it."""
         self._typed = True
         texts = (
-            (self.model_edit, self._name if self._name in self._models() else spec.source),
+            (self.model_edit, self._name if self._name in self._state.models else spec.source),
             (self.batch_edit, str(spec.batch)),
             (self.cards_edit, ", ".join(spec.gpus)),
             (self.inputs_edit, spec.inputs),
@@ -231,15 +231,12 @@ class FitPanel(ExperimentPage):
     def _on_typed(self) -> None:
         self._typed = True
 
-    def _models(self) -> list[str]:
-        return [name for name, snapshot in self._state.objects.items() if snapshot.kind == "model"]
-
     # --- what the window calls
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree, until the user types."""
         name = next((target.partition(":")[0] for target in targets), None)
-        if name in self._models() and (not self._typed or not self.model_edit.text().strip()):
+        if name in self._state.models and (not self._typed or not self.model_edit.text().strip()):
             self._typed = False
             self.model_edit.setText(name or "")
             self.model_edit.setCursorPosition(0)

@@ -102,7 +102,7 @@ class ExperimentPage(FormPage):
     @property
     def running(self) -> Job | None:
         """The one that is under way."""
-        return next((job for job in self._state.jobs.values() if isinstance(job.command, self.kind)), None)
+        return self._state.running(self.kind)
 
     def check(self) -> None:
         """Enable the button when the form is right; its tooltip says why not."""

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
-from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from devexplorer.core.records import Diagnosis
@@ -21,7 +20,17 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Panel, Role, line_edit, push_button, vbox
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ElidedLabel,
+    EmptyState,
+    Panel,
+    Role,
+    line_edit,
+    push_button,
+    thin_line,
+    vbox,
+)
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
@@ -84,7 +93,7 @@ class ObjectsPanel(Panel):
         """What was expanded before a filter was typed."""
         self._connect()
         content = QWidget()
-        vbox((self.tree, 1), _line(), self.totals, spacing=0, parent=content)
+        vbox((self.tree, 1), thin_line(), self.totals, spacing=0, parent=content)
         self.set_content(content)
         self.empty = EmptyState("", "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
@@ -299,15 +308,6 @@ class ObjectsPanel(Panel):
 
     def _on_context_menu(self, where: QPoint) -> None:
         self.context_menu_requested.emit(self.tree.viewport().mapToGlobal(where))
-
-
-def _line() -> QWidget:
-    """What sets the totals apart from the last row."""
-    result = QWidget()
-    result.setFixedHeight(1)
-    result.setBackgroundRole(QPalette.ColorRole.Midlight)
-    result.setAutoFillBackground(True)
-    return result
 
 
 def _toggle(text: str, words: str) -> QPushButton:

@@ -25,6 +25,7 @@ from devexplorer.gui.widgets.layouts import (
     push_button,
     splitter,
     stack,
+    thin_line,
     vbox,
 )
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes

@@ -7,6 +7,7 @@ from html import escape
 from typing import TypeVar
 
 from PySide6.QtCore import QSize, Qt, SignalInstance
+from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
@@ -150,6 +151,15 @@ def holder(layout: QLayout) -> QWidget:
     """A widget with this layout."""
     result = QWidget()
     result.setLayout(layout)
+    return result
+
+
+def thin_line(*, upright: bool = False) -> QWidget:
+    """What sets parts apart, in the colour of the theme's border."""
+    result = QWidget()
+    result.setFixedWidth(1) if upright else result.setFixedHeight(1)
+    result.setAutoFillBackground(True)
+    result.setBackgroundRole(QPalette.ColorRole.Mid)
     return result
 
 
