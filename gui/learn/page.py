@@ -73,8 +73,8 @@ class LearnPanel(QWidget):
         self.next = push_button("Next exercise", self._go_on, look="primary")
         self.answer = line_edit(name="Your answer", placeholder="your answer, then Enter", width_px=240)
         self.answer.returnPressed.connect(self._answer)
-        self.answer.textEdited.connect(self._forgive)
         self.wrong = label(words="error")
+        self.answer.textEdited.connect(self.wrong.clear)
         self.note = label(words="soft", wrap=True)
         self.note.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
         self._steps = QVBoxLayout()
@@ -175,9 +175,6 @@ class LearnPanel(QWidget):
         """Enter in the list: type the answer where one is asked for."""
         if self._ask.isVisible():
             self.answer.setFocus()
-
-    def _forgive(self) -> None:
-        self.wrong.clear()
 
     def _answer(self) -> None:
         if not self.answer.text().strip():

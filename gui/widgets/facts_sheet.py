@@ -68,13 +68,6 @@ class FactsSheet(Picture):
         """The row that the keyboard is on."""
         return None if self._current is None else self._row(self._places[self._current])
 
-    def box_of(self, group: str, label: str) -> QRect:
-        """The box of a row. KeyError: there is no such row."""
-        for place in self._places:
-            if (self.groups[place.group].title, self._row(place).label) == (group, label):
-                return place.box
-        raise KeyError(f"{group}: {label}")
-
     def set_groups(self, groups: tuple[Group, ...]) -> None:
         """Show `groups`. Where only values changed, only their rows are painted again."""
         if groups == self.groups:
