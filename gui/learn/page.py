@@ -71,7 +71,8 @@ class LearnPanel(QWidget):
             "Begin again", self._begin_again, tip="Do this exercise once more, from its first step"
         )
         self.next = push_button("Next exercise", self._go_on, look="primary")
-        self.answer = line_edit(name="Your answer", placeholder="your answer, then Enter", width_px=240)
+        self.answer = line_edit(name="Your answer", placeholder="your answer, then Enter")
+        self.answer.setMaximumWidth(240)
         self.answer.returnPressed.connect(self._answer)
         self.wrong = label(words="error")
         self.answer.textEdited.connect(self.wrong.clear)

@@ -57,6 +57,9 @@ PLOTS = Split("plots", ACROSS, ("memory", "throughput"), (0.5, 0.5), (200, 200),
 CENTRE = Split("centre", DOWN, (PANELS, PLOTS), (0.46, 0), (150, THIRD), 1)
 WORKSPACE = Split("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240, 500), 1)
 WATCH = Split("watch", ACROSS, ("cards", "stack"), (0.42, 0), (300, 300), 1)
+EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 0.36), (200, 120), 0)
+ROW = Split("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
+BESIDE_IT = Split("rows", DOWN, (ROW, PLOTS, "pages"), (0.4, 0, 0.26), (150, 150, 90), 1)
 
 LAYOUTS = (
     Layout(
@@ -81,14 +84,7 @@ LAYOUTS = (
         "learn",
         "learn",
         "Exercises that check themselves, beside what they need",
-        Split(
-            "columns",
-            ACROSS,
-            ("exercise", Split("rows", DOWN, (WORKSPACE, "pages"), (0, 0.25), (380, 90), 0)),
-            (0.26, 0),
-            (260, 540),
-            1,
-        ),
+        Split("columns", ACROSS, (EXERCISE, BESIDE_IT), (0.27, 0), (260, 500), 1),
         ("values", "split", "doctor", "benchmark", "experiments", "device"),
     ),
 )

@@ -161,6 +161,7 @@ class Workbench(QStackedWidget):
         if self.count() and name == self.layout_shown.name:
             return
         self.room.restore()
+        focus = QApplication.focusWidget()
         layout = self.layout_shown = BY_NAME[name]
         self._arrange(layout.root, layout)
         if self.root.parent() is None:
@@ -174,9 +175,11 @@ class Workbench(QStackedWidget):
         for panel in self.room.folded:
             self.room.share(panel)
         self.arranged.emit()
-        focus = QApplication.focusWidget()
-        if self.isVisible() and (focus is None or not focus.isVisible()):
-            self.take_focus()  # Qt would choose the first button there is
+        if self.isVisible():  # Qt has given the keyboard to some button while the panels moved
+            if focus is not None and focus.isVisible():
+                focus.setFocus()
+            else:
+                self.take_focus()
 
     @property
     def root(self) -> KeptSplitter:
