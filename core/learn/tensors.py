@@ -100,7 +100,7 @@ EXERCISES = (
         (
             Step(
                 "How many devices can torch use here, the CPU included?",
-                "Count the cards at the left, without those that say why they cannot be used. Type the number.",
+                "Count the device cards, without those that say why they cannot be used. Type the number.",
                 answers=_usable,
             ),
         ),
@@ -114,7 +114,7 @@ EXERCISES = (
         (
             Step(
                 "How much memory does the last device have, in GiB?",
-                "Click the last card at the left, then the tab Device. Type the number.",
+                "Click the last device card, then the tab Device. Type the number.",
                 answers=_memory,
             ),
         ),

@@ -126,7 +126,7 @@ class DetailsPanel(QWidget):
             (name for name, device in devices.items() if device.info.kind != "cpu"), next(iter(devices), None)
         )
         gone = self.device is not None
-        words = f"{self.device} is no longer available." if gone else "Click a device on the left to see its details."
+        words = f"{self.device} is no longer available." if gone else "Click a device card to see its details."
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
         self.empty.button.setVisible(self._offered is not None)
