@@ -20,6 +20,7 @@ from PySide6.QtGui import (
     QDropEvent,
     QGuiApplication,
     QHideEvent,
+    QKeyEvent,
     QKeySequence,
     QShortcut,
     QShowEvent,
@@ -57,11 +58,11 @@ from devexplorer.gui.shell.workbench import GAP_PX, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
     Banner,
-    DigitKeys,
     OnScreen,
     TypingKeys,
     chain,
     current_theme,
+    digit_key,
     first_size,
     hbox,
     holder,
@@ -135,8 +136,6 @@ class MainWindow(QMainWindow):
         self._on_screen = OnScreen(self)
         self._connect()
         self._bind_move_keys()
-        self._digits = DigitKeys(self)
-        self._digits.pressed.connect(self._press)
         self._restore(settings)
 
     # --- composition
@@ -285,15 +284,6 @@ class MainWindow(QMainWindow):
                 shortcut.activated.connect(partial(self.controller.move, name))
                 self._move_shortcuts.append(shortcut)
 
-    def _press(self, key: str) -> None:
-        """A key with a digit that Qt did not hear, on a keyboard without digits in its first level."""
-        for device, move_key in move_order(self.state):
-            if move_key == key:
-                self.controller.move(device)
-        for action in self.actions_by_id.values():
-            if action.shortcut() == QKeySequence(key):
-                action.trigger()
-
     def _context_menu(self, where: QPoint) -> None:
         context_menu(self, self.controller, self.specs, self.actions_by_id).popup(where)
 
@@ -386,6 +376,18 @@ class MainWindow(QMainWindow):
             event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
             event.accept()
             QTimer.singleShot(0, self, lambda: self.opening.open(files))  # accept the drop before a modal dialog opens
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """What no widget has taken: a digit that Qt's shortcuts do not hear on this keyboard."""
+        if not (key := digit_key(event)):
+            super().keyPressEvent(event)
+            return
+        for device, move_key in move_order(self.state):
+            if move_key == key:
+                self.controller.move(device)
+        for action in self.actions_by_id.values():
+            if action.shortcut() == QKeySequence(key):
+                action.trigger()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

@@ -8,7 +8,7 @@ from devexplorer.gui.widgets.banner import Banner
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
 from devexplorer.gui.widgets.code_view import CodeView, Colours
-from devexplorer.gui.widgets.digit_keys import DigitKeys
+from devexplorer.gui.widgets.digit_keys import digit_key
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
 from devexplorer.gui.widgets.layouts import (
