@@ -9,11 +9,10 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base import handles, objects_text
+from devexplorer.core.base import handles
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
     AllocatorSample,
@@ -36,7 +35,6 @@ from devexplorer.core.records import (
     JobStarted,
     Log,
     Moved,
-    MoveReport,
     ObjectChanged,
     ObjectRemoved,
     Problem,
@@ -48,6 +46,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.jobs import Done, Job, Run
+from devexplorer.core.session.marker import Marker as Marker
+from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.welcome import this_machine
@@ -99,16 +99,6 @@ class Device:
         """Breakdown of the used memory, as far as it was measured."""
         driver = self.sample.memory_reserved_bytes if self.sample is not None else None
         return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
-
-
-class Marker(NamedTuple):
-    """A vertical line in both plots."""
-
-    time_unix_s: float
-    text: str
-    device: str | None
-    kind: str = ""
-    """`move`, `cast`, `copy`; empty for anything else."""
 
 
 class State(QueryResults):
@@ -262,7 +252,7 @@ class State(QueryResults):
             self.jobs[event.request].report = report
         if report.already_there:
             return Change.NOTHING
-        self.markers.append(Marker(event.time_unix_s, _marker_text(report), report.destination, report.kind))
+        self.markers.append(Marker(event.time_unix_s, marker_text(report), report.destination, report.kind))
         return Change.MARKERS
 
     @handles(UndoState)
@@ -443,12 +433,3 @@ def is_about(answer: Answer, target: str) -> bool:
         return False
     shorter, longer = sorted((path, answer.part), key=len)
     return not shorter or longer == shorter or longer.startswith(f"{shorter}.")
-
-
-def _marker_text(report: MoveReport) -> str:
-    """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
-    names = objects_text(report.objects)
-    if report.kind == "cast":
-        return f"{names} cast {f'to {report.dtype}' if report.dtype else 'back'}"
-    there = f"copied to {report.destination}" if report.kind == "copy" else f"→ {report.destination}"
-    return f"{names} {there}{f', {report.dtype}' if report.dtype else ''}"

@@ -51,7 +51,6 @@ EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
 """New readings are drawn when they are half a pixel's time old, and never later than this."""
-
 BUTTON_EDGE_PX = 5
 """Border and padding of the title's button, as the style sheet has them."""
 
