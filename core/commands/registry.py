@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, objects_text
-from devexplorer.core.records import Ask, BaseCommand, Check, Command, Crossover, PlanFit, Replicate, TimeWork
+from devexplorer.core.records import (
+    Ask,
+    BaseCommand,
+    Check,
+    Command,
+    Crossover,
+    OpenWorkspace,
+    PlanFit,
+    Replicate,
+    RunModelCode,
+    SaveWorkspace,
+    TimeWork,
+)
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 
@@ -200,6 +212,24 @@ SPECS: tuple[CommandSpec, ...] = (
         lambda c: f"saving {objects_text(c.targets) if c.targets else 'everything'}",
         "Nothing was saved",
         "files.save:save",
+    ),
+    CommandSpec(
+        SaveWorkspace,
+        lambda c: f"saving {os.path.basename(c.path)}",
+        "The workspace was not saved",
+        "commands.workspace_file:save_workspace",
+    ),
+    _changing(
+        OpenWorkspace,
+        lambda c: f"opening {os.path.basename(c.path)}",
+        "The workspace was not opened",
+        "commands.workspace_file:open_workspace",
+    ),
+    _changing(
+        RunModelCode,
+        "building {c.target}",
+        "{c.target} was not built",
+        "commands.workspace_file:run_model_code",
     ),
     CommandSpec(lab.ListFile, "looking into a file", "The file could not be read", "files.listing:list_file"),
     _changing(lab.Load, "loading a file", "Nothing was loaded", "files.load:load"),

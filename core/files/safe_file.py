@@ -42,12 +42,13 @@ class SafeFile(TensorFile):
         self._offsets: dict[str, int] = {}
         try:
             self._start, header = self._header()
-            metadata = self._metadata(header.pop("__metadata__", {}))
+            self.metadata = self._metadata(header.pop("__metadata__", {}))
+            """What the header says beside the tensors."""
             self._take(header)
-            self.document = decoded(metadata.get(KEY))
-            if KEY in metadata and not self.document:
+            self.document = decoded(self.metadata.get(KEY))
+            if KEY in self.metadata and not self.document:
                 self.notes.append("Its description of the objects cannot be read.")
-            self._tie(metadata)
+            self._tie(self.metadata)
         except BaseException:
             self._file.close()
             raise

@@ -1,7 +1,7 @@
 """Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
 
-Those of the experiments, the doctor and the planner are in separate modules; the unions below hold them too. A
-target is `name`, or `name:path` for a module, parameter or buffer of a model.
+Those of the experiments, the doctor, the planner and workspace files are in separate modules; the unions below hold
+them too. A target is `name`, or `name:path` for a module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.doctor import Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 from devexplorer.core.records.planner import FitPlanned, PlanFit
+from devexplorer.core.records.workspace_file import OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 
 # --- own models
 
@@ -380,6 +381,9 @@ LaboratoryCommand = (
     | Save
     | ListFile
     | Load
+    | SaveWorkspace
+    | OpenWorkspace
+    | RunModelCode
     | Describe
     | Initialise
     | Tie
@@ -405,6 +409,7 @@ LaboratoryCommand = (
 LaboratoryEvent = (
     CheckpointCompared
     | FileListed
+    | WorkspaceFile
     | ValuesDescribed
     | SplitPlanned
     | Hopped

@@ -72,6 +72,9 @@ class ObjectSnapshot(Record):
     """Small tensors only: the values as torch prints them."""
     source: str | None = None
     """What a model was made from, as `OpenModel.source` or a sample model's name; None: not known."""
+    stored: tuple[str, str] | None = None
+    """Of a model that came from a workspace file and whose code has not run: source and folder; empty where there is
+    no source."""
     optimizer: str | None = None
     """The optimizer that a model has here: `Adam, lr 0.001`."""
     hops: bool = False

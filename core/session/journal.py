@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, Remove
+from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, OpenWorkspace, Remove
 from devexplorer.core.session.script import Action
 
 
@@ -32,11 +32,15 @@ class Entry:
     """Effects that cannot be repeated, in short phrases."""
     action: Action | None = None
     """Title, text and Python for the script; None if there is no Python."""
+    again: OpenWorkspace | None = None
+    """Where a workspace file was saved or opened: what brings back everything that was done until then."""
+    in_file: bool = False
+    """What it did comes back with a workspace file."""
 
     @property
     def replayed(self) -> bool:
         """Whether it is sent to a new engine."""
-        return spec_of(self.command).replayed
+        return spec_of(self.command).replayed and not self.in_file
 
     @property
     def changes(self) -> bool:
@@ -51,7 +55,12 @@ class Journal:
         self._entries: list[Entry] = []
 
     def add(
-        self, command: Command, created: str | None = None, effects: Sequence[str] = (), answer: Answer | None = None
+        self,
+        command: Command,
+        created: str | None = None,
+        effects: Sequence[str] = (),
+        answer: Answer | None = None,
+        again: OpenWorkspace | None = None,
     ) -> None:
         """Add an acknowledged command, unless it neither changed anything nor has Python to show."""
         action = None
@@ -60,8 +69,8 @@ class Journal:
         if spec_of(command).names_result and created is not None:
             named: Any = command
             command = msgspec.structs.replace(named, name=created)
-        entry = Entry(command, created, tuple(effects), action)
-        if entry.changes or action is not None:
+        entry = Entry(command, created, tuple(effects), action, again)
+        if entry.changes or action is not None or again is not None:
             self._entries.append(entry)
 
     def take_back(self, request: int) -> None:
@@ -81,6 +90,7 @@ class Journal:
 
         Of several successive moves of the same objects only the last is kept, from now on.
         """
+        self._begin_at_file()
         again = [entry for entry in self._entries if entry.replayed]
         kept = [
             entry
@@ -90,10 +100,25 @@ class Journal:
         self.forget([entry for entry in again if entry not in kept])
         return kept
 
+    def _begin_at_file(self) -> None:
+        """Let the workspace file that was saved or opened last stand for all that was done before: a file that was
+        opened may have been saved again since, and what a replay cannot repeat is in it too."""
+        files = [entry for entry in self._entries if entry.again is not None]
+        if not files:
+            return
+        latest = files[-1]
+        for entry in self._entries[: self._entries.index(latest)]:
+            entry.in_file |= spec_of(entry.command).undoable
+            entry.again = None
+        if not latest.replayed and latest.again is not None:
+            latest.command = latest.again
+
     def lost(self) -> list[str]:
         """What cannot be restored, each with its reason."""
         reasons: dict[str, str] = {}
         for entry in self._entries:
+            if entry.in_file:
+                continue
             command = entry.command
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
@@ -112,7 +137,7 @@ class Journal:
 
     def rebuilt(self) -> None:
         """The workspace was rebuilt. What could not be restored was reported and is dropped."""
-        self._entries = [entry for entry in self._entries if entry.replayed]
+        self._entries = [entry for entry in self._entries if entry.replayed or entry.in_file]
         for entry in self._entries:
             entry.effects = ()
 

@@ -44,11 +44,13 @@ from devexplorer.core.records import (
     Log,
     Moved,
     ObjectChanged,
+    OpenWorkspace,
     Problem,
     Rebuilt,
     Redid,
     SideEffects,
     Undid,
+    WorkspaceFile,
 )
 from devexplorer.core.session.journal import Journal
 from devexplorer.core.session.rebuild import Rebuild
@@ -93,6 +95,8 @@ class _Sent:
     """Objects that it created or changed."""
     effects: tuple[str, ...] = ()
     answer: Answer | None = None
+    again: OpenWorkspace | None = None
+    """What brings back a workspace that was saved or opened."""
     unchanged: bool = False
     """Everything was at its destination already."""
 
@@ -377,6 +381,11 @@ class Session(EventHandlers):
         if (sent := self._sent.get(event.request)) is not None:
             sent.command = msgspec.structs.replace(event.command, request=event.request)
 
+    @handles(WorkspaceFile)
+    def _in_a_file(self, event: WorkspaceFile) -> None:
+        if (sent := self._sent.get(event.request)) is not None:
+            sent.again = event.again
+
     @handles(Answer)
     def _answered(self, answer: Answer) -> None:
         if answer.failed:
@@ -391,7 +400,8 @@ class Session(EventHandlers):
             self._rebuild.ended(event.request, ok=event.ok, created=() if sent is None else sent.created)
             return [event] if self._rebuild.running else [event, self._end_rebuild()]
         if event.ok and sent is not None and not sent.unchanged:
-            self._journal.add(sent.command, sent.created[-1] if sent.created else None, sent.effects, sent.answer)
+            created = sent.created[-1] if sent.created else None
+            self._journal.add(sent.command, created, sent.effects, sent.answer, sent.again)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------

@@ -150,3 +150,11 @@ class ElementChange(ObjectChange):
             now = tensor[self._index].detach().to("cpu", copy=True)
             tensor[self._index] = state
         return now
+
+
+class ExchangeChange(ObjectChange):
+    """Another object under the same name, with the same tensors; the state is object and extras."""
+
+    def exchange(self, workspace: Workspace, state: Any) -> Any:
+        """Let the name mean the other one."""
+        return workspace.exchange(self.name, *state)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.storages import storage_address
+from devexplorer.core.models.stored import StoredModule
 from devexplorer.core.models.unmovable import dispatched
 from devexplorer.core.models.walk import (
     ORDINARY,
@@ -61,6 +62,9 @@ def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None)
         training=training,
         values=values_text(thing) if isinstance(thing, Tensor) else None,
         source=extras.source,
+        stored=(thing.origin.source or "", thing.origin.folder)
+        if isinstance(thing, StoredModule) and thing.origin is not None
+        else None,
         optimizer=extras.optimizer_text,
         hops=extras.hops is not None,
         dispatched=foreign,

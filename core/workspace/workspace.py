@@ -96,6 +96,13 @@ class Workspace:
         """Let the name of a tensor mean another one."""
         self._objects[name] = tensor
 
+    def exchange(self, name: str, thing: nn.Module | Tensor, extras: Extras) -> tuple[nn.Module | Tensor, Extras]:
+        """Let a name mean another object; returns what it meant."""
+        previous = self.get(name), self._extras[name]
+        self._objects[name], self._extras[name] = thing, extras
+        self.publish(name)
+        return previous
+
     def drop(self, gone: Sequence[str]) -> Callable[[], None]:
         """Remove names; returns what restores them."""
         objects = {name: (self._objects.pop(name), self._extras.pop(name)) for name in gone}

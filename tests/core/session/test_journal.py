@@ -1,6 +1,7 @@
 """What the journal keeps, replays and reports as lost."""
 
 from devexplorer.core.records import (
+    AddVirtual,
     Answer,
     Backward,
     BuildModel,
@@ -10,8 +11,10 @@ from devexplorer.core.records import (
     MatmulSpec,
     Move,
     NewTensor,
+    OpenWorkspace,
     ReleaseCache,
     Remove,
+    SaveWorkspace,
     StartBenchmark,
     Undo,
 )
@@ -166,3 +169,40 @@ def test_what_was_asked_about_something_that_was_undone_is_no_part_of_the_sessio
     journal.add(lab.Save(targets=("net",), path="net.safetensors"), answer=told("saved"))
     journal.take_back(2)
     assert titles(journal) == ["built", "asked"], "net(x) without net would end the script"
+
+
+OPENS = OpenWorkspace(path="w.devexplorer", stamp="1", replace=True, code=("net",))
+
+
+def test_a_workspace_that_was_saved_is_where_a_replay_begins() -> None:
+    journal = Journal()
+    journal.add(AddVirtual(spec="T4"), answer=told("added"))
+    journal.add(BUILD, "mlp", answer=told("built"))
+    journal.add(Backward(target="mlp"), effects=["gradients of a backward pass"])
+    journal.add(SaveWorkspace(path="w.devexplorer"), again=OPENS)
+    journal.add(move("vgpu:0"))
+    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS, move("vgpu:0")]
+    assert journal.lost() == [], "the file has the gradients too"
+    journal.rebuilt()
+    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS, move("vgpu:0")]
+    assert titles(journal) == ["added", "built"], "the session's script still begins at the beginning"
+
+
+def test_undoing_what_a_file_has_makes_it_no_beginning() -> None:
+    journal = Journal()
+    journal.add(BUILD, "mlp")
+    journal.add(move("vgpu:0", request=2))
+    journal.add(SaveWorkspace(path="w.devexplorer"), again=OPENS)
+    journal.take_back(2)
+    assert replayed(journal) == [BUILD]
+
+
+def test_a_workspace_that_was_opened_is_where_a_replay_begins_until_that_is_undone() -> None:
+    journal = Journal()
+    opened = OpenWorkspace(path="w.devexplorer", stamp="1", replace=True, request=3)
+    journal.add(BUILD, "mlp")
+    journal.add(opened, again=opened)
+    journal.take_back(3)
+    assert replayed(journal) == [BUILD]
+    journal.add(opened, again=opened)
+    assert replayed(journal) == [opened]

@@ -1,0 +1,248 @@
+"""Carries out `SaveWorkspace`, `OpenWorkspace` and `RunModelCode`. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from torch import nn
+
+from devexplorer.core.base import (
+    BadInput,
+    DevExplorerError,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    first_line,
+    list_text,
+)
+from devexplorer.core.commands.devices import add_gpus
+from devexplorer.core.commands.objects import remove
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
+from devexplorer.core.files.entries import Ticker, shown
+from devexplorer.core.files.save import HEADER_BYTES
+from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
+from devexplorer.core.files.workspace_reading import Read, opened_workspace
+from devexplorer.core.files.workspace_writing import collect, write
+from devexplorer.core.files.writing import checked_path, written
+from devexplorer.core.models import builders, samples
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.source import parse
+from devexplorer.core.models.stored import Origin, StoredModule, adopt
+from devexplorer.core.partition.crossings import DeviceCrossings
+from devexplorer.core.records import (
+    Answer,
+    Fact,
+    Offer,
+    OpenWorkspace,
+    Remove,
+    RunModelCode,
+    SaveWorkspace,
+    WorkspaceFile,
+)
+from devexplorer.core.workspace.changes import CreateChange, ExchangeChange
+from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace.workspace import Workspace
+
+
+def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: ProgressMonitor) -> CommandResult:
+    """Write the file."""
+    if len(command.layout) > LAYOUT_LIMIT:
+        raise BadInput("the layout of the window is too long to be saved")
+    target = checked_path(command.path, "safetensors")
+    if target.exists() and not command.overwrite:
+        again = msgspec.structs.replace(command, overwrite=True, request=0)
+        raise Refused(
+            f"there is a file '{command.path}' already; choose another name, or overwrite it",
+            offers=(Offer("Overwrite it", again),),
+        )
+    collected = collect(workspace, uuid.uuid4().hex, command.layout)
+    nbytes = sum(tensor.nbytes for tensor in collected.values.values())
+    tick = Ticker(progress, nbytes, f"writing {target.name}", "nothing was written")
+    with written(command.path, target, nbytes + HEADER_BYTES * (len(collected.values) + 10)) as temporary:
+        size = write(temporary, collected, tick)
+    objects = collected.manifest.objects
+    words = f"{count_text(len(objects), 'object')} with values, devices and optimizers; undo history is not saved."
+    answer = Answer(
+        title=f"{target.name} is saved",
+        words=" ".join([words, *collected.notes]),
+        facts=(Fact("file", command.path), Fact("size", bytes_text(size)), Fact("objects", f"{len(objects):,}")),
+    )
+    known = {name: workspace.extras(name) for name in workspace.names}
+    code = tuple(name for name, extras in known.items() if extras.source is not None and extras.recipe is None)
+    path = str(target.absolute())
+    back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=code)
+    return CommandResult(answer, events=(WorkspaceFile(path=path, again=back),))
+
+
+def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: ProgressMonitor) -> CommandResult:
+    """Make the workspace what it was: everything is read first, then takes the place of what is here."""
+    if workspace.names and not command.replace:
+        instead = msgspec.structs.replace(command, replace=True, request=0)
+        raise Refused(
+            f"the workspace holds {count_text(len(workspace.names), 'object')}; save or remove them first, or replace"
+            " them",
+            offers=(Offer("Replace what is here", instead),),
+        )
+    with opened_workspace(command.path) as file:
+        manifest = file.manifest
+        if command.stamp and manifest.stamp != command.stamp:
+            raise BadInput(f"'{command.path}' was saved again since; open it to get what is in it now")
+        before = len(workspace.registry.infos())
+        devices, notes, offers = _devices(workspace.registry, manifest, command)
+        read = file.read(workspace.registry, devices, progress)
+    read = _complete(workspace, read, command, notes, progress)
+    gone = remove(workspace, Remove(names=workspace.names), progress).removed if workspace.names else ()
+    added: list[str] = []
+    try:
+        for name, (thing, extras) in read.items():
+            added.append(workspace.add(name, thing, extras))
+    except BaseException:
+        workspace.drop(added)
+        raise
+    workspace.changed(f"the opening of {Path(command.path).name}", CreateChange(*read))
+    snapshots = workspace.snapshots(read)
+    path = Path(command.path).expanduser().absolute()
+    again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
+    size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
+    answer = Answer(
+        title=f"{path.name} is open",
+        words=" ".join([f"{count_text(len(read), 'object')}, as they were when they were saved.", *notes]),
+        facts=(Fact("file", str(path)), Fact("objects", f"{len(read):,}, {bytes_text(size)}")),
+        offers=tuple(offers),
+    )
+    return CommandResult(
+        answer,
+        snapshots,
+        removed=tuple(name for name in gone if name not in read),
+        events=(WorkspaceFile(path=str(path), again=again, opened=True, layout=manifest.layout),),
+        devices_changed=len(workspace.registry.infos()) != before,
+    )
+
+
+def _devices(
+    registry: DeviceRegistry, manifest: Manifest, command: OpenWorkspace
+) -> tuple[Mapping[str, str], list[str], list[Offer]]:
+    """Where the tensors of each saved device go, what to say about it, and what else could be done.
+
+    Virtual GPUs that are missing are added: a card of the same kind under the same id where that is free.
+    """
+    here = {info.id: info for info in registry.infos() if info.usable}
+    profiles = {name_words(profile.name): profile.name for profile in load_profiles().values()}
+    used = {tensor.device for tensor in manifest.tensors} - {"meta"}
+    known = {device.id for device in manifest.devices}
+    saved = [*manifest.devices, *(SavedDevice(id=device, name="") for device in sorted(used - known))]
+    devices = {"meta": "meta", "cpu": "cpu"}
+    notes: list[str] = []
+    offers: list[Offer] = []
+    missing: list[SavedDevice] = []
+    for device in saved:
+        same = here.get(device.id)
+        if same is not None and (not device.simulated or (same.simulated and same.name == device.name)):
+            devices[device.id] = device.id
+        elif device.id in used or device.simulated:
+            missing.append(device)
+    for device in missing:
+        profile = profiles.get(name_words(device.name))
+        taken = set(devices.values())
+        if device.simulated or command.virtual:
+            spare = next((i.id for i in here.values() if i.simulated and i.name == profile and i.id not in taken), None)
+            if spare is None and profile is not None and sum(info.simulated for info in registry.infos()) < MAX_DEVICES:
+                try:
+                    spare = next(iter(add_gpus(registry, profile)), None)
+                except DevExplorerError as error:
+                    notes.append(f"{first_line(error)}.")
+            if spare is not None:
+                devices[device.id] = spare
+        elif profile is not None and not offers:
+            again = msgspec.structs.replace(command, replace=True, virtual=True, request=0)
+            offers.append(Offer("Use virtual GPUs for missing cards", again))
+        where = devices.setdefault(device.id, "cpu")
+        if device.id in used and where != device.id:
+            title = f"{device.id} ({device.name[:60]})" if device.name else device.id
+            notes.append(f"{title} is not here: what was on it is on {where}.")
+    return devices, notes, offers
+
+
+def run_model_code(workspace: Workspace, command: RunModelCode, progress: ProgressMonitor) -> CommandResult:
+    """Build the model of a workspace file; its tensors stay the very objects that they are."""
+    name = workspace.model(command.target).name
+    stored = workspace.get(name)
+    if not isinstance(stored, StoredModule) or stored.origin is None:
+        raise BadInput(f"'{name}' is a complete model already")
+    model, extras = _built(workspace, stored, stored.origin, workspace.extras(name), progress)
+    workspace.changed(f"the building of {name}", ExchangeChange(name, workspace.exchange(name, model, extras)))
+    origin = stored.origin
+    words = "It was built from its source and has the values, devices and flags of the workspace file."
+    facts = (Fact("source", origin.source or origin.recipe or ""),)
+    snapshot = workspace.snapshot(name)
+    return CommandResult(Answer(title=f"{name} can run again", words=words, facts=facts, subject=name), (snapshot,))
+
+
+def _complete(
+    workspace: Workspace, read: Mapping[str, Read], command: OpenWorkspace, notes: list[str], progress: ProgressMonitor
+) -> dict[str, Read]:
+    """The objects, sample models as such again. What could not be built goes to the notes."""
+    complete = dict(read)
+    waiting: list[str] = []
+    lone: list[str] = []
+    for name, (thing, extras) in read.items():
+        if not isinstance(thing, StoredModule) or thing.origin is None:
+            continue
+        origin = thing.origin
+        if origin.recipe is None and name not in command.code:
+            (lone if origin.source is None else waiting).append(name)
+            continue
+        try:
+            complete[name] = Read(*_built(workspace, thing, origin, extras, progress))
+        except BadInput as error:
+            notes.append(f"Of {name} only the tensors are here: {error}.")
+    if waiting:
+        notes.append(f"{list_text(waiting)}: the tensors are here, and the code that makes the model has not run.")
+    if lone:
+        notes.append(f"{list_text(lone)}: the tensors are here; the file does not know what made the model.")
+    return complete
+
+
+def _built(
+    workspace: Workspace, stored: nn.Module, origin: Origin, extras: Extras, progress: ProgressMonitor
+) -> tuple[nn.Module, Extras]:
+    """The model that its origin makes, with the stored tensors, and what is known about it. `BadInput` when there is
+    none, or when it is another one now."""
+    if origin.recipe is not None:
+        if origin.recipe not in samples.recipes():
+            raise BadInput(f"there is no sample model '{shown(origin.recipe)}' in this version")
+        model, folder = samples.build(origin.recipe, origin.seed), ""
+    elif origin.source is not None:
+        source, folder = parse(origin.source), os.path.abspath(origin.folder or os.curdir)
+        recipe = builders.Recipe(source, folder)
+        if source.own_code:
+            workspace.trials.demand(source, folder, progress)
+        progress.stop_if_cancelled("no model was built")
+        model = recipe.make(origin.seed).model
+        if any(workspace.get(other) is model for other in workspace.names):
+            raise BadInput(f"'{origin.source}' gave a model that is already here; let it create a new one each time")
+    else:
+        raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
+    why = adopt(model, stored)
+    if why is not None:
+        raise BadInput(f"{origin.recipe or origin.source} makes another model now: {why}")
+    hops = DeviceCrossings(model, workspace.registry) if origin.hops else None
+    if hops is not None:
+        hops.attach()
+    made = Extras(
+        recipe=origin.recipe,
+        source=origin.source,
+        folder=folder,
+        inputs=origin.inputs[:200],
+        guessed=origin.guessed[:200],
+        seed=origin.seed,
+        optimizer=extras.optimizer,
+        optimizer_text=extras.optimizer_text,
+        hops=hops,
+    )
+    return model, made

@@ -1,0 +1,299 @@
+"""Reads a workspace file: its tensors onto their devices, its models as `StoredModule`s. Jobs thread.
+
+A file may come from anybody. Whatever it says is checked before a value is read, and nothing in it is run: a model
+here is modules without code.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from devexplorer.core.base import BadInput, ProgressMonitor
+from devexplorer.core.base.python_names import checked_name
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.files.entries import CHUNK_BYTES, Ticker, device_said, shown, wrong_shape
+from devexplorer.core.files.opening import opened
+from devexplorer.core.files.safe_file import SafeFile
+from devexplorer.core.files.workspace_format import (
+    CHECKSUM,
+    DEEPEST,
+    LAYOUT_LIMIT,
+    MARK,
+    MOST_OBJECTS,
+    START,
+    UNSET,
+    Manifest,
+    SavedModel,
+    SavedOptimizer,
+    SavedTensor,
+    decoded,
+    dtype_named,
+    is_raw,
+)
+from devexplorer.core.files.workspace_writing import OPTIMIZER_CLASSES
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.stored import StoredModule
+from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
+from devexplorer.core.workspace.fit import check_sizes
+
+
+class Read(NamedTuple):
+    """An object of the file."""
+
+    thing: nn.Module | Tensor
+    extras: Extras
+
+
+@contextmanager
+def opened_workspace(path: str) -> Iterator[WorkspaceFile]:
+    """The file, its manifest checked; closed at the end. `BadInput` for whatever is no workspace."""
+    with opened(path) as file:
+        if not isinstance(file, SafeFile) or MARK not in file.metadata:
+            raise BadInput(f"'{path}' is not a workspace; Open loads tensors and models from other files")
+        try:
+            manifest = decoded(file.metadata[MARK])
+        except BadInput as error:
+            file.refuse(str(error))
+        yield WorkspaceFile(file, manifest)
+
+
+class WorkspaceFile:
+    """An open workspace file."""
+
+    def __init__(self, file: SafeFile, manifest: Manifest) -> None:
+        self._file, self.manifest = file, manifest
+        self._check()
+
+    def _refuse(self, why: str) -> NoReturn:
+        self._file.refuse(f"its manifest is invalid: {why}")
+
+    # --- what can be wrong, before any value is read
+
+    def _check(self) -> None:
+        manifest = self.manifest
+        if len(manifest.objects) > MOST_OBJECTS:
+            self._refuse(f"{len(manifest.objects):,} objects; {MOST_OBJECTS:,} is the most")
+        if len(manifest.layout) > LAYOUT_LIMIT:
+            self._refuse("its layout is too long")
+        try:
+            names: list[str] = []
+            for saved in manifest.objects:
+                names.append(checked_name(saved.name, names))
+                if names[-1] != saved.name or (saved.model is None) == (saved.tensor is None):
+                    self._refuse(f"'{shown(saved.name)}' is no object")
+            for tensor in manifest.tensors:
+                self._check_tensor(tensor)
+        except BadInput as error:
+            text = str(error)
+            raise (
+                error
+                if text.startswith("'" + self._file.path)
+                else BadInput(f"'{self._file.path}' cannot be opened: its manifest is invalid: {text}")
+            ) from None
+        for saved in manifest.objects:
+            if saved.tensor is not None:
+                self._tensor(saved.tensor)
+            if saved.model is not None:
+                self._check_model(saved.name, saved.model)
+
+    def _check_tensor(self, tensor: SavedTensor) -> None:
+        dtype, title = dtype_named(tensor.dtype), shown(tensor.key) or "a tensor"
+        if device_said(tensor.device) is None:
+            self._refuse(f"'{shown(tensor.device)}' is no device")
+        if wrong := wrong_shape(tensor.shape):
+            self._refuse(f"'{title}' has {wrong}")
+        if tensor.order and sorted(tensor.order) != list(range(len(tensor.shape))):
+            self._refuse(f"the dimensions of '{title}' are in no order")
+        if tensor.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
+            self._refuse(f"'{title}' is {tensor.dtype} and requires a gradient")
+        if tensor.lazy and (tensor.key or tensor.gradient is not None):
+            self._refuse(f"'{title}' is lazy and has values")
+        if bool(tensor.key) == (tensor.lazy or tensor.device == "meta"):
+            self._refuse("a tensor has no values")
+        if tensor.gradient is not None:
+            gradient = self._tensor(tensor.gradient)
+            same = [(item.shape, item.device, item.dtype) for item in (tensor, gradient)]
+            if same[0] != same[1] or gradient.gradient is not None or gradient.lazy:
+                self._refuse(f"the gradient of '{title}' does not fit it")
+        if tensor.key:
+            entry = self._file.entries.get(tensor.key)
+            if entry is None:
+                self._refuse(f"there are no values '{title}'")
+            stored = tuple(tensor.shape[axis] for axis in tensor.order) if tensor.order else tensor.shape
+            size = torch.Size(tensor.shape).numel() * dtype.itemsize
+            wanted = (torch.uint8, (size,)) if is_raw(dtype) else (dtype, stored)
+            if (entry.dtype, entry.shape) != wanted:
+                self._refuse(f"the values '{title}' have another shape or dtype")
+
+    def _tensor(self, place: int) -> SavedTensor:
+        if not 0 <= place < len(self.manifest.tensors):
+            self._refuse("it names a tensor that is not there")
+        return self.manifest.tensors[place]
+
+    def _check_model(self, name: str, model: SavedModel) -> None:
+        listed = [module.path for module in model.modules]
+        if max((path.count(".") for path in listed), default=0) >= DEEPEST or not 0 <= model.origin.seed < 1 << 63:
+            self._refuse(f"'{name}' is no model")
+        try:
+            walk = _tree(model)[""].named_modules(remove_duplicate=False)
+            is_tree = [path for path, _ in islice(walk, len(listed) + 1)] == listed
+        except (KeyError, RecursionError):  # a module inside itself would never end
+            is_tree = False
+        if not is_tree:
+            self._refuse(f"the modules of '{name}' make no tree")
+        paths = set(listed)
+        slots = set()
+        for slot in model.slots:
+            around, _, last = slot.path.rpartition(".")
+            tensor = self._tensor(slot.tensor)
+            if around not in paths or not last or slot.path in slots or slot.path in paths:
+                self._refuse(f"'{shown(slot.path)}' of '{name}' belongs to no module")
+            if tensor.parameter == slot.buffer:
+                self._refuse(f"'{shown(slot.path)}' of '{name}' is a parameter and a buffer")
+            slots.add(slot.path)
+        if model.optimizer is not None:
+            self._check_optimizer(name, model.optimizer)
+
+    def _check_optimizer(self, name: str, saved: SavedOptimizer) -> None:
+        if saved.class_name not in OPTIMIZER_CLASSES or not saved.groups:
+            self._refuse(f"'{name}' has no such optimizer")
+        optimized = [place for group in saved.groups for place in group.parameters]
+        if not optimized or len(set(optimized)) != len(optimized):
+            self._refuse(f"the optimizer of '{name}' has a parameter twice, or none")
+        for place in optimized:
+            tensor = self._tensor(place)
+            if tensor.lazy or not tensor.parameter:
+                self._refuse(f"the optimizer of '{name}' is for something else than a parameter")
+        for state in saved.state:
+            if state.parameter not in optimized:
+                self._refuse(f"the optimizer of '{name}' has a state without its parameter")
+            for key, place in state.tensors.items():
+                shape = self._tensor(place).shape
+                if shape not in ((), self._tensor(state.parameter).shape):  # a fused step would not look
+                    self._refuse(f"the state '{shown(key)}' of '{name}' has another shape than its parameter")
+
+    def check_sum(self, tick: Ticker) -> None:
+        """Raise `BadInput` when any byte is not as it was written."""
+        hidden = slice(8 + len(START), 8 + len(START) + len(UNSET))
+        total, first = 0, True
+        with self._file.where.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                tick(0)
+                if first:
+                    piece, first = piece[: hidden.start] + UNSET.encode() + piece[hidden.stop :], False
+                total = zlib.crc32(piece, total)
+        if f"{total:08x}" != self._file.metadata.get(CHECKSUM):
+            self._file.refuse("it is damaged: its checksum does not match its contents")
+
+    # --- reading
+
+    def read(self, registry: DeviceRegistry, devices: Mapping[str, str], progress: ProgressMonitor) -> dict[str, Read]:
+        """Every object, each tensor on the device that `devices` has for the one that the file names; `meta` stays."""
+        tensors = self.manifest.tensors
+        sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for tensor in tensors:
+            if tensor.key:
+                sizes[devices[tensor.device]][tensor.key] = self._file.entries[tensor.key].nbytes
+        for device, needed in sizes.items():
+            check_sizes(list(needed.values()), device, registry, "this workspace")
+        total = sum(sum(needed.values()) for needed in sizes.values())
+        tick = Ticker(progress, total, f"reading {self._file.where.name}", "nothing was opened")
+        self.check_sum(tick)
+        made: list[Tensor] = []
+        known: dict[tuple[object, ...], Tensor] = {}
+        for tensor in tensors:
+            same = (tensor.key, devices.get(tensor.device), tensor.shape, tensor.order, tensor.dtype)
+            if tensor.key and same not in known:
+                known[same] = self._values(tensor, devices[tensor.device], tick)
+            made.append(_object(tensor, known.get(same), devices))
+        for tensor, here in zip(tensors, made, strict=True):
+            if tensor.gradient is not None:
+                here.grad = made[tensor.gradient]
+        return {
+            saved.name: Read(made[saved.tensor], Extras())
+            if saved.model is None and saved.tensor is not None
+            else _model(saved.model, made)
+            for saved in self.manifest.objects
+        }
+
+    def _values(self, saved: SavedTensor, device: str, tick: Ticker) -> Tensor:
+        entry, dtype = self._file.entries[saved.key], dtype_named(saved.dtype)
+        stored = [saved.shape[axis] for axis in saved.order] if saved.order else saved.shape
+        if is_raw(dtype):
+            raw = torch.empty(entry.shape, dtype=torch.uint8)
+            self._file.fill(entry, raw, tick)
+            values = raw.view(dtype).view(stored).to(device)
+        else:
+            values = torch.empty(stored, dtype=dtype, device=device)
+            self._file.fill(entry, values, tick)
+        return values.permute([saved.order.index(axis) for axis in range(len(stored))]) if saved.order else values
+
+
+def _object(saved: SavedTensor, values: Tensor | None, devices: Mapping[str, str]) -> Tensor:
+    """A new tensor object with these values, which other objects may share."""
+    dtype = dtype_named(saved.dtype)
+    if saved.lazy:
+        make: Any = UninitializedParameter if saved.parameter else UninitializedBuffer
+        lazy: Tensor = make(requires_grad=saved.requires_grad, dtype=dtype)
+        move_uninitialised(lazy, devices[saved.device])
+        return lazy
+    if values is None:
+        values = torch.empty(saved.shape, dtype=dtype, device="meta")
+    if saved.parameter:
+        return nn.Parameter(values.detach(), saved.requires_grad)
+    return values.detach().requires_grad_(saved.requires_grad)
+
+
+def _model(saved: SavedModel | None, tensors: Sequence[Tensor]) -> Read:
+    assert saved is not None
+    parts = _tree(saved)
+    for slot in saved.slots:
+        around, _, name = slot.path.rpartition(".")
+        part, tensor = parts[around], tensors[slot.tensor]
+        if not slot.buffer:
+            assert isinstance(tensor, nn.Parameter)
+            part._parameters[name] = tensor
+            continue
+        part._buffers[name] = tensor
+        if not slot.persistent:
+            part._non_persistent_buffers_set.add(name)
+    root = parts[""]
+    root.origin = saved.origin
+    extras = Extras()
+    if saved.optimizer is not None:
+        extras.optimizer, extras.optimizer_text = _optimizer(saved.optimizer, tensors), saved.optimizer.text[:200]
+    return Read(root, extras)
+
+
+def _tree(saved: SavedModel) -> dict[str, StoredModule]:
+    """The modules by path, the very same one under several where it was; `KeyError` where one has no parent."""
+    parts: dict[str, StoredModule] = {}
+    for module in saved.modules:
+        part = parts[module.path] = StoredModule() if module.same_as is None else parts[module.same_as]
+        part.training = module.training
+        if module.path:
+            around, _, name = module.path.rpartition(".")
+            parts[around]._modules[name] = part  # not add_module, which refuses names that a class of its own may have
+    return parts
+
+
+def _optimizer(saved: SavedOptimizer, tensors: Sequence[Tensor]) -> torch.optim.Optimizer:
+    groups = [{"params": [tensors[place] for place in group.parameters]} for group in saved.groups]
+    made: torch.optim.Optimizer = getattr(torch.optim, saved.class_name)(groups, lr=1e-3)
+    for group, kept in zip(made.param_groups, saved.groups, strict=True):
+        group.update({key: value for key, value in kept.options.items() if key in made.defaults and key != "fused"})
+    for state in saved.state:
+        made.state[tensors[state.parameter]] = {
+            **state.numbers,
+            **{key: tensors[place] for key, place in state.tensors.items()},
+        }
+    return made

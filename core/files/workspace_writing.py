@@ -1,0 +1,278 @@
+"""Writes the whole workspace to one file: every object, its tensors as they are, optimizers, devices. Jobs thread."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.files.entries import CHUNK_BYTES, Ticker
+from devexplorer.core.files.keys import Identity, identity
+from devexplorer.core.files.workspace_format import (
+    CHECKSUM,
+    DEEPEST,
+    FORMAT,
+    MARK,
+    START,
+    UNSET,
+    Manifest,
+    Option,
+    SavedDevice,
+    SavedGroup,
+    SavedModel,
+    SavedModule,
+    SavedObject,
+    SavedOptimizer,
+    SavedSlot,
+    SavedState,
+    SavedTensor,
+    is_raw,
+)
+from devexplorer.core.files.writing import write_safetensors
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.stored import Origin, StoredModule, every_slot
+from devexplorer.core.models.unmovable import refuse_not_dense
+from devexplorer.core.models.walk import (
+    RegisteredIds,
+    device_id,
+    gradient_of,
+    is_uninitialised,
+    named_modules,
+    type_name,
+    unregistered,
+)
+from devexplorer.core.workspace.workspace import Workspace
+
+OPTIMIZER_CLASSES = ("SGD", "Adam", "AdamW")
+
+
+class Collected(NamedTuple):
+    """What becomes the file."""
+
+    manifest: Manifest
+    values: Mapping[str, Tensor]
+    notes: list[str]
+    """Sentences about what is not in it."""
+
+
+def collect(workspace: Workspace, stamp: str, layout: str) -> Collected:
+    """Everything in the workspace, without copying a value."""
+    tensors = _Tensors()
+    objects: list[SavedObject] = []
+    notes: list[str] = []
+    for name in workspace.names:
+        thing, extras = workspace.get(name), workspace.extras(name)
+        before = tensors.mark()
+        try:
+            objects.append(_saved(tensors, name, thing, extras, notes))
+        except BadInput as error:
+            tensors.back_to(before)
+            notes.append(f"{name} is not in it: {error}.")
+    devices = tuple(
+        SavedDevice(id=info.id, name=info.name, simulated=info.simulated)
+        for info in workspace.registry.infos()
+        if info.usable
+    )
+    manifest = Manifest(
+        format=FORMAT, stamp=stamp, devices=devices, tensors=tuple(tensors.saved), objects=tuple(objects), layout=layout
+    )
+    return Collected(manifest, tensors.values, notes)
+
+
+def write(temporary: Path, collected: Collected, tick: Ticker) -> int:
+    """Write the file, then the checksum into its header. Returns its bytes."""
+    metadata = {
+        CHECKSUM: UNSET,
+        MARK: msgspec.json.encode(collected.manifest).decode(),
+        "format": "pt",
+    }
+    size = write_safetensors(temporary, collected.values, metadata, tick)
+    with temporary.open("rb+") as file:
+        sum_now = 0
+        while piece := file.read(CHUNK_BYTES):
+            sum_now = zlib.crc32(piece, sum_now)
+        file.seek(8 + len(START))
+        file.write(f"{sum_now:08x}".encode())
+    return size
+
+
+class _Tensors:
+    """The list of tensors, each object once."""
+
+    def __init__(self) -> None:
+        self.saved: list[SavedTensor] = []
+        self.values: dict[str, Tensor] = {}
+        self._places: dict[int, int] = {}
+        self._keys: dict[Identity, str] = {}
+        self._alive: list[Tensor] = []
+        """So that no `id()` is given twice."""
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.saved), len(self.values)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Forget what was added since."""
+        count, values = mark
+        del self.saved[count:], self._alive[count:]
+        for key in list(self.values)[values:]:
+            del self.values[key]
+        self._places = {known: place for known, place in self._places.items() if place < count}
+        self._keys = {known: key for known, key in self._keys.items() if key in self.values}
+
+    def place(self, key: str, tensor: Tensor) -> int:
+        """The tensor's place in the list; `key` for its values where they are new."""
+        if (known := self._places.get(id(tensor))) is not None:
+            return known
+        place = self._places[id(tensor)] = len(self.saved)
+        self._alive.append(tensor)
+        saved = SavedTensor(
+            device=device_id(tensor.device),
+            dtype=dtype_name(tensor.dtype),
+            parameter=isinstance(tensor, nn.Parameter),
+            requires_grad=tensor.requires_grad,
+        )
+        if is_uninitialised(tensor):
+            self.saved.append(msgspec.structs.replace(saved, lazy=True))
+            return place
+        refuse_not_dense(f"'{key}'", tensor, "saved")
+        order = _order(tensor)
+        saved = msgspec.structs.replace(saved, shape=tuple(tensor.shape), order=order)
+        self.saved.append(saved)
+        if not tensor.is_meta:
+            saved = msgspec.structs.replace(saved, key=self._stored(key, tensor, order))
+        gradient = gradient_of(tensor)
+        if gradient is not None:
+            saved = msgspec.structs.replace(saved, gradient=self.place(f"{key}.grad", gradient))
+        self.saved[place] = saved
+        return place
+
+    def _stored(self, key: str, tensor: Tensor, order: tuple[int, ...]) -> str:
+        known = (*identity(tensor), tensor.is_conj(), tensor.is_neg())
+        if known not in self._keys:
+            while key in self.values:
+                key += "_"
+            stored = tensor.detach().permute(order) if order else tensor.detach()
+            if is_raw(tensor.dtype):
+                stored = stored.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+            self.values[key] = stored
+            self._keys[known] = key
+        return self._keys[known]
+
+
+def _order(tensor: Tensor) -> tuple[int, ...]:
+    """The dimensions as they are in memory, where they fill it in another order than their own (channels_last)."""
+    if tensor.is_contiguous():
+        return ()
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
+    return order if tensor.permute(order).is_contiguous() else ()
+
+
+def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extras, notes: list[str]) -> SavedObject:
+    if isinstance(thing, Tensor):
+        if not thing.is_leaf:
+            notes.append(f"{name} is saved as values, without the graph that computed it.")
+        return SavedObject(name=name, tensor=tensors.place(name, thing))
+    first: dict[int, str] = {}
+    modules = []
+    for path, part in thing.named_modules(remove_duplicate=False):
+        if path.count(".") >= DEEPEST:
+            raise BadInput(f"its modules are nested deeper than {DEEPEST} levels")
+        same = first.setdefault(id(part), path)
+        modules.append(SavedModule(path=path, training=part.training, same_as=None if same == path else same))
+    slots = []
+    for path, part, key, tensor in every_slot(thing):
+        buffer = key in part._buffers
+        slots.append(
+            SavedSlot(
+                path=path,
+                tensor=tensors.place(f"{name}/{path}", tensor),
+                buffer=buffer,
+                persistent=not (buffer and key in part._non_persistent_buffers_set),
+            )
+        )
+    known = named_modules(thing)
+    ids = RegisteredIds(known)
+    hidden = next(
+        (f"{path}.{found}" if path else found for path, part in known for found, _ in unregistered(part, ids)), None
+    )
+    if hidden is not None:
+        notes.append(f"{name} holds tensors that are not registered, such as {hidden}: they are not in it.")
+    if any(type(part).get_extra_state is not nn.Module.get_extra_state for _, part in known):
+        notes.append(f"{name} has extra state of its own code, which is not in it.")
+    optimizer = None
+    if extras.optimizer is not None:
+        optimizer = _optimizer(tensors, name, extras.optimizer, extras.optimizer_text or "", notes)
+    return SavedObject(
+        name=name,
+        model=SavedModel(
+            origin=_origin(thing, extras), modules=tuple(modules), slots=tuple(slots), optimizer=optimizer
+        ),
+    )
+
+
+def _origin(thing: nn.Module, extras: Extras) -> Origin:
+    if isinstance(thing, StoredModule) and thing.origin is not None:
+        return thing.origin
+    return Origin(
+        type=type_name(thing),
+        recipe=extras.recipe,
+        source=extras.source,
+        folder=extras.folder,
+        seed=extras.seed,
+        inputs=extras.inputs,
+        guessed=extras.guessed,
+        hops=extras.hops is not None,
+    )
+
+
+def _optimizer(
+    tensors: _Tensors, name: str, optimizer: torch.optim.Optimizer, text: str, notes: list[str]
+) -> SavedOptimizer | None:
+    class_name = type(optimizer).__name__
+    if type(optimizer) is not getattr(torch.optim, class_name, None) or class_name not in OPTIMIZER_CLASSES:
+        notes.append(f"The optimizer of {name}, a {class_name}, is not in it.")
+        return None
+    numbers: dict[int, int] = {}
+
+    def place(parameter: Tensor) -> int:
+        number = numbers.setdefault(id(parameter), len(numbers))
+        return tensors.place(f"{name}.optimizer/{number}", parameter)
+
+    groups = tuple(
+        SavedGroup(
+            parameters=tuple(map(place, group["params"])),
+            options={key: _option(value) for key, value in group.items() if key != "params"},
+        )
+        for group in optimizer.param_groups
+    )
+    state = []
+    for parameter, values in optimizer.state.items():
+        own: dict[str, Any] = {key: value for key, value in values.items() if isinstance(value, Tensor)}
+        number = place(parameter)
+        stem = f"{name}.optimizer/{numbers[id(parameter)]}"
+        state.append(
+            SavedState(
+                parameter=number,
+                tensors={key: tensors.place(f"{stem}.{key}", value) for key, value in own.items()},
+                numbers={key: _option(value) for key, value in values.items() if key not in own},
+            )
+        )
+    return SavedOptimizer(class_name=class_name, text=text, groups=groups, state=tuple(state))
+
+
+def _option(value: Any) -> Option:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple | list) and all(isinstance(item, int | float) for item in value):
+        return tuple(map(float, value))
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value)
+    raise BadInput(f"its optimizer has a setting of the type {type(value).__name__}")

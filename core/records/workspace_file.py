@@ -1,0 +1,48 @@
+"""Commands about workspace files, and what answers them. Any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+
+
+class SaveWorkspace(BaseCommand, tag="SaveWorkspace"):
+    """Write everything to one workspace file, from which `OpenWorkspace` makes it again. Answered with
+    `WorkspaceFile`."""
+
+    path: str
+    overwrite: bool = False
+    layout: str = ""
+    """The window's layout, as text that comes back when it is opened."""
+
+
+class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
+    """Make the workspace what it was when the file was saved. Runs no code of the file's: models of the user's own
+    have their tensors, and wait for `RunModelCode`. Answered with `WorkspaceFile`."""
+
+    path: str
+    replace: bool = False
+    """Remove what is here; without it, anything here is a refusal."""
+    virtual: bool = False
+    """Take virtual GPUs for cards that are missing here; without it, the CPU."""
+    stamp: str = ""
+    """Only if the file has this stamp; empty: whatever it has."""
+    code: tuple[str, ...] = ()
+    """Models whose code may run: it has run in this session before."""
+
+
+class RunModelCode(BaseCommand, tag="RunModelCode"):
+    """Build a model that came from a workspace file and let it have its tensors. The window asks before it sends one
+    that runs code of the user's."""
+
+    target: str
+
+
+class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
+    """A file holds the workspace as it is now: it was saved there, or opened from there."""
+
+    path: str
+    again: OpenWorkspace
+    """What brings it back."""
+    opened: bool = False
+    layout: str = ""
+    """Of the window, in a file that was opened."""
