@@ -89,6 +89,7 @@ class BottomDock(QFrame):
             page = self._by_name[name].make(self._context)
             self._pages[name] = page
             self.areas[name].set_page(page)
+            page.show()  # now, not when its layout next has time
             if self.areas[name].window() is self.window():  # not yet, for a panel of its own
                 chain(self.tabs.tabBar(), page)
             page.refresh()

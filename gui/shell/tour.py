@@ -113,6 +113,7 @@ class Tour(QObject):
             ),
             Step("watched the memory step", _nothing, self._memory_stepped, 20, "3-moved"),
             Step("started a benchmark", lambda: self._benchmark(self._target(), "float16", "4096"), self._measures, 60),
+            self._back(),
             Step("watched the throughput", _nothing, lambda: self._run().points >= POINTS, 90, "4-benchmark"),
             self._stop(),
             Step(
@@ -125,6 +126,12 @@ class Tour(QObject):
             Step("changed the theme", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10, "6-other-theme"),
             Step("changed it back", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10),
         ]
+
+    def _back(self) -> Step:
+        """From the benchmark's form to the picture of model, devices and curves."""
+        window = self._app.window
+        explore = window.rail.buttons["explore"]
+        return Step("went back to the objects", lambda: self._click(explore), window.objects.isVisible, 10)
 
     def _stop(self) -> Step:
         button = self._app.window.toolbar.benchmark
@@ -142,6 +149,7 @@ class Tour(QObject):
             Step(
                 "started a benchmark on the CPU", lambda: self._benchmark("cpu", "float32", "1024"), self._measures, 60
             ),
+            self._back(),
             Step("watched its throughput", _nothing, lambda: self._run().points >= POINTS // 2, 60, "2-one-device"),
             self._stop(),
             Step("saw why nothing can move", self._see_why_not, lambda: True),
