@@ -11,14 +11,19 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-MODEL, TENSORS, RECORDING, SNAPSHOT = "model", "tensors", "recording", "snapshot"
+MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
 CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")
 """What torch.save writes, under the names that people give it."""
 SNAPSHOTS = (".pickle", ".pkl")
-SUFFIXES = (".py", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
+SUFFIXES = (".devexplorer", ".py", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
 """Of everything that can be opened, for a file dialog."""
-OPENED = "a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an allocator snapshot (.pickle)"
+OPENED = (
+    "a workspace (.devexplorer), a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an allocator"
+    " snapshot (.pickle)"
+)
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"\x80"
+_WORKSPACE = b'{"__metadata__":{"devexplorer.workspace.crc32":"'
+"""How the header of a workspace begins (`workspace_format.START`, whose module loads torch)."""
 _HEADER = 9
 """A safetensors file begins with the length of its header, eight bytes, and the header with a brace."""
 
@@ -42,7 +47,7 @@ def recognise(path: Path) -> FileKind:
         if not stat.S_ISREG(mode):  # reading a pipe would wait for whoever writes into it
             return FileKind(path, None, f"{path.name} is not a regular file.")
         with path.open("rb") as file:
-            head = file.read(max(_HEADER, len(MAGIC)))
+            head = file.read(max(8 + len(_WORKSPACE), len(MAGIC)))
         size = path.stat().st_size
     except OSError as error:
         return FileKind(path, None, f"{path.name} cannot be read: {error.strerror or error}.")
@@ -63,7 +68,7 @@ def _by_content(head: bytes, size: int, suffix: str) -> str | None:
     if head.startswith(_ZIP):
         return TENSORS if suffix in CHECKPOINTS else None
     if len(head) >= _HEADER and head[8:9] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
-        return TENSORS  # safetensors
+        return WORKSPACE if head[8:].startswith(_WORKSPACE) else TENSORS  # safetensors
     if head.startswith(_PICKLE):
         return TENSORS if suffix in CHECKPOINTS else SNAPSHOT if suffix in SNAPSHOTS else None
     return MODEL if suffix == ".py" and b"\0" not in head else None
@@ -72,6 +77,7 @@ def _by_content(head: bytes, size: int, suffix: str) -> str | None:
 def _expected(suffix: str) -> str:
     words = {
         ".py": "it is not text.",
+        ".devexplorer": "it does not begin as a workspace does.",
         ".safetensors": "it has no safetensors header.",
         ".npy": "it does not begin as a NumPy array does.",
         ".devrec": "it does not begin as a recording does.",

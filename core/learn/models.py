@@ -313,7 +313,7 @@ EXERCISES = (
         " (map_location).",
         (
             _build("mlp"),
-            Step("Save its state dict", "Select it, Ctrl+S, file, Save", did(Save, lambda c: c.form != "module")),
+            Step("Save its state dict", "Select it, Ctrl+Shift+S, file, Save", did(Save, lambda c: c.form != "module")),
             Step(
                 "Load one tensor of the file onto a GPU",
                 "File, Load tensors, file, to device: a GPU, click one tensor, Load",
@@ -331,7 +331,7 @@ EXERCISES = (
             _build("mlp"),
             Step(
                 "Save the whole model",
-                "Select it, Ctrl+S, form: a whole model, file, Save",
+                "Select it, Ctrl+Shift+S, form: a whole model, file, Save",
                 did(Save, lambda c: c.form == "module"),
             ),
             Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),

@@ -26,6 +26,7 @@ from devexplorer.core.records import (
     SplitPlan,
     SplitPlanned,
     ValuesDescribed,
+    WorkspaceFile,
     WorkTimed,
 )
 from devexplorer.core.session.change import Change
@@ -56,6 +57,8 @@ class QueryResults(EventHandlers):
         """The snapshot that each diagnosis is about."""
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
+        self.workspace_file: WorkspaceFile | None = None
+        """The file that the workspace was saved to or opened from last."""
         self.fit: FitReport | None = None
         """The latest report of the planner."""
 
@@ -85,6 +88,8 @@ class QueryResults(EventHandlers):
                 self.work = event
             case Checked(target=target):
                 self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
+            case WorkspaceFile():
+                self.workspace_file = event
             case FitPlanned():
                 self.fit = event.report
         return Change.LABORATORY

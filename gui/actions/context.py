@@ -89,6 +89,8 @@ class WindowContext(QObject):
         self.history_problem = ""
         self.folder = ""
         """Where the last file was chosen."""
+        self.current_settings: Callable[[], Settings] = lambda: self.settings
+        """All settings as they are now; the window sets it."""
         self.show_tab: Callable[[str], QWidget]
         """Bring a tab to the front and return its page; the bottom dock sets it."""
         self._refreshed: dict[QDialog, Change] = {}

@@ -12,13 +12,14 @@ from devexplorer.core.files.kinds import SUFFIXES
 from devexplorer.core.session.state import Change
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
-ALL_KINDS = f"Models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
+ALL_KINDS = f"Workspaces, models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
 ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
 """What brings the answers that dialogs about files wait for."""
 
 
-def actions(context: WindowContext, models: ModelOpener) -> list[ActionSpec]:
+def actions(context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles) -> list[ActionSpec]:
     """The actions, in the order of the menu."""
     c, selection = context.controller, context.selection
 
@@ -29,17 +30,25 @@ def actions(context: WindowContext, models: ModelOpener) -> list[ActionSpec]:
         _save(context, tuple(target for target, _ in selection.rows()))
 
     return [
-        ActionSpec("open", "Open…", "Models, tensors, recordings, snapshots: any number at once",
+        ActionSpec("open", "Open…", "Workspaces, models, tensors, recordings, snapshots: any number at once",
                    partial(_open_files, context), key="Ctrl+O", menu=FILE),
+        ActionSpec("save_workspace", "Save workspace", "Write everything to its workspace file", workspaces.save,
+                   c.why_no_engine, "Ctrl+S", menu=FILE),
+        ActionSpec("save_workspace_as", "Save workspace as…", "Write everything to another workspace file",
+                   workspaces.save_as, c.why_no_engine, menu=FILE),
+        ActionSpec("run_code", "Run its code…", "Build models that came from a workspace file without their code",
+                   workspaces.ask, workspaces.why_no_code, menu=FILE),
         ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",
                    models.open, c.why_no_engine, "Ctrl+Shift+O", menu=FILE, section=1),
         ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device",
                    partial(load_tensors, context), c.why_no_engine, menu=FILE, section=1),
         ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model",
                    partial(_load_checkpoint, context), selection.why_no_model, menu=FILE, section=1),
-        ActionSpec("save", "Save…", "Write the selected objects to a file", save_selection, c.why_no_selection,
-                   "Ctrl+S", menu=FILE, section=1),
-        ActionSpec("save_all", "Save the workspace…", "Write every object to one file", partial(_save, context, ()),
+        ActionSpec("save", "Save selection…", "Write the tensors of the selected objects to a file",
+                   save_selection, c.why_no_selection,
+                   "Ctrl+Shift+S", menu=FILE, section=1),
+        ActionSpec("save_all", "Save all tensors…", "Write the tensors of every object to one file",
+                   partial(_save, context, ()),
                    why_nothing_to_save, menu=FILE, section=1),
     ]  # fmt: skip
 

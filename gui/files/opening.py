@@ -16,10 +16,11 @@ from PySide6.QtCore import QMimeData, QObject, Signal
 from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text
-from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, FileKind
+from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, WORKSPACE, FileKind
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 
 class Opening(QObject):
@@ -28,9 +29,9 @@ class Opening(QObject):
     recognition_wanted = Signal(object)
     """What are these files (tuple of Path)? Whoever answers calls `show`."""
 
-    def __init__(self, context: WindowContext, models: ModelOpener) -> None:
+    def __init__(self, context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles) -> None:
         super().__init__(context)
-        self._context, self._models = context, models
+        self._context, self._models, self._workspaces = context, models, workspaces
         self._waiting: deque[Callable[[], QDialog]] = deque()
         self._dialog: QDialog | None = None
         context.files_chosen.connect(self.open)
@@ -51,6 +52,8 @@ class Opening(QObject):
             for file in others:
                 if file.kind == SNAPSHOT:
                     self._context.controller.open_snapshot(path=str(file.path))
+                elif file.kind == WORKSPACE:
+                    self._workspaces.open(file.path)
                 elif file.kind == MODEL:
                     self._waiting.append(partial(self._models.open, file.path))
                 elif file.kind == TENSORS:

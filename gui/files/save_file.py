@@ -28,7 +28,7 @@ class SaveFileDialog(FormDialog):
     """`targets` as in `Save`: empty for the whole workspace."""
 
     def __init__(self, state: State, targets: tuple[str, ...], parent: QWidget | None = None) -> None:
-        super().__init__("Save the workspace" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
+        super().__init__("Save all tensors" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
         self._state, self._targets = state, targets
         self.form_choice = QComboBox()
         one_model = len(targets) == 1 and ":" not in targets[0] and self._kind(targets[0]) == "model"

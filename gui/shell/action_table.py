@@ -34,7 +34,7 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *doctor.actions(context),
         *split.actions(context),
         *experiments.actions(context),
-        *files.actions(context, window.models),
+        *files.actions(context, window.models, window.workspaces),
         *memory.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),

@@ -44,11 +44,13 @@ from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.opening import Opening, dropped_files
+from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
@@ -102,7 +104,8 @@ class MainWindow(QMainWindow):
         self.axis = TimeAxis()
         self.axis.set_span(settings.span_s)
         self.models = ModelOpener(self.context)
-        self.opening = Opening(self.context, self.models)
+        self.workspaces = WorkspaceFiles(self.context)
+        self.opening = Opening(self.context, self.models, self.workspaces)
         self.bottom_dock = BottomDock(self.context, tabs)
         self.objects = ObjectsPanel(state)
         self.devices = DevicesPanel(state)
@@ -134,6 +137,8 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         self._typing = TypingKeys(app, self)
         self._on_screen = OnScreen(self)
+        self.context.current_settings = self.settings
+        self.workspaces.layout_opened.connect(self._show_saved_layout)
         self._connect()
         self._bind_move_keys()
         self._restore(settings)
@@ -345,6 +350,13 @@ class MainWindow(QMainWindow):
             right_plot=self.throughput.choice,
             alert_rules=self.state.alerts.rules,
         )
+
+    def _show_saved_layout(self, settings: Settings) -> None:
+        if settings.layout in BY_NAME:
+            self.workbench.show_layout(settings.layout)
+        self.axis.set_span(settings.span_s)
+        self.memory.set_choice(settings.left_plot)
+        self.throughput.set_choice(settings.right_plot)
 
     def _restore(self, settings: Settings) -> None:
         self.resize(QSize(*DEFAULT_SIZE_PX))

@@ -16,7 +16,7 @@ from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.learn.page import LearnPanel
 from devexplorer.gui.objects.new_tensor import NewTensorDialog
-from fakes.hands import CTRL, LEFT, Hands
+from fakes.hands import CTRL, LEFT, SHIFT, Hands
 from fakes.window import open_window
 
 Key = Qt.Key
@@ -113,8 +113,8 @@ class Learner(Hands):
         self._went(3)
 
     def save(self, form: str, name: str) -> Path:
-        """Ctrl+S for the selection."""
-        self.press(Key.Key_S, CTRL)
+        """Ctrl+Shift+S for the selection."""
+        self.press(Key.Key_S, CTRL | SHIFT)
         dialog = self.dialog(SaveFileDialog)
         self.pick(dialog.form_choice, form)
         self.write(dialog.file.edit, str(self.folder / name))

@@ -47,7 +47,7 @@ def _title(hands: Hands) -> str:
 def test_a_model_is_saved_and_comes_back_tensor_by_tensor(hands: Hands, tmp_path: Path) -> None:
     hands.build("mlp")
     hands.point("mlp")
-    hands.press(Qt.Key.Key_S, CTRL)
+    hands.press(Qt.Key.Key_S, CTRL | SHIFT)
     saving = hands.dialog(SaveFileDialog)
     assert saving.focusWidget() is saving.file.edit
     hands.write(saving.file.edit, str(tmp_path / "mine"))
@@ -169,3 +169,28 @@ def test_a_session_that_cannot_be_written_says_why(hands: Hands, tmp_path: Path)
     hands.build("mlp")
     hands.window.context.script_chosen.emit(tmp_path / "nowhere" / "session.py")
     hands.until(lambda: "could not be written" in hands.window.inspector.words.text(), "said")
+
+
+def test_ctrl_s_saves_the_workspace_and_ctrl_o_opens_it(hands: Hands, tmp_path: Path) -> None:
+    path = tmp_path / "work.devexplorer"
+    hands.build("mlp")
+    hands.press(Qt.Key.Key_S, CTRL)
+    dialog = hands.dialog(QFileDialog)
+    name = dialog.findChild(QLineEdit, "fileNameEdit")
+    assert isinstance(name, QLineEdit)
+    hands.write(name, str(path))
+    QTest.keyClick(name, Qt.Key.Key_Return)
+    hands.until(path.exists, "saved")
+    _closed(hands)
+    hands.until(lambda: hands.window.windowTitle() == "DevExplorer: work.devexplorer", "named")
+    first = path.read_bytes()
+    hands.press(Qt.Key.Key_S, CTRL)
+    hands.until(lambda: path.read_bytes() != first, "saved again without a question")
+    hands.until(lambda: not hands.state.jobs, "done")
+    hands.point("mlp")
+    hands.press(Qt.Key.Key_Delete)
+    hands.until(lambda: not hands.state.objects, "removed")
+    hands.press(Qt.Key.Key_O, CTRL)
+    hands.dialog(QFileDialog).filesSelected.emit([str(path)])
+    hands.until(lambda: "mlp" in hands.state.objects, "opened")
+    assert hands.state.objects["mlp"].source == "mlp"
