@@ -4,12 +4,15 @@ it too."""
 from __future__ import annotations
 
 import argparse
+import os
 from typing import NoReturn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
 
 THEMES = ("dark", "light")
+WITH_VALUE = ("--virtual", "--theme", "--replay")
+"""Options of the window that are followed by a word."""
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
 
@@ -46,6 +49,10 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    opens = commands.add_parser("open", parents=[common], help="open the window on files; `devexplorer FILE` does, too")
+    opens.add_argument("files", metavar="FILE", nargs="+", help="a recording, tensors, a model's Python, …")
+    opens.add_argument("--theme", choices=THEMES, default=argparse.SUPPRESS, help="colours of the window")
 
     tour = commands.add_parser("tour", parents=[common], help="do the main job, unattended, in the real window")
     tour.add_argument("--screenshots", metavar="DIR", help="save pictures of each step there")
@@ -84,6 +91,12 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
 
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
     json_option(env)
+
+    desktop = commands.add_parser(
+        "install-desktop", help="add DevExplorer to the menu and to the file types of a desktop"
+    )
+    add_options(desktop, ("--remove", None, "take away what it wrote"))
+    json_option(desktop)
     return top
 
 
@@ -123,8 +136,18 @@ def _fit(fit: argparse.ArgumentParser) -> None:
     json_option(fit)
 
 
+def _with_open(argv: list[str]) -> list[str]:
+    """The word `open` where a file is named in place of a command; no command has a dot or a slash in it."""
+    first = 0
+    while first < len(argv) and argv[first].startswith("-"):
+        first += 2 if argv[first] in WITH_VALUE else 1
+    is_file = first < len(argv) and ("." in argv[first] or os.sep in argv[first])
+    return [*argv[:first], "open", *argv[first:]] if is_file else argv
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments; raises `BadInput` with what is wrong and where to look."""
+    argv = _with_open(argv)
     try:
         arguments = parser(benchmarks="bench" in argv).parse_args(argv)
     except BadInput as error:

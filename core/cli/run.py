@@ -19,11 +19,11 @@ from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.time_limit import any_abandoned
 
-WINDOW_COMMANDS = (None, "tour")
-_MODULES = {name: f"devexplorer.core.cli.{name}" for name in ("devices", "place", "doctor", "fit", "env")} | {
-    name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")
-}
-"""Where each command is."""
+WINDOW_COMMANDS = (None, "open", "tour")
+_MODULES = {
+    name: f"devexplorer.core.cli.{name}" for name in ("devices", "place", "doctor", "fit", "env", "install_desktop")
+} | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")}
+"""Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""
 
@@ -89,6 +89,7 @@ def _write_no_more() -> None:
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of a command, imported for it; its name is the command's."""
+    name = name.replace("-", "_")
     if name == "watch":
         quick_start()
     command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(_MODULES[name]), name)

@@ -77,6 +77,8 @@ class App:
         # after all widgets have their parents: each would be styled again whenever it gets one
         themes.apply(qt, chosen)
         self.saving_failed: str | None = None
+        self.files: tuple[Path, ...] = ()
+        """What the window was started with, until the engine can take it."""
         self.replaying = Replaying(self.window, self.state, self._heart)
         context = self.window.context
         context.recording_chosen.connect(
@@ -155,6 +157,9 @@ class App:
         self.replaying.follow()
         if self.history is not None and self.history.deliver():
             self.window.context.set_history_problem(self.history.problem or "")
+        if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
+            self.window.opening.open(self.files)
+            self.files = ()
         self.background.deliver()
         if self.session is not None:  # also behind a recording that is on show
             self.session.beat()
@@ -232,14 +237,17 @@ def open_window(
     tour: bool = False,
     screenshots: Path | None = None,
     replay: Path | None = None,
+    files: tuple[Path, ...] = (),
     settings_file: SettingsFile | None = None,
 ) -> int:
-    """Run the application until its window closes; returns the exit code. `replay`: open it on this recording."""
+    """Run the application until its window closes; returns the exit code. `replay`: open it on this recording;
+    `files`: open them in it."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
     qt.setApplicationName("devexplorer")
     qt.setApplicationDisplayName("DevExplorer")
+    qt.setDesktopFileName("devexplorer")  # the entry of `install-desktop`, by which a desktop knows the window
     qt.setWindowIcon(app_icon())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: qt.quit())  # runs between two beats
@@ -247,6 +255,7 @@ def open_window(
         # The tour starts from the defaults and leaves the user's layout alone.
         settings = settings_file or SettingsFile(Path(scratch) if tour else None)
         app = App(qt, settings, theme, Path(scratch) / "history.sqlite3" if tour else None)
+        app.files = files
         guide = _guide(app, screenshots) if tour else None
         code = _run(app, virtual_spec, guide, replay)
     return code if guide is None else guide.report()

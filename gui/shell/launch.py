@@ -20,7 +20,8 @@ def launch(argv: list[str] | None = None) -> int:
     """Do what the arguments ask for, those of the process when there are none given; returns the exit code."""
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        replay = _replay(arguments)
+        files = _files(arguments)
+        replay = _replay(arguments, files)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
         if arguments.virtual is not None:
@@ -48,14 +49,30 @@ def launch(argv: list[str] | None = None) -> int:
         tour=arguments.command == "tour",
         screenshots=screenshots,
         replay=replay,
+        files=() if replay is not None else files,
     )
     return ended(code)
 
 
-def _replay(arguments: argparse.Namespace) -> Path | None:
-    """The recording to open; `BadInput` when it is none, said here in one line and not later in the window."""
+def _files(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """The files to open, as whole paths. What a file is that is there, the window says: a file manager shows nothing of
+    what is said here."""
+    paths = tuple(Path(name) for name in getattr(arguments, "files", ()))
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise BadInput(f"there is no file {' and no file '.join(missing)}")
+    return tuple(path.absolute() for path in paths)
+
+
+def _replay(arguments: argparse.Namespace, files: tuple[Path, ...]) -> Path | None:
+    """The recording to open; `BadInput` when `--replay` names none, said here in one line and not later in the
+    window."""
     if arguments.replay is None:
-        return None
+        from devexplorer.core.files.kinds import RECORDING, recognise
+
+        return files[0] if len(files) == 1 and recognise(files[0]).kind == RECORDING else None
+    if files:
+        raise BadInput("--replay names the recording already; leave the files away, or --replay")
     if arguments.command is not None:
         raise BadInput(f"--replay opens the window; leave {arguments.command} away, or --replay")
     from devexplorer.core.recording.reader import peek

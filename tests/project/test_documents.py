@@ -39,6 +39,7 @@ NOT_RUN = {
     "python tests/": "takes minutes; that the script is there is looked at",
     ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
+    "devexplorer FILE": "opens the window; tests/gui does",
     "devexplorer --replay": "opens the window; tests/gui does",
     "devexplorer --virtual": "opens the window; tests/gui does",
 }

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 import pytest
 from fakes import recordings
-from fakes.look_records import VGPU
+from fakes.look_records import ENGINE, VGPU
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -175,6 +175,41 @@ def test_without_an_engine_it_says_so_once(quiet: QuietWindow, files: Path) -> N
     quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=True, time_unix_s=quiet.now))
     drop(quiet, files / "a.npy", files / "b.npy")
     assert dialogs(quiet) == []
+    assert quiet.window.banner.words.text() == "The engine is not ready yet."
+
+
+def test_what_the_window_was_started_with_waits_for_the_engine(quiet: QuietWindow, files: Path) -> None:
+    heartbeat = quiet.app._heart(Silence())
+    heartbeat.stop()
+    quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=True, time_unix_s=quiet.now))
+    quiet.app.files = (files / "a.npy", files / "notes.txt")
+    heartbeat.tick()
+    quiet.answered()
+    assert dialogs(quiet) == []
+    quiet.tell(ENGINE)
+    for _ in range(2):
+        heartbeat.tick()
+        quiet.answered()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, LoadFileDialog)
+    assert quiet.window.banner.words.text().startswith("notes.txt cannot be opened")
+    dialog.reject()
+    quiet.settle()
+    assert dialogs(quiet) == [], "each is opened once"
+
+
+def test_where_the_engine_cannot_be_started_it_says_so_and_shows_a_recording(quiet: QuietWindow, files: Path) -> None:
+    shown: list[Path] = []
+    quiet.window.context.replay_chosen.disconnect()
+    quiet.window.context.replay_chosen.connect(shown.append)
+    heartbeat = quiet.app._heart(Silence())
+    heartbeat.stop()
+    quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=False, time_unix_s=quiet.now))
+    quiet.app.files = (files / "a.npy", files / "run.devrec")
+    heartbeat.tick()
+    quiet.answered()
+    assert dialogs(quiet) == []
+    assert shown == [files / "run.devrec"]
     assert quiet.window.banner.words.text() == "The engine is not ready yet."
 
 

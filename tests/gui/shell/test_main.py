@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fakes import recordings
 
 from devexplorer.gui.shell.main import main
 
@@ -116,6 +119,64 @@ def test_what_is_no_file_is_no_recording_and_is_not_waited_for(
         kinds = {str(fifo): "a FIFO", str(address): "a socket", os.devnull: "a device", str(tmp_path): "a folder"}
         for path, kind in kinds.items():
             assert f"is {kind}" in refused(capfd, "--replay", path)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the window would have been opened with."""
+    calls: list[dict[str, Any]] = []
+
+    def open_window(**arguments: Any) -> int:
+        calls.append(arguments)
+        return 0
+
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    monkeypatch.setattr("devexplorer.gui.shell.app.open_window", open_window)
+    monkeypatch.setattr("gc.disable", lambda: None)
+    return calls
+
+
+def test_files_are_handed_to_the_window_and_a_recording_alone_is_what_it_opens_on(
+    opened: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings.write(tmp_path / "run.devrec", 1)
+    for name in ("w.pt", "bench", "not.devrec"):
+        (tmp_path / name).write_bytes(b"not what the name says")
+    monkeypatch.chdir(tmp_path)
+    for words, files, replay, theme in (
+        ("w.pt", ["w.pt"], None, None),
+        ("--theme light run.devrec", [], "run.devrec", "light"),
+        ("run.devrec --theme dark", [], "run.devrec", "dark"),
+        ("--virtual 'Tesla T4' w.pt run.devrec", ["w.pt", "run.devrec"], None, None),
+        ("not.devrec", ["not.devrec"], None, None),
+        ("open bench", ["bench"], None, None),
+        (f"{tmp_path}/bench", ["bench"], None, None),
+    ):
+        assert main(shlex.split(words)) == 0
+        call = opened.pop()
+        assert call["files"] == tuple(tmp_path / name for name in files), words
+        assert call["replay"] == (None if replay is None else tmp_path / replay), words
+        assert call["theme"] == theme, words
+        assert (call["virtual_spec"] is not None) == ("--virtual" in words)
+    assert main([]) == 0
+    assert opened.pop()["files"] == ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("nowhere.pt",), "there is no file nowhere.pt"),
+        (("a.pt", "b.pt"), "there is no file a.pt and no file b.pt"),
+        (("open",), "FILE"),
+        (("--replay", "run.devrec", __file__), "--replay names the recording already"),
+        (("frobnicate",), "'install-desktop'"),
+    ],
+)
+def test_files_that_cannot_be_handed_on_are_refused_before_there_is_a_window(
+    capfd: pytest.CaptureFixture[str], opened: list[dict[str, Any]], argv: tuple[str, ...], words: str
+) -> None:
+    assert words in refused(capfd, *argv)
+    assert not opened
 
 
 def test_other_commands_are_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
