@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     learned: tuple[str, ...] = ()
     """Exercises that were done."""
     notifications: bool = True
-    """Whether an alarm is shown on the desktop as well."""
+    """Whether alarms, and the end of long work, are shown on the desktop as well."""
 
 
 class SettingsFile:

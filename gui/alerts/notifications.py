@@ -1,13 +1,13 @@
-"""Announces alarms on the desktop, for a user who looks elsewhere. Main thread.
+"""Announces alarms, and the end of long work, on the desktop, for a user who looks elsewhere. Main thread.
 
-Nothing is asked of the desktop before the first alarm, and nothing at all where there is none (offscreen and minimal
+Nothing is asked of the desktop before the first of them, and nothing at all where there is none (offscreen and minimal
 platforms).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication, QIcon
@@ -28,8 +28,8 @@ class Notifications(QObject):
     """Tell it what changed; it says each alarm that was raised once a minute at most. Notices and ends are not
     announced."""
 
-    clicked = Signal()
-    """The user clicked the message or the icon: bring the window to the front."""
+    clicked = Signal(bool)
+    """The user clicked the message or the icon: bring the window to the front. Whether the message was of alarms."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Notifications(QObject):
         self._make_tray = make_tray or self._desktop_tray
         self._tray: QSystemTrayIcon | None = None
         self._asked = False
+        self._of_alarms = False
         self._last: dict[tuple[str, str], float] = {}
 
     def tell(self, alerts: Iterable[Alert]) -> None:
@@ -59,6 +60,13 @@ class Notifications(QObject):
             if alert.raised and alert.level == ALARM and key not in self._last:
                 self._last[key] = now
                 lines.append(f"{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
+        self._show(lines, alarms=True)
+
+    def tell_ended(self, lines: Sequence[str]) -> None:
+        """Announce work that is over, a line each."""
+        self._show(lines, alarms=False)
+
+    def _show(self, lines: Sequence[str], *, alarms: bool) -> None:
         if not lines:
             return
         more = len(lines) - MOST_LINES
@@ -67,8 +75,10 @@ class Notifications(QObject):
             self._asked = True
             self._tray = self._make_tray()
         if self.on_desktop and self._tray is not None:
+            icons = QSystemTrayIcon.MessageIcon
+            self._of_alarms = alarms
             self._tray.show()
-            self._tray.showMessage(TITLE, "\n".join(shown), QSystemTrayIcon.MessageIcon.Warning, SHOWN_MS)
+            self._tray.showMessage(TITLE, "\n".join(shown), icons.Warning if alarms else icons.Information, SHOWN_MS)
 
     def close(self) -> None:
         """Take the tray's icon away, before the application ends."""
@@ -81,6 +91,9 @@ class Notifications(QObject):
         if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
             return None
         tray = QSystemTrayIcon(self._icon, self, toolTip=TITLE)
-        tray.messageClicked.connect(self.clicked)
-        tray.activated.connect(lambda _reason: self.clicked.emit())
+        tray.messageClicked.connect(self._clicked)
+        tray.activated.connect(self._clicked)
         return tray
+
+    def _clicked(self, *_reason: object) -> None:
+        self.clicked.emit(self._of_alarms)

@@ -248,8 +248,9 @@ class AlertRulesForm(QWidget):
         self.scroll_area = _RulesArea(vbox(self._grid, None, spacing=0), "Rules of alerts")
         self.scroll_area.content.installEventFilter(self)
         self.desktop_check = check_box(
-            "Show alarms on the desktop",
-            tip="At most one message a minute for each rule and device; notices are never shown there.",
+            "Desktop notifications",
+            tip="Alarms, at most one message a minute for each rule and device, but no notices; and the end of whatever"
+            " took more than a minute, while no window of DevExplorer is active.",
         )
         self.desktop_check.setChecked(True)
         self.add_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)

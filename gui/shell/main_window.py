@@ -32,6 +32,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.records import Log
+from devexplorer.core.session.long_jobs import LongJobs
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import complete
@@ -125,6 +126,7 @@ class MainWindow(QMainWindow):
         self.banner = Banner()
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())
+        self._long_jobs = LongJobs(state)
         self.status = StatusBar(controller)
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
@@ -215,6 +217,7 @@ class MainWindow(QMainWindow):
             (True, partial(self.bottom_dock.refresh, changes, now_unix_s)),
             (True, partial(self.context.refresh, changes)),
             (changes & Change.ALERTS, self._tell_alerts),
+            (changes & (Change.JOBS | Change.ENGINE), self._tell_ended),
             (changes & Change.LOG, self._mention_errors),
             (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
             (changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS), self.refresh_actions),
@@ -255,11 +258,19 @@ class MainWindow(QMainWindow):
             self.notifications.tell(news)
         self._alarms.changed(news)
 
-    def _come_forward(self) -> None:
+    def _tell_ended(self) -> None:
+        if self.state.recording is None:
+            ended = self._long_jobs.ended()
+            if QApplication.activeWindow() is None:
+                self.notifications.on_desktop = self.context.settings.notifications
+                self.notifications.tell_ended(ended)
+
+    def _come_forward(self, alarms: bool) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.raise_()
         self.activateWindow()
-        ALERTS.show(self.context)
+        if alarms:
+            ALERTS.show(self.context)
 
     def _mention_errors(self) -> None:
         latest: Log | None = self.state.log[-1] if self.state.log else None

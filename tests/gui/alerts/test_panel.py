@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU, state_with
+from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QIcon, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import DeviceSample, Problem
+from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
 from devexplorer.core.telemetry.alerts import Alert, Alerts
@@ -369,6 +371,67 @@ def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None
     plain = Notifications(QIcon())  # the real thing, on the offscreen platform: no tray, no message, no complaint of Qt
     plain.tell(hot(alerts, "cuda:1"))
     plain.close()
+
+
+class LongCheck(QuietWindow):
+    """A window with a fake desktop, in which a check takes `seconds` until it ends."""
+
+    def __init__(self, qapp: QApplication, folder: Path) -> None:
+        super().__init__(qapp, folder)
+        self.told = Told()
+        self.told.notifications.clicked.connect(self.window._come_forward)
+        self.window.notifications = self.told.notifications
+        self.window._long_jobs._clock = lambda: self.now
+
+    def check(self, seconds: float) -> list[tuple[str, str]]:
+        """What the desktop was told when it ended."""
+        before = len(self.told.desktop.messages)
+        self.tell(JobStarted(request=1, title="checking mlp", time_unix_s=self.now))
+        self.now += seconds
+        self.tell(JobEnded(request=1, ok=True, time_unix_s=self.now))
+        return self.told.desktop.messages[before:]
+
+
+@pytest.fixture
+def long_check(qapp: QApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LongCheck]:
+    monkeypatch.setattr(QApplication, "activeWindow", lambda: None)
+    check = LongCheck(qapp, tmp_path)
+    yield check
+    check.close()
+
+
+def test_the_end_of_long_work_is_said_while_the_user_is_elsewhere(
+    long_check: LongCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert long_check.check(59) == []
+    assert long_check.check(90) == [("DevExplorer", "checking mlp: finished after 1:30.")]
+    monkeypatch.setattr(QApplication, "activeWindow", lambda: long_check.window)
+    assert long_check.check(90) == [], "who looks at the window sees it there"
+
+
+def test_the_setting_that_silences_alarms_silences_the_end_of_work(long_check: LongCheck) -> None:
+    page = ALERTS.show(long_check.window.context)
+    page.form.desktop_check.click()
+    assert not long_check.window.context.settings.notifications
+    assert long_check.check(90) == []
+    assert long_check.told.asked == 0
+    page.form.desktop_check.click()
+    assert len(long_check.check(90)) == 1
+
+
+def test_a_click_on_the_message_brings_the_window_and_only_an_alarm_its_tab(
+    long_check: LongCheck, alerts: Alerts
+) -> None:
+    shown = long_check.window.bottom_dock
+    before = shown.current
+    long_check.window.showMinimized()
+    long_check.check(90)
+    long_check.told.notifications._clicked()
+    assert not long_check.window.isMinimized()
+    assert shown.current == before
+    long_check.told.notifications.tell(hot(alerts))
+    long_check.told.notifications._clicked()
+    assert shown.current == "alerts"
 
 
 # --- in the banner and on the cards
