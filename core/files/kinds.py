@@ -18,8 +18,8 @@ SNAPSHOTS = (".pickle", ".pkl")
 SUFFIXES = (".devexplorer", ".py", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
 """Of everything that can be opened, for a file dialog."""
 OPENED = (
-    "a workspace (.devexplorer), a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an allocator"
-    " snapshot (.pickle)"
+    "a workspace (.devexplorer), a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an"
+    " allocator snapshot (.pickle)"
 )
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"\x80"
 _WORKSPACE = b'{"__metadata__":{"devexplorer.workspace.crc32":"'

@@ -178,7 +178,7 @@ def test_ctrl_s_saves_the_workspace_and_ctrl_o_opens_it(hands: Hands, tmp_path: 
     dialog = hands.dialog(QFileDialog)
     name = dialog.findChild(QLineEdit, "fileNameEdit")
     assert isinstance(name, QLineEdit)
-    hands.write(name, str(path))
+    name.setText(str(path))
     QTest.keyClick(name, Qt.Key.Key_Return)
     hands.until(path.exists, "saved")
     _closed(hands)

@@ -93,7 +93,7 @@ def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietW
     ]
     assert quiet.window.banner.isVisible()
     assert quiet.window.banner.words.text().startswith(
-        "notes.txt cannot be opened: DevExplorer opens a model (.py), tensors"
+        "notes.txt cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py)"
     )
     for name in ("a.npy", "b.npy"):
         [dialog] = dialogs(quiet)
