@@ -97,13 +97,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         read = file.read(workspace.registry, devices, progress)
     read = _complete(workspace, read, command, notes, progress)
     gone = remove(workspace, Remove(names=workspace.names), progress).removed if workspace.names else ()
-    added: list[str] = []
-    try:
-        for name, (thing, extras) in read.items():
-            added.append(workspace.add(name, thing, extras))
-    except BaseException:
-        workspace.drop(added)
-        raise
+    workspace.add_all(read)
     workspace.changed(f"the opening of {Path(command.path).name}", CreateChange(*read))
     snapshots = workspace.snapshots(read)
     path = Path(command.path).expanduser().absolute()

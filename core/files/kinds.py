@@ -21,9 +21,12 @@ OPENED = (
     "a workspace (.devexplorer), a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an"
     " allocator snapshot (.pickle)"
 )
+WORKSPACE_MARK = "devexplorer.workspace"
+WORKSPACE_CHECKSUM = f"{WORKSPACE_MARK}.crc32"
+"""Where the metadata of a workspace has its manifest, and before it the checksum."""
+WORKSPACE_START = b'{"__metadata__":{"' + WORKSPACE_CHECKSUM.encode() + b'":"'
+"""How the header of a workspace begins, behind its length."""
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"\x80"
-_WORKSPACE = b'{"__metadata__":{"devexplorer.workspace.crc32":"'
-"""How the header of a workspace begins (`workspace_format.START`, whose module loads torch)."""
 _HEADER = 9
 """A safetensors file begins with the length of its header, eight bytes, and the header with a brace."""
 
@@ -47,7 +50,7 @@ def recognise(path: Path) -> FileKind:
         if not stat.S_ISREG(mode):  # reading a pipe would wait for whoever writes into it
             return FileKind(path, None, f"{path.name} is not a regular file.")
         with path.open("rb") as file:
-            head = file.read(max(8 + len(_WORKSPACE), len(MAGIC)))
+            head = file.read(max(8 + len(WORKSPACE_START), len(MAGIC)))
         size = path.stat().st_size
     except OSError as error:
         return FileKind(path, None, f"{path.name} cannot be read: {error.strerror or error}.")
@@ -68,7 +71,7 @@ def _by_content(head: bytes, size: int, suffix: str) -> str | None:
     if head.startswith(_ZIP):
         return TENSORS if suffix in CHECKPOINTS else None
     if len(head) >= _HEADER and head[8:9] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
-        return WORKSPACE if head[8:].startswith(_WORKSPACE) else TENSORS  # safetensors
+        return WORKSPACE if head[8:].startswith(WORKSPACE_START) else TENSORS  # safetensors
     if head.startswith(_PICKLE):
         return TENSORS if suffix in CHECKPOINTS else SNAPSHOT if suffix in SNAPSHOTS else None
     return MODEL if suffix == ".py" and b"\0" not in head else None

@@ -91,13 +91,7 @@ def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> Comm
             raise BadInput(f"'{file.path}' has no values that could become an object")
         if not made:
             return CommandResult(load_messages.only_offers(command, chosen))
-        added: list[str] = []
-        try:
-            for name, (thing, extras) in made.items():
-                added.append(workspace.add(name, thing, extras))
-        except BaseException:
-            workspace.drop(added)
-            raise
+        workspace.add_all(made)
         workspace.changed(f"the loading of {shown(command.path)}", CreateChange(*made))
         snapshots = workspace.snapshots(made)
         usable = workspace.registry.usable()

@@ -1,8 +1,8 @@
 """What a workspace file says beside its values: records of the manifest, and the limits that its reader keeps. Pure,
 jobs thread.
 
-The file is a safetensors file. The manifest is one JSON document in its metadata, under `MARK`; the checksum stands
-before it, so that the first bytes say what the file is. docs/files.md describes the format.
+The file is a safetensors file. The manifest is one JSON document in its metadata; the checksum stands before it, so
+that the first bytes say what the file is (`kinds`). docs/files.md describes the format.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from devexplorer.core.models.stored import Origin
 from devexplorer.core.records import Record
 
 FORMAT = 1
-MARK = "devexplorer.workspace"
-CHECKSUM = f"{MARK}.crc32"
 UNSET = "00000000"
 """The checksum while the file is written, and in the bytes that it is the checksum of."""
-START = b'{"__metadata__":{"' + CHECKSUM.encode() + b'":"'
-"""What follows the length of the header."""
 MOST_OBJECTS = 10_000
 DEEPEST = 100
 """Modules within modules: PyTorch walks them with recursion."""

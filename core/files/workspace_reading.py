@@ -18,18 +18,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.base import BadInput, ProgressMonitor
-from devexplorer.core.base.python_names import checked_name
+from devexplorer.core.base.python_names import checked_name, variable
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.files.entries import CHUNK_BYTES, Ticker, device_said, shown, wrong_shape
+from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
 from devexplorer.core.files.opening import opened
 from devexplorer.core.files.safe_file import SafeFile
 from devexplorer.core.files.workspace_format import (
-    CHECKSUM,
     DEEPEST,
     LAYOUT_LIMIT,
-    MARK,
     MOST_OBJECTS,
-    START,
     UNSET,
     Manifest,
     SavedModel,
@@ -57,10 +55,10 @@ class Read(NamedTuple):
 def opened_workspace(path: str) -> Iterator[WorkspaceFile]:
     """The file, its manifest checked; closed at the end. `BadInput` for whatever is no workspace."""
     with opened(path) as file:
-        if not isinstance(file, SafeFile) or MARK not in file.metadata:
+        if not isinstance(file, SafeFile) or WORKSPACE_MARK not in file.metadata:
             raise BadInput(f"'{path}' is not a workspace; Open loads tensors and models from other files")
         try:
-            manifest = decoded(file.metadata[MARK])
+            manifest = decoded(file.metadata[WORKSPACE_MARK])
         except BadInput as error:
             file.refuse(str(error))
         yield WorkspaceFile(file, manifest)
@@ -76,6 +74,14 @@ class WorkspaceFile:
     def _refuse(self, why: str) -> NoReturn:
         self._file.refuse(f"its manifest is invalid: {why}")
 
+    @contextmanager
+    def _clauses(self) -> Iterator[None]:
+        """Refuse the file for what a check that knows no file refuses."""
+        try:
+            yield
+        except BadInput as error:
+            self._refuse(str(error))
+
     # --- what can be wrong, before any value is read
 
     def _check(self) -> None:
@@ -84,21 +90,17 @@ class WorkspaceFile:
             self._refuse(f"{len(manifest.objects):,} objects; {MOST_OBJECTS:,} is the most")
         if len(manifest.layout) > LAYOUT_LIMIT:
             self._refuse("its layout is too long")
-        try:
-            names: list[str] = []
-            for saved in manifest.objects:
-                names.append(checked_name(saved.name, names))
-                if names[-1] != saved.name or (saved.model is None) == (saved.tensor is None):
-                    self._refuse(f"'{shown(saved.name)}' is no object")
-            for tensor in manifest.tensors:
-                self._check_tensor(tensor)
-        except BadInput as error:
-            text = str(error)
-            raise (
-                error
-                if text.startswith("'" + self._file.path)
-                else BadInput(f"'{self._file.path}' cannot be opened: its manifest is invalid: {text}")
-            ) from None
+        names: set[str] = set()
+        for saved in manifest.objects:
+            with self._clauses():
+                name = checked_name(saved.name, ())
+            if variable(name) in names:
+                self._refuse(f"there is an object named '{shown(name)}' already")
+            names.add(variable(name))
+            if name != saved.name or (saved.model is None) == (saved.tensor is None):
+                self._refuse(f"'{shown(saved.name)}' is no object")
+        for tensor in manifest.tensors:
+            self._check_tensor(tensor)
         for saved in manifest.objects:
             if saved.tensor is not None:
                 self._tensor(saved.tensor)
@@ -106,7 +108,9 @@ class WorkspaceFile:
                 self._check_model(saved.name, saved.model)
 
     def _check_tensor(self, tensor: SavedTensor) -> None:
-        dtype, title = dtype_named(tensor.dtype), shown(tensor.key) or "a tensor"
+        title = shown(tensor.key) or "a tensor"
+        with self._clauses():
+            dtype = dtype_named(tensor.dtype)
         if device_said(tensor.device) is None:
             self._refuse(f"'{shown(tensor.device)}' is no device")
         if wrong := wrong_shape(tensor.shape):
@@ -183,7 +187,7 @@ class WorkspaceFile:
 
     def check_sum(self, tick: Ticker) -> None:
         """Raise `BadInput` when any byte is not as it was written."""
-        hidden = slice(8 + len(START), 8 + len(START) + len(UNSET))
+        hidden = slice(8 + len(WORKSPACE_START), 8 + len(WORKSPACE_START) + len(UNSET))
         total, first = 0, True
         with self._file.where.open("rb") as file:
             while piece := file.read(CHUNK_BYTES):
@@ -191,7 +195,7 @@ class WorkspaceFile:
                 if first:
                     piece, first = piece[: hidden.start] + UNSET.encode() + piece[hidden.stop :], False
                 total = zlib.crc32(piece, total)
-        if f"{total:08x}" != self._file.metadata.get(CHECKSUM):
+        if f"{total:08x}" != self._file.metadata.get(WORKSPACE_CHECKSUM):
             self._file.refuse("it is damaged: its checksum does not match its contents")
 
     # --- reading

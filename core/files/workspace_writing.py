@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import CHUNK_BYTES, Ticker
 from devexplorer.core.files.keys import Identity, identity
+from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
 from devexplorer.core.files.workspace_format import (
-    CHECKSUM,
     DEEPEST,
     FORMAT,
-    MARK,
-    START,
     UNSET,
     Manifest,
     Option,
@@ -89,8 +87,8 @@ def collect(workspace: Workspace, stamp: str, layout: str) -> Collected:
 def write(temporary: Path, collected: Collected, tick: Ticker) -> int:
     """Write the file, then the checksum into its header. Returns its bytes."""
     metadata = {
-        CHECKSUM: UNSET,
-        MARK: msgspec.json.encode(collected.manifest).decode(),
+        WORKSPACE_CHECKSUM: UNSET,
+        WORKSPACE_MARK: msgspec.json.encode(collected.manifest).decode(),
         "format": "pt",
     }
     size = write_safetensors(temporary, collected.values, metadata, tick)
@@ -98,7 +96,7 @@ def write(temporary: Path, collected: Collected, tick: Ticker) -> int:
         sum_now = 0
         while piece := file.read(CHUNK_BYTES):
             sum_now = zlib.crc32(piece, sum_now)
-        file.seek(8 + len(START))
+        file.seek(8 + len(WORKSPACE_START))
         file.write(f"{sum_now:08x}".encode())
     return size
 

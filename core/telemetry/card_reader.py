@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,10 +10,7 @@ from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.time_limit import AbandonedError
-from devexplorer.core.records import DeviceDetails, DeviceSample
-
-if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
-    from devexplorer.core.records import Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 
 SLOW_INTERVAL_S = 2.0
 """Between two readings of processes, limits, PCIe, NVLink, errors."""

@@ -9,15 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.records import DeviceSample
-
-if TYPE_CHECKING:
-    from devexplorer.core.records import Event
+from devexplorer.core.records import DeviceSample, Event
 
 INTERVAL_S = 1.0
 DETAILS_INTERVAL_S = 30.0

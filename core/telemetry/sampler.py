@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -31,11 +30,8 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.time_limit import WorkerPool
-from devexplorer.core.records import DeviceSample, Problem, Topology
+from devexplorer.core.records import DeviceSample, Event, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
-
-if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
-    from devexplorer.core.records import Event
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
 

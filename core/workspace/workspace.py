@@ -92,6 +92,16 @@ class Workspace:
         self.publish(name)
         return name
 
+    def add_all(self, things: Mapping[str, tuple[nn.Module | Tensor, Extras]]) -> None:
+        """Name several objects: all of them, or none."""
+        added: list[str] = []
+        try:
+            for name, (thing, extras) in things.items():
+                added.append(self.add(name, thing, extras))
+        except BaseException:
+            self.drop(added)
+            raise
+
     def bind(self, name: str, tensor: Tensor) -> None:
         """Let the name of a tensor mean another one."""
         self._objects[name] = tensor

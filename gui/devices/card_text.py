@@ -45,6 +45,8 @@ class CardTexts(NamedTuple):
     """The alarm that fires on this device, the newest, and how many others do; empty: none."""
     held: str = ""
     """What throttles its clocks (`power cap`); empty when nothing does, or it is not known."""
+    watched: tuple[tuple[str, str], ...] = ()
+    """Quantities by name that a card of the layout Monitor has a line for."""
 
 
 def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> CardTexts:
@@ -87,16 +89,16 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Seque
     )
 
 
-def watch_texts(device: Device) -> list[tuple[str, str]]:
+def watch_texts(device: Device) -> tuple[tuple[str, str], ...]:
     """What the layout Monitor shows below a card: quantities by name, those that this device has."""
     sample = device.sample
     if sample is None or device.info.simulated or device.info.kind == "cpu":
-        return []
+        return ()
     cap = f" of {_whole(sample.power_cap_w)}" if sample.power_cap_w is not None else ""
     memory_c = f", memory {_whole(sample.memory_temperature_c)}" if sample.memory_temperature_c is not None else ""
     memory_mhz = f", memory {sample.memory_clock_mhz:,}" if sample.memory_clock_mhz is not None else ""
     reasons = held_in_short(sample.throttle_reasons)
-    return [
+    return tuple(
         (name, value)
         for name, value in (
             ("power", "" if sample.power_w is None else f"{_whole(sample.power_w)}{cap} W"),
@@ -106,7 +108,7 @@ def watch_texts(device: Device) -> list[tuple[str, str]]:
             ("throttled", "" if sample.throttle_reasons is None else ", ".join(reasons) or "no"),
         )
         if value
-    ]
+    )
 
 
 def alarm_text(alarms: Sequence[Alert]) -> str:

@@ -93,10 +93,13 @@ class DeviceItem(QWidget):
             self._show_bar()
             self.update()
 
+    def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
+        return card_texts(device, problems, alerts)
+
     def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
         """Take the texts and the bar from `device`; repaints only when a text changed."""
         self._device = device
-        texts = card_texts(device, problems, alerts)
+        texts = self._texts_of(device, problems, alerts)
         self.bar.set_reading(device.parts, device.total_bytes)
         if texts == self._texts:
             return
@@ -107,7 +110,7 @@ class DeviceItem(QWidget):
         self._show_bar()
         self.setToolTip(plain_tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
-        readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
+        readings = ", ".join(" ".join(filter(None, reading)) for reading in (*texts.readings, *texts.watched))
         held = f" Clocks are limited by: {texts.held}." if texts.held else ""
         alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
         self.setAccessibleDescription(
@@ -247,6 +250,6 @@ class DeviceItem(QWidget):
             self._sign_and_words(painter, where, "check" if nothing else "error", self.verdict.words, Role.TEXT, tone)
 
 
-def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:
+def _lines(texts: CardTexts) -> tuple[bool, bool, bool, int]:
     """What makes a card taller, and what shows a bar or a reason."""
-    return bool(texts.warning), bool(texts.reason), bool(texts.alarm)
+    return bool(texts.warning), bool(texts.reason), bool(texts.alarm), len(texts.watched)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRect, Signal
+from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
@@ -13,7 +13,7 @@ from devexplorer.core.records import Problem
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import DeviceCard
-from devexplorer.gui.devices.card_text import watch_texts
+from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.widgets import Panel, ScrollArea, draw_text
 
@@ -26,32 +26,18 @@ LABEL_PX = 72
 class MonitorCard(DeviceCard):
     """The card with a line for each quantity below it."""
 
-    watched: Sequence[tuple[str, str]] = ()
-    """The quantities: name and value."""
-
-    def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
-        super().refresh(device, problems, alerts)
-        watched, before = watch_texts(device), self.watched
-        if watched != before:
-            self.watched = watched
-            said = "".join(f", {name} {value}" for name, value in before)
-            self.setAccessibleDescription(
-                self.accessibleDescription().removesuffix(said)
-                + "".join(f", {name} {value}" for name, value in watched)
-            )
-            if len(watched) != len(before):
-                self.updateGeometry()
-            self.update()
+    def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
+        return super()._texts_of(device, problems, alerts)._replace(watched=watch_texts(device))
 
     def height_px(self) -> int:
-        return super().height_px() + LINE_PX * len(self.watched) + 4
+        return super().height_px() + LINE_PX * len(self.texts.watched) + 4
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         painter = QPainter(self)
         top = super().height_px() - 6
         left, right = self._SIDE, self.width() - 13
-        for number, (name, value) in enumerate(self.watched):
+        for number, (name, value) in enumerate(self.texts.watched):
             line = QRect(left, top + number * LINE_PX, right - left, LINE_PX)
             draw_text(painter, line, name, "dim")
             draw_text(painter, line.adjusted(LABEL_PX, 0, 0, 0), value, "text")
@@ -108,7 +94,7 @@ class MonitorPanel(Panel):
         self._columns = columns
         previous: DeviceItem | None = None
         for number, card in enumerate(self.items.values()):
-            self._grid.addWidget(card, number // columns, number % columns)
+            self._grid.addWidget(card, number // columns, number % columns, Qt.AlignmentFlag.AlignTop)
             if previous is not None:
                 QWidget.setTabOrder(previous, card)
             previous = card

@@ -12,6 +12,7 @@ from devexplorer.core.learn.exercise import Course, Step
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    UNLIMITED_PX,
     Role,
     ScrollArea,
     can_add_virtual,
@@ -29,8 +30,6 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
 _BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-UNLIMITED_PX = (1 << 24) - 1
-"""Qt's own limit (QWIDGETSIZE_MAX)."""
 LIST_PX = 520
 WIDE_PX = 900
 """From this width on the list stands beside the exercise."""

@@ -51,8 +51,8 @@ class BottomDock(QFrame):
     """`specs` from left to right. All tabs have one height, so changing the tab moves nothing else in the window.
     `refresh` and `refresh_texts` like the window. One that is called as its layout is a panel of its own (`areas`)."""
 
-    layout_wanted = Signal(str)
-    """A page is to be shown that the present layout does not have (name of the one that has it)."""
+    wanted = Signal(str)
+    """A page is to be shown: name of the layout that has it, empty where the present one does."""
 
     def __init__(self, context: WindowContext, specs: Sequence[TabSpec[Any]]) -> None:
         super().__init__()
@@ -60,7 +60,8 @@ class BottomDock(QFrame):
         self.specs = tuple(specs)
         self._offered = tuple(spec.name for spec in specs)
         """The tabs of the present layout."""
-        self._last: dict[tuple[str, ...], str] = {}
+        self._layout = ""
+        self._last: dict[str, str] = {}
         """The page that each layout had on show."""
         self._context = context
         self._by_name = {spec.name: spec for spec in self.specs}
@@ -97,18 +98,17 @@ class BottomDock(QFrame):
 
     def show_page(self, name: str) -> QWidget:
         """Bring a tab to the front, in the layout that has it; returns its page."""
-        if name not in self._offered:
-            self.layout_wanted.emit(self._by_name[name].layout)
+        self.wanted.emit("" if name in self._offered else self._by_name[name].layout)
         self.tabs.setCurrentWidget(self.areas[name])
         return cast(QWidget, self.page(name))
 
     def offer(self, layout: Layout) -> None:
         """Have the tabs of the layout that comes on show; the page that it had last is in front again."""
-        self._last[self._offered] = self.current
+        self._last[self._layout], self._layout = self.current, layout.name
         self._offered = tuple(
             spec.name for spec in self.specs if spec.layout in ("", layout.name) or spec.name in layout.more_tabs
         )
-        front = self._last.get(self._offered) or next(name for name in self._offered if name != layout.name)
+        front = self._last.get(layout.name) or next(name for name in self._offered if name != layout.name)
         self.tabs.setTabVisible(self.tabs.indexOf(self.areas[front]), True)
         self.tabs.setCurrentWidget(self.areas[front])  # before its neighbours go, which would make another one current
         for name, area in self.areas.items():

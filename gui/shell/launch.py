@@ -68,9 +68,11 @@ def _replay(arguments: argparse.Namespace, files: tuple[Path, ...]) -> Path | No
     """The recording to open; `BadInput` when `--replay` names none, said here in one line and not later in the
     window."""
     if arguments.replay is None:
-        from devexplorer.core.files.kinds import RECORDING, recognise
+        if len(files) != 1:
+            return None
+        from devexplorer.core.files.kinds import RECORDING, recognise  # when there is a file to look at
 
-        return files[0] if len(files) == 1 and recognise(files[0]).kind == RECORDING else None
+        return files[0] if recognise(files[0]).kind == RECORDING else None
     if files:
         raise BadInput("--replay names the recording already; leave the files away, or --replay")
     if arguments.command is not None:

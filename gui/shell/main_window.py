@@ -204,9 +204,9 @@ class MainWindow(QMainWindow):
         """Redraw what changed; the plots move with time anyway. A part that fails does not keep the others from it."""
         self.axis.advance(now_unix_s)
         redraws: list[tuple[bool | Change, Callable[[], None]]] = [
-            (not self.isHidden() and self.workbench.shows("memory"), partial(self.memory.refresh, now_unix_s)),
-            (not self.isHidden() and self.workbench.shows("throughput"), partial(self.throughput.refresh, now_unix_s)),
-            (not self.isHidden(), partial(self.workbench.refresh, changes, now_unix_s)),
+            (self.memory.isVisible(), partial(self.memory.refresh, now_unix_s)),
+            (self.throughput.isVisible(), partial(self.throughput.refresh, now_unix_s)),
+            (True, partial(self.workbench.refresh, changes, now_unix_s)),
             (changes & Change.DEVICES, self.devices.refresh_devices),
             (changes & Change.DEVICES, self.objects.refresh_devices),
             (changes & Change.DEVICES, self._bind_move_keys),
@@ -381,9 +381,10 @@ class MainWindow(QMainWindow):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        for child in self.findChildren(QWidget):
-            child.ensurePolished()  # the style says how small each part can be
-        self.workbench.share_again()
+        if not event.spontaneous():  # not when it was minimised
+            for child in self.findChildren(QWidget):
+                child.ensurePolished()  # the style says how small each part can be
+            self.workbench.share_again()
         if self.focusWidget() is None:
             self.workbench.take_focus()  # Qt would choose the first button of the toolbar
         self._on_screen.shown()

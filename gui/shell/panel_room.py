@@ -4,17 +4,16 @@ thread only."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QSplitter, QWidget
+from PySide6.QtWidgets import QFrame, QSplitter, QWidget
 
-from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, vbox
+from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, KeptSplitter, hbox, push_button, reading_order, vbox
 
 FOLDED_PX = 132
 """Width of a folded panel beside others."""
-UNLIMITED_PX = (1 << 24) - 1
-"""Qt's own limit (QWIDGETSIZE_MAX)."""
 
 
 class PanelWindow(QWidget):
@@ -34,8 +33,19 @@ class PanelWindow(QWidget):
         self.closed.emit()
 
 
+class Heading(QFrame):
+    """All that is left of a folded panel: a click on it unfolds."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.setObjectName("panel")
+        self.button = push_button(f"{title} ▸", look="quiet", tip="Unfold this panel", name=f"Unfold {title}")
+        vbox(hbox(self.button, None), None, margins=(6, 2, 6, 2), parent=self)
+
+
 class PanelRoom(QObject):
-    """`owner`: the widget with the panels. At most one panel is enlarged; any number is folded or has a window."""
+    """`owner`: the widget with the panels. At most one panel is enlarged; any number is folded or has a window. What
+    stands in the layout meanwhile keeps their place."""
 
     def __init__(self, owner: QWidget) -> None:
         super().__init__(owner)
@@ -43,17 +53,23 @@ class PanelRoom(QObject):
         self._hidden: list[QWidget] = []
         """What gave way to the enlarged panel."""
         self.enlarged: QWidget | None = None
-        self.folded: set[QWidget] = set()
+        self.folded: dict[QWidget, Heading] = {}
         self.windows: dict[QWidget, PanelWindow] = {}
-        """By panel."""
-        self._places: dict[QWidget, QWidget] = {}
+        """By panel, both."""
+        self._keepers: dict[QWidget, QWidget] = {}
         """What keeps the place of a panel that has a window."""
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), owner, self.restore)
         self._escape.setEnabled(False)  # Escape means other things too
 
     def place(self, panel: QWidget) -> QWidget:
         """What stands in a layout for the panel: itself, or what keeps its place."""
-        return self._places.get(panel, panel)
+        return self.folded.get(panel) or self._keepers.get(panel) or panel
+
+    def reveal(self, panel: QWidget) -> None:
+        """Whatever gave way or was folded, the panel can be seen now."""
+        if self.enlarged is not panel:
+            self.restore()
+        self.unfold(panel)
 
     # --- enlarged
 
@@ -73,6 +89,7 @@ class PanelRoom(QObject):
             part.hide()
         self.enlarged = panel
         self._escape.setEnabled(True)
+        _give_keyboard(panel)
 
     def restore(self) -> None:
         """The panels that gave way come back."""
@@ -83,33 +100,43 @@ class PanelRoom(QObject):
 
     # --- folded
 
-    def toggle_fold(self, panel: QWidget) -> None:
-        """Fold the panel to its heading, or unfold it."""
+    def toggle_fold(self, panel: QWidget, title: str) -> None:
+        """Fold the panel to its heading, or unfold it. One that has a window stays as it is."""
         self.restore()
-        (self.unfold if panel in self.folded else self._fold)(panel)
-
-    def _fold(self, panel: QWidget) -> None:
-        self.folded.add(panel)
-        self.share(panel)
+        if panel in self.folded:
+            self.unfold(panel)
+        elif panel not in self.windows:
+            heading = self.folded[panel] = Heading(title)
+            heading.button.clicked.connect(partial(self.unfold, panel))
+            self._exchange(panel, heading)
+            panel.setParent(self._owner)
+            panel.hide()
+            heading.show()
+            self.share(heading)
+            _give_keyboard(heading)
 
     def unfold(self, panel: QWidget) -> None:
         """It has its room again."""
-        if panel in self.folded:
-            self.folded.remove(panel)
+        heading = self.folded.pop(panel, None)
+        if heading is not None:
+            self._exchange(heading, panel)
+            panel.show()
+            heading.deleteLater()
             self.share(panel)
+            _give_keyboard(panel)
 
-    def share(self, panel: QWidget) -> None:
-        """Give its splitter the sizes that follow: a row is folded when all in it are, else they are narrow."""
-        splitter = next(_around(panel), None)
+    def share(self, part: QWidget) -> None:
+        """Give its splitter the sizes that follow: a row is folded when all in it are, else headings are narrow."""
+        splitter = next(_around(part), None)
         if splitter is None:
             return
         parts = _parts(splitter)
         across = splitter.orientation() == Qt.Orientation.Horizontal
-        whole = across and all(part in self.folded for part in parts)
-        for part in parts:
-            is_folded = part in self.folded
-            part.setMaximumWidth(FOLDED_PX if is_folded and across and not whole else UNLIMITED_PX)
-            part.setMaximumHeight(HEADER_PX if is_folded and (whole or not across) else UNLIMITED_PX)
+        whole = across and all(isinstance(each, Heading) for each in parts)
+        for each in parts:
+            if isinstance(each, Heading):
+                each.setMaximumWidth(FOLDED_PX if across and not whole else UNLIMITED_PX)
+                each.setMaximumHeight(HEADER_PX if whole or not across else UNLIMITED_PX)
         for outer in (splitter, *_around(splitter)):
             if isinstance(outer, KeptSplitter):
                 outer.keep(outer.kept)
@@ -123,26 +150,34 @@ class PanelRoom(QObject):
             return
         self.restore()
         self.unfold(panel)
-        splitter = next(_around(panel))
-        keeper = self._places[panel] = QWidget()
-        splitter.replaceWidget(splitter.indexOf(panel), keeper)
+        keeper = self._keepers[panel] = QWidget()
+        self._exchange(panel, keeper)
         keeper.hide()
         window = self.windows[panel] = PanelWindow(panel, title, self._owner)
-        window.closed.connect(lambda: self.attach(panel))
+        window.closed.connect(partial(self.attach, panel))
         panel.show()
         window.show()
 
     def attach(self, panel: QWidget) -> None:
         """Bring the panel back into the window."""
-        window, keeper = self.windows.pop(panel), self._places.pop(panel)
-        splitter = keeper.parent()
-        assert isinstance(splitter, QSplitter)
-        splitter.replaceWidget(splitter.indexOf(keeper), panel)
+        window, keeper = self.windows.pop(panel), self._keepers.pop(panel)
+        self._exchange(keeper, panel)
         panel.show()
-        keeper.deleteLater()
-        window.hide()
-        window.deleteLater()
+        for done in (keeper, window):
+            done.hide()
+            done.deleteLater()
         self.share(panel)
+
+    @staticmethod
+    def _exchange(old: QWidget, new: QWidget) -> None:
+        splitter = old.parent()
+        assert isinstance(splitter, QSplitter)
+        splitter.replaceWidget(splitter.indexOf(old), new)
+
+
+def _give_keyboard(part: QWidget) -> None:
+    """What had it may be hidden now, and Qt would choose the next button anywhere."""
+    next(reading_order(part), part).setFocus()
 
 
 def _parts(splitter: QSplitter) -> list[QWidget]:

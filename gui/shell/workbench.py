@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.timelines.stack import PlotStack
 
 GAP_PX = 8
-TITLES = {"memory": "Memory", "throughput": "Throughput", "cards": "Devices at a glance", "stack": "Plots"}
-"""Of the windows of panels; others are called as they are."""
+TITLES = {"cards": "Devices at a glance", "stack": "Plots"}
+"""Of panels; others are called as they are."""
 DEFAULT = 0
 """In the settings: the size that the layout gives a part."""
 
@@ -60,7 +60,7 @@ class Workbench(QStackedWidget):
         self.room = PanelRoom(self)
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
-        pages.layout_wanted.connect(self.show_layout)
+        pages.wanted.connect(self._show_pages)
         self.layout_shown = LAYOUTS[0]
         self.show_layout(settings.layout if settings.layout in BY_NAME else LAYOUTS[0].name)
 
@@ -72,50 +72,52 @@ class Workbench(QStackedWidget):
         made: QWidget = getattr(self, name)
         return made
 
-    def _panel_of(self, widget: QWidget | None) -> tuple[str, QWidget] | None:
-        """The panel that a widget is in, with its name."""
+    def _panel_of(self, widget: QWidget | None) -> tuple[QWidget, str] | None:
+        """The panel that a widget is in, or its heading, with its title."""
         for name in self.layout_shown.root.panels:
             panel = self._panel(name)
-            if widget is not None and (panel is widget or panel.isAncestorOf(widget)):
-                return name, panel
+            place = self.room.folded.get(panel, panel)
+            if widget is not None and (place is widget or place.isAncestorOf(widget)):
+                return panel, TITLES.get(name, name.capitalize())
         return None
 
     def enlarge(self) -> None:
         """Give the panel with the keyboard all the room, or bring the others back."""
         if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.enlarge(found[1])
+            self.room.enlarge(found[0])
 
     def fold(self) -> None:
         """Fold the panel with the keyboard, or unfold it."""
         if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.toggle_fold(found[1])
+            self.room.toggle_fold(*found)
 
     def detach(self) -> None:
         """Put the panel with the keyboard into a window of its own."""
         if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.detach(found[1], TITLES.get(found[0], found[0].capitalize()))
+            self.room.detach(*found)
 
-    def _heading(self, where: QPoint) -> tuple[str, QWidget] | None:
-        """The panel whose heading is there."""
+    def _heading(self, where: QPoint) -> tuple[QWidget, str] | None:
+        """The panel whose heading is there, with its title."""
         found = self._panel_of(self.childAt(where))
-        return found if found is not None and found[1].mapFrom(self, where).y() < HEADER_PX else None
+        if found is None or self.room.place(found[0]).mapFrom(self, where).y() >= HEADER_PX:
+            return None
+        return found
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         if (found := self._heading(event.position().toPoint())) is not None:
-            folded = found[1] in self.room.folded
-            (self.room.unfold if folded else self.room.enlarge)(found[1])
+            self.room.enlarge(found[0])
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         found = self._heading(event.pos())
         if found is None:
             return
-        name, panel = found
+        panel = found[0]
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         enlarged, folded = self.room.enlarged is not None, panel in self.room.folded
         menu.addAction("Bring the others back" if enlarged else "Enlarge", partial(self.room.enlarge, panel))
-        menu.addAction("Unfold" if folded else "Fold to the heading", partial(self.room.toggle_fold, panel))
-        menu.addAction("In a window of its own", partial(self.room.detach, panel, TITLES.get(name, name.capitalize())))
+        menu.addAction("Unfold" if folded else "Fold to the heading", partial(self.room.toggle_fold, *found))
+        menu.addAction("In a window of its own", partial(self.room.detach, *found))
         menu.popup(event.globalPos())
 
     @cached_property
@@ -172,14 +174,20 @@ class Workbench(QStackedWidget):
             self._pages.page("learn")
         if self.shows("cards"):
             self.cards.refresh_devices()
-        for panel in self.room.folded:
-            self.room.share(panel)
+        for heading in self.room.folded.values():
+            self.room.share(heading)
         self.arranged.emit()
         if self.isVisible():  # Qt has given the keyboard to some button while the panels moved
             if focus is not None and focus.isVisible():
                 focus.setFocus()
             else:
                 self.take_focus()
+
+    def _show_pages(self, layout: str) -> None:
+        """A page is wanted: in that layout, or in the present one."""
+        if layout:
+            self.show_layout(layout)
+        self.room.reveal(self._pages)
 
     @property
     def root(self) -> KeptSplitter:
@@ -199,6 +207,11 @@ class Workbench(QStackedWidget):
         """Whether the layout has that panel."""
         return panel in self.layout_shown.root.panels
 
+    def _seen(self, panel: str) -> bool:
+        """Whether a panel of only some layouts was made (`cached_property` keeps it here then), and can be seen."""
+        made = vars(self).get(panel)
+        return made is not None and made.isVisible()
+
     def share_again(self) -> None:
         """The style is known now, which says how small each part can be."""
         for splitter in self.splitters.values():
@@ -206,14 +219,14 @@ class Workbench(QStackedWidget):
 
     def refresh(self, changes: Change, now_unix_s: float) -> None:
         """Redraw what only some layouts have."""
-        if self.shows("stack"):
+        if self._seen("stack"):
             self.stack.refresh(now_unix_s)
-        if self.shows("cards") and changes & Change.DEVICES:
+        if changes & Change.DEVICES and self._seen("cards"):
             self.cards.refresh_devices()
 
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
-        if self.shows("cards"):
+        if self._seen("cards"):
             self.cards.refresh_texts()
 
     def sizes(self) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSplitter, QWidget
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import hbox, push_button, vbox
+from devexplorer.gui.widgets import ScrollArea, hbox, push_button, vbox
 
 FIRST = ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
 """What the plots show at first: those that a device reports."""
@@ -38,7 +38,12 @@ class PlotStack(QWidget):
         self._splitter.setChildrenCollapsible(False)
         self.add_button = push_button("+ plot", self.add, look="quiet", tip="One more plot below the others")
         self.remove_button = push_button("− plot", self.remove, look="quiet", tip="Take the lowest plot away")
-        vbox((self._splitter, 1), hbox(None, self.remove_button, self.add_button), spacing=2, parent=self)
+        vbox(
+            (ScrollArea(self._splitter, "Plots"), 1),
+            hbox(None, self.remove_button, self.add_button),
+            spacing=2,
+            parent=self,
+        )
         for choice in choices[:MOST] or NEXT[:LEAST]:
             self._append(choice)
         self._follow()

@@ -15,6 +15,7 @@ from devexplorer.gui.widgets.layouts import (
     CENTRE,
     LEFT,
     RIGHT,
+    UNLIMITED_PX,
     ScrollArea,
     ScrollColumn,
     check_box,

@@ -33,6 +33,8 @@ LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 CENTRE = Qt.AlignmentFlag.AlignCenter
 """Places of a text, between top and bottom in the middle."""
+UNLIMITED_PX = (1 << 24) - 1
+"""A part may be as large as Qt lets it (QWIDGETSIZE_MAX)."""
 
 
 def hbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget | None = None) -> QHBoxLayout:

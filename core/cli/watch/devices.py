@@ -23,14 +23,13 @@ from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.without_torch import ORDER, expected_devices, installed_build
-from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, Problem
 from devexplorer.core.telemetry.fact_rows import Writer
 from devexplorer.core.telemetry.metrics import is_empty_sample
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.profiles import Profile
-    from devexplorer.core.records import Event
     from devexplorer.core.telemetry.drm_sampler import DrmSampler
     from devexplorer.core.virtual.device.machine import VirtualMachine
 

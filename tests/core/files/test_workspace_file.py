@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.files.workspace_format import CHECKSUM, MARK, START, UNSET
+from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
+from devexplorer.core.files.workspace_format import UNSET
 from devexplorer.core.models import samples
 from devexplorer.core.models.stored import StoredModule, every_slot
 from devexplorer.core.models.walk import is_uninitialised
@@ -401,12 +402,12 @@ def rewritten(path: Path, change: Callable[[Any], object]) -> None:
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     metadata = header["__metadata__"]
-    manifest = json.loads(metadata[MARK])
+    manifest = json.loads(metadata[WORKSPACE_MARK])
     change(manifest)
-    metadata[MARK], metadata[CHECKSUM] = json.dumps(manifest), UNSET
+    metadata[WORKSPACE_MARK], metadata[WORKSPACE_CHECKSUM] = json.dumps(manifest), UNSET
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    assert text.startswith(START)
+    assert text.startswith(WORKSPACE_START)
     whole = struct.pack("<Q", len(text)) + text + data[8 + length :]
     whole = whole.replace(UNSET.encode(), f"{zlib.crc32(whole):08x}".encode(), 1)
     path.write_bytes(whole)

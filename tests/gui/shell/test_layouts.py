@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from fakes.look_records import CPU
 from fakes.quiet_window import QuietWindow
@@ -131,14 +132,17 @@ def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None
     quiet.window.workbench.show_layout("monitor")
     quiet.tell(READING)
     card = quiet.window.workbench.cards.items["nvml:0"]
-    assert card.watched == [
+    assert card.texts.watched == (
         ("power", "149 of 150 W"),
         ("temperature", "81 °C"),
         ("clock", "1,410, memory 6,251 MHz"),
         ("fan", "55 %"),
         ("throttled", "power cap"),
-    ]
+    )
     assert "power 149 of 150 W" in card.accessibleDescription()
+    quiet.tell(msgspec.structs.replace(READING, memory_used_bytes=5 << 30))
+    assert card.accessibleDescription().startswith("5.00 of")
+    assert "power 149 of 150 W" in card.accessibleDescription(), "also after something else has changed"
     assert list(quiet.window.workbench.cards.items) == [CPU.id, "nvml:0"]
     QTest.mouseClick(card, Qt.MouseButton.LeftButton)
     assert quiet.window.context.device == "nvml:0"
@@ -159,6 +163,22 @@ def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: Qu
     assert stack.choices == ("utilization_percent",)
     assert not stack.remove_button.isEnabled()
     assert len({id(slot.plot._axis) for slot in (*stack.slots, *quiet.window.slots)}) == 1, "one time axis"
+
+
+@pytest.mark.parametrize("size", [(1000, 650), (1366, 700)])
+def test_no_layout_makes_the_window_larger(quiet: QuietWindow, size: tuple[int, int]) -> None:
+    quiet.tell(READING)
+    quiet.resize(*size)
+    for layout in LAYOUTS:
+        quiet.window.workbench.show_layout(layout.name)
+        quiet.settle()
+        assert (quiet.window.width(), quiet.window.height()) == size, layout.name
+    stack = quiet.window.workbench.stack
+    quiet.window.workbench.show_layout("monitor")
+    while stack.add_button.isEnabled():
+        QTest.mouseClick(stack.add_button, Qt.MouseButton.LeftButton)
+    quiet.settle()
+    assert (quiet.window.width(), quiet.window.height()) == size, "more plots scroll"
 
 
 def test_after_a_switch_the_keyboard_is_in_the_window_and_tab_follows_the_eye(quiet: QuietWindow) -> None:

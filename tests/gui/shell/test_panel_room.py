@@ -75,32 +75,35 @@ def test_a_layout_that_comes_on_show_is_whole(quiet: QuietWindow) -> None:
 
 
 def test_a_folded_panel_gives_its_room_to_its_neighbours_and_has_it_again(quiet: QuietWindow) -> None:
-    window, before = quiet.window, sizes(quiet)
-    window.objects.tree.setFocus()
-    window.workbench.room.toggle_fold(window.inspector)
+    window, before, room = quiet.window, sizes(quiet), quiet.window.workbench.room
+    room.toggle_fold(window.inspector, "Inspector")
     quiet.settle()
-    assert window.inspector.width() == FOLDED_PX
+    heading = room.folded[window.inspector]
+    assert not window.inspector.isVisible(), "only its heading is left"
+    assert heading.width() == FOLDED_PX
     assert window.objects.width() > before["panels"][0]
     plots = window.memory.height()
-    window.workbench.room.toggle_fold(window.objects)
+    room.toggle_fold(window.objects, "Objects")
     quiet.settle()
-    assert window.objects.height() <= HEADER_PX, "the whole row is folded"
+    assert heading.height() == room.folded[window.objects].height() == HEADER_PX, "the whole row is folded"
     assert window.memory.height() > plots
     for panel in (window.objects, window.inspector):
-        window.workbench.room.toggle_fold(panel)
+        QTest.mouseClick(room.folded[panel].button, LEFT)
     quiet.settle()
+    assert window.inspector.isVisible()
     assert sizes(quiet) == before
 
 
-def test_the_pages_fold_to_their_tabs_by_key_and_by_menu(quiet: QuietWindow) -> None:
-    window, dock = quiet.window, quiet.window.bottom_dock
+def test_the_pages_fold_by_key_and_unfold_by_menu(quiet: QuietWindow) -> None:
+    window, dock, room = quiet.window, quiet.window.bottom_dock, quiet.window.workbench.room
     height = dock.height()
     dock.tabs.tabBar().setFocus()
     QTest.keyClick(dock.tabs.tabBar(), Qt.Key.Key_F, CTRL_SHIFT)
     quiet.settle()
-    assert dock.height() == HEADER_PX
-    where = heading(quiet, dock)
-    QTest.mouseClick(window.workbench, Qt.MouseButton.RightButton, pos=where)
+    heading = room.folded[dock]
+    assert heading.height() == HEADER_PX
+    assert QApplication.focusWidget() is heading.button, "the same key unfolds"
+    where = heading.mapTo(window.workbench, QPoint(heading.width() - 20, HEADER_PX // 2))
     QApplication.sendEvent(
         window.workbench,
         QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, window.workbench.mapToGlobal(where)),
@@ -114,12 +117,61 @@ def test_the_pages_fold_to_their_tabs_by_key_and_by_menu(quiet: QuietWindow) -> 
     assert dock.height() == height
 
 
+def test_a_page_that_is_asked_for_is_seen_whatever_is_folded_or_enlarged(quiet: QuietWindow) -> None:
+    window, dock, room = quiet.window, quiet.window.bottom_dock, quiet.window.workbench.room
+    room.toggle_fold(dock, "Pages")
+    page = dock.show_page("doctor")
+    quiet.settle()
+    assert page.isVisible()
+    room.enlarge(window.objects)
+    quiet.settle()
+    assert not page.isVisible()
+    dock.show_page("doctor")
+    quiet.settle()
+    assert page.isVisible()
+    room.enlarge(dock)
+    dock.show_page("fit")
+    quiet.settle()
+    assert room.enlarged is dock, "the pages are what has the room"
+
+
+def test_a_folded_panel_stays_folded_in_the_layouts_that_have_it(quiet: QuietWindow) -> None:
+    window, room = quiet.window, quiet.window.workbench.room
+    room.toggle_fold(window.throughput, "Throughput")
+    for layout in ("measure", "monitor", "explore"):
+        window.workbench.show_layout(layout)
+        quiet.settle()
+        assert not window.throughput.isVisible()
+        assert room.folded[window.throughput].isVisible() == (layout != "monitor")
+    room.unfold(window.throughput)
+    quiet.settle()
+    assert window.throughput.isVisible()
+
+
+def test_a_plot_in_its_window_follows_also_when_the_layout_has_none(
+    quiet: QuietWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = quiet.window
+    drawn: list[float] = []
+    monkeypatch.setattr(window.memory, "refresh", drawn.append)
+    window.workbench.show_layout("monitor")
+    quiet.tell()
+    assert drawn == [], "nobody sees it"
+    window.workbench.show_layout("explore")
+    window.workbench.room.detach(window.memory, "Memory")
+    window.workbench.show_layout("monitor")
+    drawn.clear()
+    quiet.tell()
+    assert drawn == [quiet.now]
+
+
 def test_a_panel_has_a_window_of_its_own_until_that_is_closed(quiet: QuietWindow) -> None:
     window, before = quiet.window, sizes(quiet)
     room = window.workbench.room
-    window.inspector.setFocus()
     room.detach(window.inspector, "Inspector")
+    room.toggle_fold(window.inspector, "Inspector")
     quiet.settle()
+    assert not room.folded, "what has a window is not folded"
     own = room.windows[window.inspector]
     assert own.isVisible()
     assert own.windowTitle() == "DevExplorer: Inspector"
