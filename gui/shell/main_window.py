@@ -50,7 +50,7 @@ from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
-from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.shell.record_button import RecordButton
@@ -157,7 +157,6 @@ class MainWindow(QMainWindow):
         hbox(self.rail, (column, 1), spacing=0, parent=centre)
         self.setCentralWidget(centre)
         self.workbench.arranged.connect(self._put_in_order)
-        self._put_in_order()
 
     def _put_in_order(self) -> None:
         first, *rest = self.rail.buttons.values()
@@ -385,6 +384,7 @@ class MainWindow(QMainWindow):
             for child in self.findChildren(QWidget):
                 child.ensurePolished()  # the style says how small each part can be
             self.workbench.share_again()
+            QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._put_in_order)  # nobody presses Tab before
         if self.focusWidget() is None:
             self.workbench.take_focus()  # Qt would choose the first button of the toolbar
         self._on_screen.shown()
