@@ -3,6 +3,8 @@ one line."""
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
 import os
 import struct
@@ -75,7 +77,9 @@ def host() -> Iterator[Place]:
 
 
 def bits(tensor: Tensor) -> bytes:
-    return bytes(tensor.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    """A digest, because the values of a large model would be in memory several times."""
+    raw = tensor.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(raw.numpy().data).digest()
 
 
 def about(tensor: Tensor) -> dict[str, Any]:
@@ -129,6 +133,8 @@ def saved_and_opened(place: Place, folder: Path) -> tuple[dict[str, Any], dict[s
     before, path = everything(place), str(folder / "w.devexplorer")
     place.do(SaveWorkspace(path=path))
     kind = place.kind
+    place.workspace.drop(place.workspace.names)
+    gc.collect()  # a model is in cycles: the largest would be in memory together with what is opened
     with place_of("cpu") as other:
         if kind == "vgpu":
             install().reset()
