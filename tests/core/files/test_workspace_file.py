@@ -134,6 +134,7 @@ def saved_and_opened(place: Place, folder: Path) -> tuple[dict[str, Any], dict[s
     place.do(SaveWorkspace(path=path))
     kind = place.kind
     place.workspace.drop(place.workspace.names)
+    place.workspace.history.cannot_undo()  # it would keep what was dropped
     gc.collect()  # a model is in cycles: the largest would be in memory together with what is opened
     with place_of("cpu") as other:
         if kind == "vgpu":
