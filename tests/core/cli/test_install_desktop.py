@@ -18,6 +18,7 @@ from fakes.command_line import Document, Refusal
 from devexplorer.core.cli import install_desktop as module
 from devexplorer.core.cli.install_desktop import WRITTEN
 from devexplorer.core.cli.run import main
+from devexplorer.core.files.kinds import WORKSPACE_START
 
 ROOT = Path(__file__).parents[3]
 ENTRY, ICON, TYPES, METADATA = WRITTEN.values()
@@ -208,7 +209,7 @@ def test_the_metadata_is_valid_but_for_an_address(folder: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_the_desktop_knows_both_types_by_name_and_a_renamed_recording_by_what_is_in_it(
+def test_the_desktop_knows_both_types_by_name_and_renamed_files_by_what_is_in_them(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool("update-mime-database")
@@ -218,8 +219,9 @@ def test_the_desktop_knows_both_types_by_name_and_a_renamed_recording_by_what_is
     for kind in ("workspace:*.devexplorer", "recording:*.devrec"):
         assert f":application/x-devexplorer-{kind}\n" in globs
     recordings.write(tmp_path / "run.devrec", 1)
-    first = (tmp_path / "run.devrec").read_bytes()[:9]
-    assert first in (folder / "mime" / "magic").read_bytes()
+    magic = (folder / "mime" / "magic").read_bytes()
+    for first in ((tmp_path / "run.devrec").read_bytes()[:9], WORKSPACE_START):
+        assert first in magic
     assert main(["install-desktop", "--remove"]) == 0
     assert "devexplorer" not in (folder / "mime" / "globs2").read_text(encoding="utf-8")
 
