@@ -23,7 +23,7 @@ from devexplorer.core.cli.run import main
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LANGUAGES = {"sh", "python", "yaml", "console", "text"}
 """Of a block; `console` is a command with its output, `text` is not run."""
 

@@ -48,6 +48,7 @@ def test_the_description_s_command_is_readme_s() -> None:
     [
         "constraints.txt",
         "README.md",
+        "README.zh-CN.md",
         "tests/conftest.py",
         "tests/fakes/nvml_c/identity.c",
         "docs/pictures/sweep.png",

@@ -1,0 +1,44 @@
+"""The Chinese pages: they show and run what the English README does, and name what is on screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
+STEPS = (ROOT / "docs" / "zh-CN" / "first-steps.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8").lower() for top in ("core", "gui") for path in (ROOT / top).rglob("*.py")
+)
+HAN = r"[\u4e00-\u9fff，。；：、]"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [r"(?ms)^```sh\n.*?^```", r"!\[[^\]]*\]\(([^)]*)\)", r"(?m)^\| (`devexplorer.*?`) \|", r"\]\((docs/\w+\.md)\)"],
+    ids=["blocks", "pictures", "commands", "documents"],
+)
+def test_both_readmes_have_the_same_parts_in_the_same_order(part: str) -> None:
+    english = re.findall(part, ENGLISH)
+    assert english
+    assert re.findall(part, CHINESE) == english
+
+
+def test_each_readme_leads_to_the_other() -> None:
+    assert "[简体中文](README.zh-CN.md)" in ENGLISH.splitlines()[2]
+    assert "[English](README.md)" in CHINESE.splitlines()[2]
+
+
+@pytest.mark.parametrize("label", sorted(set(re.findall(r"\*\*([ -~]+?)\*\*", CHINESE + STEPS)) - {"English"}))
+def test_every_control_that_is_named_in_bold_is_on_screen(label: str) -> None:
+    assert re.search(rf'"{re.escape(label.lower())}["…]', SOURCES), f"the window has no {label}"
+
+
+@pytest.mark.parametrize("page", [CHINESE, STEPS], ids=["README", "first steps"])
+def test_no_line_ends_within_a_chinese_sentence(page: str) -> None:
+    """GitHub shows the end of such a line as a space between two characters."""
+    prose = re.sub(r"(?ms)^```.*?^```$", "", page)
+    assert not re.findall(rf"{HAN}\n{HAN}", prose)
