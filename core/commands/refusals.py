@@ -11,7 +11,7 @@ import msgspec
 
 from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, bytes_text, out_of_host_memory, sentence, shape_text
 from devexplorer.core.base.python_names import expression, quoted, variable
-from devexplorer.core.commands.registry import refused_title
+from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched
 from devexplorer.core.partition.crossings import has_crossings
@@ -29,19 +29,28 @@ from devexplorer.core.records import (
     Move,
     NewTensor,
     Offer,
+    Steps,
     TrainStep,
 )
-from devexplorer.core.workspace.command_result import Refused
+from devexplorer.core.workspace.command_result import Refused, StepFailed
 from devexplorer.core.workspace.tensors import CombineFailed
 
-_RUNS = (Forward, Backward, TrainStep)
-"""Commands that run a model on an input."""
+_RUNS: dict[type, str] = {Forward: "run forward", Backward: "run backward", TrainStep: "step"}
+"""Commands that run a model on an input, as buttons call them."""
+_COMBINES = {"+": "add", "-": "subtract", "*": "multiply", "@": "multiply"}
 VIRTUAL_SPEC = "2x Tesla T4"
 """What is offered where a second device is missing."""
 
 
 def refusal(error: Exception, command: Command | None = None) -> Answer:
     """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
+    if isinstance(error, StepFailed):
+        answer = refusal(error.error, error.command)
+        if not error.before:
+            return answer
+        before = ", then ".join(map(title_of, error.before))
+        words = f"{answer.words} What came before it ({before}) was undone, so nothing has changed."
+        return msgspec.structs.replace(answer, words=words, offers=())  # they are ways out of how it was then
     findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
     words = (
         f"{len(findings)} things are not right:\n" + "\n".join(f"• {item}" for item in findings)
@@ -71,7 +80,9 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         device = command.device if isinstance(command, Move) else "cpu"
         offers.append(Offer(f"Join {error.name} on {device}", Join(target=error.name, device=device)))
     if isinstance(error, Refused):
-        facts, offers = error.facts, list(error.offers)
+        facts = error.facts
+        again = command if isinstance(command, TrainStep) else None
+        offers = [_and_again(offer.label, offer.command, again) for offer in error.offers]
     if isinstance(error, BadInput) and error.virtual_helps:
         words += (
             " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules,"
@@ -138,7 +149,7 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
         + (f", which was given {shapes}" if shapes else "")
         + f"{_at(error)}. {sentence(str(error))}"
     )
-    return Parts(title, words, facts)
+    return Parts(title, words, facts, _casts(error, command))
 
 
 def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
@@ -159,13 +170,13 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
-    given = command.input if isinstance(command, _RUNS) else None
+    given = command.input if isinstance(command, Forward | Backward | TrainStep) else None
     if any("not registered" in item.label for item in own):
         fix = "Hold layers in an nn.ModuleList and tensors in a buffer." if finding is None else finding.fix
         words += f" What is not registered does not follow .to(). {fix}"
     elif len(error.model_devices) > 1:
         device = inputs[0].device if inputs else error.model_devices[0]
-        offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
+        offers.append(_and_again(f"Move all of {model} to {device}", Move(targets=(model,), device=device), command))
         if has_crossings(error.frame.module):
             words += (
                 " Hops bring inputs to each part, not tensors that the part holds or creates elsewhere: move the model"
@@ -176,16 +187,45 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
                 " The model's parts are on different devices: move them together, or move the activations where they"
                 " meet (hops)."
             )
-            offers.append(Offer("Insert hops", InsertHops(target=model)))
+            offers.append(_and_again("Insert hops", InsertHops(target=model), command))
     elif given is not None and error.model_devices:
         home = error.model_devices[0]
         names = tuple(part.strip() for part in given.split(","))
-        offers.append(Offer(f"Move {' and '.join(names)} to {home}", Move(targets=names, device=home)))
+        offers.append(_and_again(f"Move {' and '.join(names)} to {home}", Move(targets=names, device=home), command))
         if inputs and len({item.device for item in inputs}) == 1:
-            offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
+            there = inputs[0].device
+            offers.append(_and_again(f"Move {model} to {there}", Move(targets=(model,), device=there), command))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
     return Parts(title, words, facts, [*offers, *_check_offers(error, model)], code)
+
+
+def _casts(error: RunFailed, command: Command | None) -> list[Offer]:
+    """Give the input the dtype of the layer that stopped, or the model that of its input, where those differ."""
+    assert error.frame is not None
+    given = command.input if isinstance(command, Forward | Backward | TrainStep) else None
+    inputs = error.frame.operands
+    came = {item.dtype for item in inputs}
+    own = {item.dtype for item in error.operands[len(inputs) :]}
+    if given is None or len(came) != 1 or len(own) != 1 or came == own or not all("float" in one for one in came | own):
+        return []
+    names, device = tuple(part.strip() for part in given.split(",")), inputs[0].device
+    (has,), (wanted,) = came, own
+    model = getattr(command, "target", "").partition(":")[0]
+    return [
+        _and_again(
+            f"Cast {' and '.join(names)} to {wanted}", Move(targets=names, device=device, dtype=wanted), command
+        ),
+        _and_again(f"Cast {model} to {has}", Move(targets=(model,), device=device, dtype=has), command),
+    ]
+
+
+def _and_again(label: str, first: Command, command: Command | None) -> Offer:
+    """Do this, and then what was refused."""
+    verb = _COMBINES[command.operator] if isinstance(command, Combine) else _RUNS.get(type(command))
+    if command is None or verb is None:
+        return Offer(label, first)
+    return Offer(f"{label} and {verb}", Steps(commands=(first, msgspec.structs.replace(command, request=0))))
 
 
 def _check_offers(error: RunFailed, model: str) -> list[Offer]:
@@ -208,6 +248,13 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
     facts = (Fact(left.label, operand_text(left)), Fact(right.label, operand_text(right)))
     symbol = command.operator if isinstance(command, Combine) else "+"
     title = f"{left.label} {symbol} {right.label} does not work"
+    if error.dtypes and not error.mixed:
+        words = f"{left.label} is {left.dtype} and {right.label} is {right.dtype}. This operation takes one dtype only."
+        offers = [
+            _copy_and_combine(right.label, right.device, command, left.dtype),
+            _copy_and_combine(left.label, left.device, command, right.dtype),
+        ]
+        return Parts(title, words, facts, offers)
     if not error.mixed:
         return Parts(title, sentence(str(error)), facts)
     words = (
@@ -215,11 +262,16 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
         " time and copies nothing by itself: copy one over, then it works."
     )
     offers = [
-        Offer(f"Copy {right.label} to {left.device}", Move(targets=(right.label,), device=left.device, copy=True)),
-        Offer(f"Copy {left.label} to {right.device}", Move(targets=(left.label,), device=right.device, copy=True)),
+        _copy_and_combine(right.label, left.device, command),
+        _copy_and_combine(left.label, right.device, command),
     ]
     x, y = variable(left.label), variable(right.label)
     return Parts(title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})")
+
+
+def _copy_and_combine(name: str, device: str, command: Command | None, dtype: str | None = None) -> Offer:
+    copy = Move(targets=(name,), device=device, dtype=dtype, copy=True)
+    return _and_again(f"Copy {name} {f'as {dtype}' if dtype else f'to {device}'}", copy, command)
 
 
 def _on_cpu(command: NewTensor) -> NewTensor:

@@ -170,6 +170,12 @@ SPECS: tuple[CommandSpec, ...] = (
     _changing(msg.Remove, lambda c: f"removing {', '.join(c.names)}", "Nothing was removed", "commands.objects:remove"),
     CommandSpec(msg.Forward, "forward of {c.target}", "The model did not run", "commands.objects:run", undoable=True),
     CommandSpec(msg.Backward, "backward of {c.target}", "The model did not run", "commands.objects:run", undoable=True),
+    _changing(
+        msg.Steps,
+        lambda c: ", then ".join(map(title_of, c.commands)),
+        lambda c: refused_title(c.last),
+        "commands.steps:steps",
+    ),
     CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.objects:undo"),
     CommandSpec(msg.Redo, "redoing what was undone", "Nothing was redone", "commands.registry:redo"),
     # devices

@@ -46,6 +46,7 @@ from devexplorer.core.records import (
     Redid,
     SideEffects,
     StartBenchmark,
+    Steps,
     StopBenchmark,
     Undid,
 )
@@ -258,7 +259,8 @@ class Engine:
 
     def _answer(self, command: Command, answer: Answer) -> None:
         """Send the answer; it is about the same part of the subject as the command."""
-        targets = getattr(command, "targets", None) or (getattr(command, "target", None) or "",)
+        about = command.last if isinstance(command, Steps) else command
+        targets = getattr(about, "targets", None) or (getattr(about, "target", None) or "",)
         name, _, path = targets[0].partition(":")
         part = path if len(targets) == 1 and name == answer.subject else ""
         self.send(msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=self.clock()))

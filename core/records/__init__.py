@@ -146,6 +146,7 @@ from devexplorer.core.records.messages import (
     SideEffects,
     SnapshotOpened,
     StartBenchmark,
+    Steps,
     StopBenchmark,
     Undid,
     Undo,

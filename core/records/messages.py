@@ -161,6 +161,19 @@ class Cancel(BaseCommand, tag="Cancel"):
     job: int
 
 
+class Steps(BaseCommand, tag="Steps"):
+    """Carry out several commands in order, all or none, as one step of Undo. Where one of them copies an operand of a
+    later `Combine`, that takes the copy."""
+
+    commands: tuple[Command, ...]
+    """At least one; none that the engine itself carries out (benchmarks, Undo, Redo, Cancel)."""
+
+    @property
+    def last(self) -> Command:
+        """What it is all for."""
+        return self.commands[-1]
+
+
 Command = (
     BuildModel
     | NewTensor
@@ -181,6 +194,7 @@ Command = (
     | SaveSnapshot
     | OpenSnapshot
     | Cancel
+    | Steps
     | LaboratoryCommand
 )
 

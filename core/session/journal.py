@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, OpenWorkspace, Remove
+from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, OpenWorkspace, Remove, Steps
 from devexplorer.core.session.script import Action
 
 
@@ -40,7 +40,15 @@ class Entry:
     @property
     def replayed(self) -> bool:
         """Whether it is sent to a new engine."""
-        return spec_of(self.command).replayed and not self.in_file
+        return any(spec_of(step).replayed for step in _steps(self.command)) and not self.in_file
+
+    @property
+    def repeated(self) -> Command:
+        """What is sent to a new engine: of several steps those that can be repeated."""
+        if not isinstance(self.command, Steps):
+            return self.command
+        again = tuple(step for step in self.command.commands if spec_of(step).replayed)
+        return msgspec.structs.replace(self.command, commands=again)
 
     @property
     def changes(self) -> bool:
@@ -66,10 +74,7 @@ class Journal:
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
-        if spec_of(command).names_result and created is not None:
-            named: Any = command
-            command = msgspec.structs.replace(named, name=created)
-        entry = Entry(command, created, tuple(effects), action, again)
+        entry = Entry(_named(command, created), created, tuple(effects), action, again)
         if entry.changes or action is not None or again is not None:
             self._entries.append(entry)
 
@@ -119,7 +124,7 @@ class Journal:
         for entry in self._entries:
             if entry.in_file:
                 continue
-            command = entry.command
+            command = _steps(entry.command)[-1]
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
             target = getattr(command, "target", "").partition(":")[0]
@@ -140,6 +145,20 @@ class Journal:
         self._entries = [entry for entry in self._entries if entry.replayed or entry.in_file]
         for entry in self._entries:
             entry.effects = ()
+
+
+def _steps(command: Command) -> tuple[Command, ...]:
+    return command.commands if isinstance(command, Steps) else (command,)
+
+
+def _named(command: Command, created: str | None) -> Command:
+    """With the name that the engine gave to what it made."""
+    if created is None:
+        return command
+    if isinstance(command, Steps):
+        return msgspec.structs.replace(command, commands=(*command.commands[:-1], _named(command.last, created)))
+    named: Any = command
+    return msgspec.structs.replace(named, name=created) if spec_of(command).names_result else command
 
 
 def _replaced(entry: Entry, following: Entry | None) -> bool:

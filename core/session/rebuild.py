@@ -32,7 +32,7 @@ class Rebuild:
         """Send the journal's commands; False when there is nothing to do."""
         self._restored, self._failed = [], []
         for entry in self._journal.replay():
-            request = self._send(entry.command)
+            request = self._send(entry.repeated)
             entry.command = msgspec.structs.replace(entry.command, request=request)
             self._sent[request] = entry
         return self.running

@@ -41,6 +41,7 @@ from devexplorer.core.records import (
     Rebuilt,
     RowsChanged,
     SnapshotOpened,
+    Steps,
     Topology,
     UndoState,
 )
@@ -296,11 +297,13 @@ class State(QueryResults):
     def _job_ended(self, event: JobEnded) -> Change:
         job = self.jobs.pop(event.request, None)
         if job is not None and job.command is not None:
-            done = Done(job.command, event.ok, job.answer, job.report)
-            self.done.append(done)
-            self.done_count += 1
-            if isinstance(job.command, Check):
-                self.check_ended(job.command, done)
+            steps = job.command.commands if event.ok and isinstance(job.command, Steps) else (job.command,)
+            for command in steps:
+                done = Done(command, event.ok, job.answer, job.report)
+                self.done.append(done)
+                self.done_count += 1
+                if isinstance(command, Check):
+                    self.check_ended(command, done)
         return Change.JOBS
 
     @handles(RowsChanged)

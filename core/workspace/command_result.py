@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base import BadInput, ProgressMonitor
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.records import Answer, Command, Event, Fact, MoveReport, ObjectSnapshot, Offer
 
 if TYPE_CHECKING:
@@ -41,6 +41,14 @@ class Refused(BadInput):
     def __init__(self, *findings: str, facts: tuple[Fact, ...] = (), offers: tuple[Offer, ...] = ()) -> None:
         super().__init__(*findings)
         self.facts, self.offers = facts, offers
+
+
+class StepFailed(DevExplorerError):
+    """One of several `Steps` failed; what those before it did is taken back."""
+
+    def __init__(self, error: DevExplorerError, command: Command, before: tuple[Command, ...]) -> None:
+        super().__init__(str(error))
+        self.error, self.command, self.before = error, command, before
 
 
 Handler = Callable[["Workspace", Any, ProgressMonitor], CommandResult]

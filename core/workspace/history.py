@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, RollbackFailed, bytes_text, first_line
-from devexplorer.core.records import Command, MoveReport, UndoState
+from devexplorer.core.records import Command, MoveReport, Steps, UndoState
 from devexplorer.core.workspace.changes import Change, Undone
 from devexplorer.core.workspace.mementos import ObjectMemento
 
@@ -87,9 +87,9 @@ class History:
     def changed(self, title: str, *changes: Change) -> None:
         """Remember what the command of this transaction has changed, `title` as in "the move of mlp to vgpu:1"."""
         assert self._current is not None, "a command that changes something is undoable"
-        self._current = replace(
-            self._current, title=self._current.title or title, changes=(*self._current.changes, *changes)
-        )
+        titles = [self._current.title, title] if self._current.title else [title]
+        title = " and ".join(dict.fromkeys(titles)) if isinstance(self._current.command, Steps) else titles[0]
+        self._current = replace(self._current, title=title, changes=(*self._current.changes, *changes))
 
     def fits(self, size: int) -> bool:
         """Whether so many bytes may be kept; if not, and the command calls `cannot_undo`, its answer says so."""

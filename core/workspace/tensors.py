@@ -200,11 +200,13 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class CombineFailed(DevExplorerError):
-    """Two tensors cannot be combined; `devices` when they are on different ones."""
+    """Two tensors cannot be combined; `mixed` when they are on different devices."""
 
-    def __init__(self, message: str, *, left: Operand, right: Operand) -> None:
+    def __init__(self, message: str, *, left: Operand, right: Operand, dtypes: bool = False) -> None:
         super().__init__(message)
         self.left, self.right = left, right
+        self.dtypes = dtypes
+        """They could be if they had one dtype."""
 
     @property
     def mixed(self) -> bool:
@@ -217,5 +219,14 @@ def applied(sign: str, left: tuple[str, Tensor], right: tuple[str, Tensor]) -> T
     try:
         result: Tensor = OPERATORS[sign](left[1], right[1])
     except RuntimeError as error:
-        raise CombineFailed(first_line(error), left=operand(*left), right=operand(*right)) from error
+        dtypes = left[1].dtype != right[1].dtype and _shapes_fit(sign, left[1], right[1])
+        raise CombineFailed(first_line(error), left=operand(*left), right=operand(*right), dtypes=dtypes) from error
     return result
+
+
+def _shapes_fit(sign: str, *tensors: Tensor) -> bool:
+    try:
+        OPERATORS[sign](*(torch.empty(tensor.shape, device="meta") for tensor in tensors))
+    except RuntimeError:
+        return False
+    return True

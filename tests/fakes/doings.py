@@ -146,10 +146,6 @@ def add_across(me: Learner) -> None:
     me.press(Key.Key_Plus)
     me.done(3)
     me.offer()
-    me.done(4)
-    place = me.where(next(iter(me.state.objects)))
-    me.point(*[name for name in me.state.objects if me.where(name) == place][:2])
-    me.press(Key.Key_Plus)
 
 
 def type_(me: Learner) -> None:
@@ -194,9 +190,6 @@ def wrong_device(me: Learner) -> None:
     me.press(Key.Key_F)
     me.done(4)
     me.offer()
-    me.done(5)
-    me.point(*both)
-    me.press(Key.Key_F)
 
 
 def blocks(me: Learner) -> None:
@@ -342,8 +335,6 @@ def split_by_hand(me: Learner) -> None:
     me.press(Key.Key_F)
     me.done(4)
     me.offer("Insert hops")
-    me.done(5)
-    me.press(Key.Key_F)
 
 
 def replicate(me: Learner) -> None:

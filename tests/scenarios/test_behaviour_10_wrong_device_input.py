@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records import Backward, BuildModel, Forward, Move, NewTensor
+from devexplorer.core.records import Backward, BuildModel, Forward, Move, NewTensor, Undo
 
 
 def test_the_layer_and_the_tensors_are_named_and_one_click_fixes_it(place: Place) -> None:
@@ -24,9 +24,14 @@ def test_the_layer_and_the_tensors_are_named_and_one_click_fixes_it(place: Place
     assert answer.code == f'x = x.to("{place.first}")'
 
     fix = answer.offers[0]
-    assert fix.label == f"Move x to {place.first}"
-    place.do(fix.command)
+    assert fix.label == f"Move x to {place.first} and run forward"
+    done = place.answer(fix.command)
+    assert f"x is now on {place.first}" in done.words
+    assert done.code.splitlines()[0] == answer.code
+    assert "mlp(x)" in done.code
     assert not place.answer(Forward(target="mlp", input="x")).failed
+    place.do(Undo())
+    assert place.snapshot("x").bytes_by_device == {"cpu": 160}
 
 
 def test_the_model_can_come_to_the_input_instead(place: Place) -> None:
@@ -37,9 +42,10 @@ def test_the_model_can_come_to_the_input_instead(place: Place) -> None:
     place.do(BuildModel(recipe="nested", device=place.first))
     answer = place.answer(Backward(target="nested", input="x"))
     assert answer.failed
-    fix = next(offer for offer in answer.offers if offer.command == Move(targets=("nested",), device="cpu"))
-    place.do(fix.command)
-    assert not place.answer(Backward(target="nested", input="x")).failed
+    fix = next(offer for offer in answer.offers if offer.label == "Move nested to cpu and run backward")
+    done = place.do(fix.command)
+    assert "gradients of a backward pass" in done.side_effects
+    assert place.snapshot("nested").rows[0].devices == ("cpu",)
 
 
 def test_a_model_in_pieces_names_the_piece(place: Place) -> None:
@@ -51,7 +57,8 @@ def test_a_model_in_pieces_names_the_piece(place: Place) -> None:
     answer = place.answer(Forward(target="nested"))
     assert answer.failed
     assert "0.block 2.0" in answer.words
-    place.do(answer.offers[0].command)
+    assert answer.offers[0].label.endswith(" and run forward")
+    assert not place.answer(answer.offers[0].command).failed
     assert not place.answer(Forward(target="nested")).failed
 
 

@@ -18,6 +18,7 @@ from devexplorer.core.records import (
     NewTensor,
     PlanSplit,
     Split,
+    Steps,
     Undo,
 )
 
@@ -37,10 +38,10 @@ def test_layers_are_moved_one_by_one_and_hops_make_the_forward_work(place: Place
     assert f"input is on {place.first} and weight is on {place.second}" in answer.words
     (met,) = (fact.value for fact in answer.facts if fact.label == "operands")
     assert f"output of 0.block 1 is on {place.first}, parameter 0.block 2.0.weight is on {place.second}" in met
-    offer = next(offer for offer in answer.offers if offer.label == "Insert hops")
-    assert offer.command == InsertHops(target="nested")
+    offer = next(offer for offer in answer.offers if offer.label == "Insert hops and run forward")
+    assert offer.command == Steps(commands=(InsertHops(target="nested"), Forward(target="nested", input="x")))
 
-    assert "Each part now moves its inputs to its own device" in place.do(offer.command).answer.words
+    assert "Activations hopped 2 times" in place.do(offer.command).answer.words
     outcome = place.do(Forward(target="nested", input="x", output="on two"))
     assert "Activations hopped 2 times" in outcome.answer.words
     (event,) = outcome.events

@@ -16,6 +16,7 @@ from devexplorer.core.records import (
     Remove,
     SaveWorkspace,
     StartBenchmark,
+    Steps,
     Undo,
 )
 from devexplorer.core.records import laboratory as lab
@@ -169,6 +170,22 @@ def test_what_was_asked_about_something_that_was_undone_is_no_part_of_the_sessio
     journal.add(lab.Save(targets=("net",), path="net.safetensors"), answer=told("saved"))
     journal.take_back(2)
     assert titles(journal) == ["built", "asked"], "net(x) without net would end the script"
+
+
+def test_of_several_steps_those_are_repeated_that_can_be() -> None:
+    journal = Journal()
+    copy, add = Move(targets=("b",), device="vgpu:0", copy=True), Combine(left="a", right="b")
+    journal.add(Steps(commands=(copy, add), request=2), "result-2", answer=told("added"))
+    hops, run = lab.InsertHops(target="net"), Forward(target="net")
+    journal.add(Steps(commands=(hops, run), request=3), effects=("running statistics changed",), answer=told("ran"))
+    named = Combine(left="a", right="b", name="result-2")
+    assert [entry.repeated for entry in journal.replay()] == [
+        Steps(commands=(copy, named), request=2),
+        Steps(commands=(hops,), request=3),
+    ]
+    assert journal.lost() == ["net, running statistics changed: it cannot be repeated"]
+    journal.take_back(3)
+    assert titles(journal) == ["added"]
 
 
 OPENS = OpenWorkspace(path="w.devexplorer", stamp="1", replace=True, code=("net",))

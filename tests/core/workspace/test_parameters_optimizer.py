@@ -22,6 +22,7 @@ from devexplorer.core.records import (
     NewTensor,
     Redo,
     SetRequiresGrad,
+    Steps,
     TrainStep,
     Undo,
 )
@@ -139,7 +140,8 @@ def test_an_input_on_another_device_is_explained_as_in_a_forward(place: Place) -
     answer = place.answer(TrainStep(target="mlp", input="x"))
     assert answer.failed
     assert "input is on cpu" in answer.words
-    place.do(next(offer.command for offer in answer.offers if offer.label == "Move x to vgpu:0"))
+    place.do(next(offer.command for offer in answer.offers if offer.label == "Move x to vgpu:0 and step"))
+    assert place.workspace.history.state().title == "the move of x to vgpu:0 and the training step of mlp"
     assert not place.answer(TrainStep(target="mlp", input="x")).failed
 
 
@@ -155,7 +157,7 @@ def test_state_that_stayed_behind_is_named_and_follows_on_request(place: Place) 
     refused = place.answer(TrainStep(target="mlp"))
     assert refused.failed
     assert "state is on vgpu:1 and its parameter on vgpu:0" in refused.words
-    assert [one.command for one in refused.offers] == [offer.command]
+    assert [one.command for one in refused.offers] == [Steps(commands=(offer.command, TrainStep(target="mlp")))]
     moved = place.answer(offer.command)
     assert state_devices(place) == {"step": {"cpu"}, "exp_avg": {"vgpu:0"}, "exp_avg_sq": {"vgpu:0"}}
     assert not place.answer(TrainStep(target="mlp")).failed
@@ -258,7 +260,9 @@ def test_what_is_refused(place: Place) -> None:
     ):
         with pytest.raises(BadInput, match=reason):
             place.do(command)
-    assert place.answer(TrainStep(target="mlp")).offers[0].command == MakeOptimizer(target="mlp")
+    assert place.answer(TrainStep(target="mlp")).offers[0].command == Steps(
+        commands=(MakeOptimizer(target="mlp"), TrainStep(target="mlp"))
+    )
     place.do(SetRequiresGrad(targets=("mlp",), on=False))
     with pytest.raises(BadInput, match="unfreeze some first"):
         place.do(MakeOptimizer(target="mlp"))

@@ -1,0 +1,61 @@
+"""Carries out several commands as one: all or none, one step of Undo. Jobs thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.base import DevExplorerError, ProgressMonitor, RollbackFailed
+from devexplorer.core.commands.registry import spec_of
+from devexplorer.core.records import Combine, Command, Move, Steps
+from devexplorer.core.workspace.command_result import CommandResult, StepFailed
+from devexplorer.core.workspace.workspace import Workspace
+
+
+def steps(workspace: Workspace, command: Steps, progress: ProgressMonitor) -> CommandResult:
+    """One after the other; the answer is that of the last, with what the others did before it."""
+    results: list[CommandResult] = []
+    copies: dict[str, str] = {}
+    count = len(command.commands)
+    for index, given in enumerate(command.commands):
+        step = _on_copies(given, copies)
+        share = ProgressMonitor(
+            lambda done, text, index=index: progress.report((index + done) / count, text),  # type: ignore[misc]
+            progress.cancelled,
+        )
+        try:
+            progress.stop_if_cancelled("nothing has changed")
+            results.append(spec_of(step).resolve()(workspace, step, share))
+        except RollbackFailed:
+            raise
+        except DevExplorerError as error:
+            raise StepFailed(error, step, command.commands[:index]) from error
+        report = results[-1].report
+        if isinstance(step, Move) and report is not None:
+            copies.update(zip(dict.fromkeys(step.targets), report.created, strict=False))
+    return _joined(results)
+
+
+def _on_copies(command: Command, copies: dict[str, str]) -> Command:
+    if not isinstance(command, Combine):
+        return command
+    left, right = (copies.get(name, name) for name in (command.left, command.right))
+    return msgspec.structs.replace(command, left=left, right=right)
+
+
+def _joined(results: list[CommandResult]) -> CommandResult:
+    *before, last = results
+    answer = msgspec.structs.replace(
+        last.answer,
+        words=" ".join((*(f"{item.answer.title}." for item in before), last.answer.words)),
+        code="\n".join(filter(None, (item.answer.code for item in results))),
+        offers=tuple(offer for item in results[::-1] for offer in item.answer.offers),
+    )
+    return CommandResult(
+        answer,
+        tuple({snapshot.name: snapshot for item in results for snapshot in item.changed}.values()),
+        tuple(name for item in results for name in item.removed),
+        next((item.report for item in results[::-1] if item.report and not item.report.already_there), None),
+        tuple(effect for item in results for effect in item.side_effects),
+        tuple(event for item in results for event in item.events),
+        any(item.devices_changed for item in results),
+    )
