@@ -19,9 +19,11 @@ from devexplorer.gui.widgets import (
     CENTRE,
     CPU,
     RIGHT,
+    Figures,
     Picture,
     current_theme,
     draw_text,
+    number_texts,
     text_width,
     theme_changed,
 )
@@ -111,6 +113,15 @@ class HeatMap(Picture):
                 f"{len(self._values)} shapes are finished; the best is {self._words(self.best)}"
             )
         self.update()
+
+    def figures(self) -> Figures | None:
+        if not self._values:
+            return None
+        places = sorted(self._values, key=lambda place: (place[1], place[0]))
+        rates = number_texts(self._values[place] for place in places)
+        rows = [(self.rows[row], self.columns[column], rate) for (column, row), rate in zip(places, rates, strict=True)]
+        word = " simulated" if self._simulated else ""
+        return Figures((self._axes[1], self._axes[0], f"TFLOP/s{word}"), rows)
 
     def scale(self) -> tuple[float, float]:
         """The lowest and the highest value, the ends of the scale; 0 and 0 where nothing is known."""

@@ -14,12 +14,14 @@ from devexplorer.gui.plots.curves import Floats, round_values
 from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,
+    Figures,
     Picture,
     Role,
     current_theme,
     device_colour,
     hbox,
     label,
+    number_texts,
     theme_changed,
     vbox,
 )
@@ -121,6 +123,17 @@ class Histogram(Picture):
         self.canvas.setXRange(*self.span, padding=0)
         self.canvas.setYRange(0, highest or 1.0, padding=0)
         self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
+
+    def figures(self) -> Figures | None:
+        rows: list[tuple[str, ...]] = []
+        for what, values in (("now", self._values), ("before", self._before)):
+            if values is not None and values.counts:
+                same = values.high <= values.low
+                edges = np.array([values.low, values.high]) if same else _bins(values)[0]
+                texts = number_texts(edges)
+                counts = [sum(values.counts)] if same else values.counts
+                rows += zip([what] * len(counts), texts, texts[1:], map(str, counts), strict=False)
+        return Figures(("Histogram", "From", "To", "Values"), rows) if rows else None
 
     def tip_at(self, point: QPointF) -> str:
         """What the bar at or above a point counts; empty where there is none."""

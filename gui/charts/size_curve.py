@@ -22,11 +22,13 @@ from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
 from devexplorer.gui.plots.markers import Line
 from devexplorer.gui.widgets import (
     Colour,
+    Figures,
     Picture,
     Role,
     colour_of,
     current_theme,
     font,
+    number_texts,
     text_width,
     theme_changed,
     vbox,
@@ -196,6 +198,10 @@ class SizeCurve(Picture):
     def _y_name(self) -> str:
         return self._scale.unit.name
 
+    def _unit(self) -> tuple[str, float]:
+        """Of the values in a table."""
+        return self._scale.unit
+
     def _value_text(self, value: float) -> str:
         return f"{value / self._scale.unit.factor:.4g} {self._scale.unit.name}"
 
@@ -207,6 +213,20 @@ class SizeCurve(Picture):
             else f"{item.name}: at most {self._value_text(point[1])}, at {self._x_text(point[0])}"
             for item, point in highest
         )
+
+    def figures(self) -> Figures | None:
+        shown = [item for item in self.series if item.points]
+        titles, columns = [self._axes.removeprefix("over ") or "Size"], [[self._x_text(size) for size in self.xs]]
+        name, factor = self._unit()
+        for item in shown:
+            points = {point[0]: point for point in item.points}
+            spread = any(point[2] != point[3] for point in item.points)
+            for what, at in (("median", 1), ("p20", 2), ("p80", 3)) if spread else (("", 1),):
+                word = " simulated" if item.simulated else ""
+                titles.append(", ".join(filter(None, (f"{item.name}{word}", what, name))))
+                columns.append(number_texts(points[x][at] / factor if x in points else None for x in self.xs))
+        note = "; ".join(text for _, text in (*self._markers, *filter(None, [self._guide])))
+        return Figures(tuple(titles), list(zip(*columns, strict=True)), note) if shown else None
 
     # --- drawing
 

@@ -10,11 +10,13 @@ from PySide6.QtGui import QColor, QPainter, QPen
 
 from devexplorer.core.base import seconds_text
 from devexplorer.gui.widgets import (
+    Figures,
     Picture,
     Role,
     current_theme,
     device_pen,
     draw_text,
+    number_texts,
     text_width,
 )
 
@@ -58,6 +60,13 @@ class WallBars(Picture):
         )
         self.setAccessibleDescription("; ".join(texts))
         self.update()
+
+    def figures(self) -> Figures | None:
+        rows = [
+            (bar.group, f"{bar.name}{' simulated' if bar.simulated else ''}", str(bar.jobs), seconds)
+            for bar, seconds in zip(self.bars, number_texts(bar.seconds for bar in self.bars), strict=True)
+        ]
+        return Figures(("Group", "Bar", "Jobs", "Wall time, s"), rows) if rows else None
 
     def boxes(self) -> list[QRectF]:
         """Where each bar is, as long as its time."""

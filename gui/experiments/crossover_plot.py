@@ -56,6 +56,9 @@ class CrossoverPlot(SizeCurve):
     def _y_name(self) -> str:
         return "time of n×n"
 
+    def _unit(self) -> tuple[str, float]:
+        return "s", 1.0
+
     def _value_text(self, value: float) -> str:
         return seconds_text(value)
 

@@ -16,7 +16,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy
 
-from devexplorer.core.base import number_text
+from devexplorer.core.base import MISSING, number_text
 from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
 from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
@@ -26,12 +26,14 @@ from devexplorer.gui.plots.curves import round_values
 from devexplorer.gui.widgets import (
     CENTRE,
     Colour,
+    Figures,
     Picture,
     Role,
     colour_of,
     current_theme,
     draw_text,
     font,
+    number_texts,
     text_width,
 )
 
@@ -120,6 +122,18 @@ class Intervals(Picture):
         texts = [f"#{entry.run.id}: {_value(entry)} {entry.cell.words}" for entry in self.entries]
         self.setAccessibleDescription(". ".join(texts))
         self.update()
+
+    def figures(self) -> Figures | None:
+        rows: list[tuple[str, ...]] = []
+        for entry in self.entries:
+            figure, change = entry.cell.figure, entry.cell.difference
+            spread, word = figure.spread, " simulated" if figure.simulated else ""
+            numbers = number_texts((spread.median, spread.p20, spread.p80))
+            ratio = MISSING if change is None else f"{change.ratio:.3f}"
+            what = f"{title(entry.run.result.spec)}{word}"
+            rows.append((_name(entry.run), what, *numbers, figure.unit, ratio, entry.cell.words))
+        titles = ("Run", "Measured", "Median", "p20", "p80", "Unit", "Times the first run", "In words")
+        return Figures(titles, rows) if rows else None
 
     # --- where everything is
 

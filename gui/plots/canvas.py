@@ -8,7 +8,7 @@ from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainterPath, QPen, QResizeEvent
+from PySide6.QtGui import QColor, QContextMenuEvent, QKeyEvent, QMouseEvent, QPainterPath, QPen, QResizeEvent
 from PySide6.QtWidgets import QGraphicsPathItem
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
@@ -104,6 +104,9 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
         across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        event.ignore()  # the menu is that of the picture that this is part of
 
     def px(self, x: float, y: float) -> QPointF:
         """A place on the axes, in pixels from the upper left corner of the area."""

@@ -167,6 +167,14 @@ def span_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
+def duration_text(seconds: float) -> str:
+    """`12.34` -> `12.3 s`, `1000` -> `16 min 40 s`, `4000` -> `1 h 06 min`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def clock_text(time_unix_s: float, step_s: float = 1.0) -> str:
     """Local wall-clock time: with tenths where steps are shorter than a second, without seconds where they are half
     hours."""

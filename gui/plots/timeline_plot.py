@@ -1,9 +1,9 @@
 """A panel with curves over the time that all plots share: axes, markers, cursor, selection, legend. Main thread; the
 heartbeat calls `refresh`.
 
-What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group
-and the axes stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide:
-antialiased they cost what plain ones do (tests/benchmarks/plot_cost.py), wide and antialiased fifty times as much.
+What costs is done only when it must be: curves are made once and take arrays, while live they move as one group and the
+axes stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide: wide and
+antialiased ones cost fifty times as much (tests/benchmarks/plot_cost.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyqtgraph as pg
 from PySide6.QtCore import QSize, QTimer
-from PySide6.QtGui import QFontMetrics, QShowEvent
+from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, number_text
@@ -29,15 +29,18 @@ from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
-from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
+from devexplorer.gui.plots.table import curve_figures
+from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, duration_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,
+    Figures,
     Panel,
     Role,
     current_theme,
     device_colour,
     font,
+    offer_table,
     put_in_order,
     theme_changed,
 )
@@ -45,14 +48,14 @@ from devexplorer.gui.widgets import (
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
 LEAST_MOVE_PX = 0.5
-"""A live picture is not drawn again before time has moved it this far: a plot of a day would be painted thirty times a
-second for nothing, and one of two minutes three times as often as there are readings."""
+"""A live picture is not drawn again before time has moved it this far: a plot of a day would be painted 30 times a
+second for nothing."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
 """New readings are drawn when they are half a pixel's time old, and never later than this."""
 BUTTON_EDGE_PX = 5
-"""Border and padding of the title's button, as the style sheet has them."""
+"""Border and padding of the title's button in the style sheet."""
 
 
 class Series(NamedTuple):
@@ -239,8 +242,6 @@ class TimelinePlot(Panel):
         """In the axis' unit."""
         return number_text(value / self._scale.unit.factor)
 
-    # What the window calls
-
     def refresh(self, now_unix_s: float) -> None:
         """Draw what changed since the last call; up to 30 times a second."""
         self._axis.advance(now_unix_s)
@@ -276,13 +277,20 @@ class TimelinePlot(Panel):
             self._show_readout()
 
     def _recolour(self) -> None:
-        """Use the colours of the current theme."""
         self._axis_is_stale = True
 
     @property
     def legend_entries(self) -> list[Entry]:
         """What is shown, for a picture of the plot: all of it, also what has no room in the header."""
         return [entry for entry in self._entries() if self.legend.shows(entry.device)]
+
+    def figures(self) -> Figures | None:
+        """What the curves show, as numbers."""
+        notes = (*self._readout_titles(), *(text for _, text, _ in self._guides()))
+        return curve_figures(self._series(), self._axis, self._scale.unit, self._state.markers, notes)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        offer_table(self, event)
 
     @property
     def metrics_shown(self) -> tuple[str, ...]:
@@ -440,11 +448,3 @@ class TimelinePlot(Panel):
             return tuple(self._value_text(value) for value in here)
         span = self._span(line, selection)
         return tuple(self._number_text(value) for value in (*here, span.low, span.mean, span.high))
-
-
-def duration_text(seconds: float) -> str:
-    """`12.34` -> `12.3 s`, `1000` -> `16 min 40 s`, `4000` -> `1 h 06 min`."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

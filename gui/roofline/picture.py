@@ -12,8 +12,18 @@ from functools import cache
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPen, QPolygonF
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPen,
+    QPolygonF,
+)
 
+from devexplorer.core.base import MISSING
 from devexplorer.gui.history.rows import when_text
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.cursor import ReadoutBox
@@ -31,7 +41,17 @@ from devexplorer.gui.roofline.layout import (
     placed,
     ranges,
 )
-from devexplorer.gui.widgets import CPU, Colour, colour_of, current_theme, draw_text, text_width, theme_changed
+from devexplorer.gui.widgets import (
+    CPU,
+    Colour,
+    Figures,
+    colour_of,
+    current_theme,
+    draw_text,
+    offer_table,
+    text_width,
+    theme_changed,
+)
 
 SIZE_PX, REACH_PX, RING_PX = 8.0, 12.0, 7.0
 """Of a mark; how near the pointer has to be; radius of the ring round the mark under it."""
@@ -122,6 +142,24 @@ class RooflinePicture(PlotCanvas):
         ]
         self.setAccessibleDescription(f"{drawn.target.text}: {len(drawn.points)} points. {'. '.join(best)}")
         self._draw()
+
+    def figures(self) -> Figures | None:
+        drawn = self._drawn
+        if drawn.is_empty:
+            return None
+        word = " simulated" if drawn.target.simulated else ""
+        rows: list[tuple[str, ...]] = [
+            (point.what, point.dtype, f"{point.intensity:.4g}", f"{point.tflops:.4g}", "wrong values" * point.is_wrong)
+            for point in sorted(drawn.points, key=lambda point: point[:2])
+        ]
+        rows += [
+            ("datasheet" if label.is_datasheet else "ceiling", label.dtype, MISSING, f"{label.tflops:.4g}", label.text)
+            for label in labels(drawn)
+        ]
+        return Figures(("Point", "dtype", "FLOP per byte", f"TFLOP/s{word}", "Remark"), rows, memory_text(drawn))
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        offer_table(self, event)
 
     @property
     def at(self) -> Point | None:

@@ -45,6 +45,8 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
     return [
         ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
                    window.toggle_pause, key="Space"),
+        ActionSpec("table", "Show as table…", "The numbers of a plot to read and to copy; that with the keyboard first",
+                   window.show_table, key="Ctrl+Shift+T"),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
         ActionSpec("enlarge", "Enlarge the panel", "Give the panel with the keyboard all the room, as a double click on"
                    " its heading does; Escape brings the rest back", window.workbench.enlarge, key="F11"),

@@ -70,6 +70,7 @@ from devexplorer.gui.widgets import (
     hbox,
     holder,
     reading_order,
+    show_tables,
     vbox,
 )
 from devexplorer.gui.widgets import theme as themes
@@ -337,6 +338,14 @@ class MainWindow(QMainWindow):
 
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)
+
+    def show_table(self) -> None:
+        """The numbers of the plots on show, that of the one with the keyboard first."""
+        focus = self.focusWidget()
+        plots = [plot for plot in self.findChildren(QWidget) if hasattr(plot, "figures") and plot.isVisible()]
+        plots.sort(key=lambda plot: focus is None or not (plot is focus or plot.isAncestorOf(focus)))
+        if not show_tables(self, plots):
+            self.hint("No plot on show has values yet.")
 
     def change_theme(self) -> None:
         """Give the application its next theme."""

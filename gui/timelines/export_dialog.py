@@ -17,8 +17,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
-from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text
-from devexplorer.gui.plots.timeline_plot import duration_text
+from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text, duration_text
 from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button, vbox
 
 ROW_PX = 24

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QContextMenuEvent, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from devexplorer.gui.widgets.figures import Figures, offer_table
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
 from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
 
@@ -34,6 +35,13 @@ class Picture(QWidget):
     def tip_at(self, point: QPointF) -> str:
         """The tooltip of what is at a point; empty where there is nothing."""
         return ""
+
+    def figures(self) -> Figures | None:
+        """What it shows as numbers, for "Show as table"; None: nothing."""
+        return None
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        offer_table(self, event)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
