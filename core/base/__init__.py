@@ -33,8 +33,18 @@ from devexplorer.core.base.formats import (
     sentence,
     shape_text,
 )
+from devexplorer.core.base.input_shapes import parse_input_shapes
 from devexplorer.core.base.message import Message
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base.python_names import (
+    MOVE_LAZILY_IMPORT,
+    checked_name,
+    expression,
+    quoted,
+    suggestion,
+    variable,
+    writes_in_place,
+)
 from devexplorer.core.base.regular_files import open_regular
 from devexplorer.core.base.times import elapsed_text, moment_text

@@ -14,10 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.models import samples
-from devexplorer.core.models.copies import clone_model
-from devexplorer.core.models.run import total
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import clone_model, is_uninitialised, samples, total
 
 Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
 """Called with a model and a batch size: inputs of the model on the CPU; None where it does not know the model."""

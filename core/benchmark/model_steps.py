@@ -36,13 +36,20 @@ from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models import samples
-from devexplorer.core.models.copies import clone_model
-from devexplorer.core.models.inputs import parse_inputs, specs_for, tensors
-from devexplorer.core.models.optimizers import make_optimizer
-from devexplorer.core.models.run import RunFailed, failed_backward, run, total
+from devexplorer.core.models import (
+    RunFailed,
+    clone_model,
+    failed_backward,
+    is_uninitialised,
+    make_optimizer,
+    parse_inputs,
+    samples,
+    specs_for,
+    tensors_for,
+    total,
+)
+from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import backward_guard, meta_empty
 
@@ -175,7 +182,7 @@ class ModelRun(Runner[ModelSpec]):
             return known
         if self._specs is None:
             self._specs = specs_for(model, self.spec.target, self.spec.inputs)
-        return tensors(model, self._specs, batch=batch)
+        return tensors_for(model, self._specs, batch=batch)
 
     def _on_device(self, model: nn.Module, stopped: Callable[[], bool]) -> None:
         self._arm(None, ())

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from devexplorer.core.base import parse_model_dtype
+from devexplorer.core.base import parse_input_shapes, parse_model_dtype
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
@@ -18,7 +18,6 @@ from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
-from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 
 CLEAN, PROBLEMS, COULD_NOT = 0, 1, 2

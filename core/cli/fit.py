@@ -10,14 +10,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_model_dtype
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_input_shapes, parse_model_dtype
 from devexplorer.core.cli.fit_print import print_report
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Fit, FitBytes, FitReport, FitSpec
 

@@ -12,9 +12,8 @@ import torch
 from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
-from devexplorer.core.models.builders import Recipe
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.models import Extras, Recipe
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
@@ -84,7 +83,7 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
 
 
 def user_model(target: str) -> torch.nn.Module:
-    """The model of a source (`core.models.source`), made in this process; the current folder is importable.
+    """The model of a source (`core.isolation.model_source`), made in this process; the current folder is importable.
 
     Raises `BadInput` with the one thing that is wrong; whatever its code changed for the whole process is taken back.
     """

@@ -9,8 +9,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import AddVirtual, Answer, Fact, SetThreads
 from devexplorer.core.virtual import backend
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 
 def add_gpus(registry: DeviceRegistry, spec: str) -> list[str]:

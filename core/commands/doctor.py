@@ -11,12 +11,9 @@ from devexplorer.core.commands.models import blueprint
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.live import messages
 from devexplorer.core.doctor.live.examine import examined_here, live_findings
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import parse_inputs
+from devexplorer.core.models import Extras, parse_inputs
 from devexplorer.core.records import Check, Checked, Diagnosis, DoctorRequest
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Target, Workspace
 
 
 def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> CommandResult:

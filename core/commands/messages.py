@@ -10,17 +10,24 @@ import cmath
 import os
 from collections.abc import Sequence
 
-from devexplorer.core.base import bytes_text, count_text, seconds_text, sentence, shape_text
-from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, quoted, variable
+from devexplorer.core.base import (
+    MOVE_LAZILY_IMPORT,
+    bytes_text,
+    count_text,
+    quoted,
+    seconds_text,
+    sentence,
+    shape_text,
+    variable,
+)
 from devexplorer.core.commands.move_messages import clocks_text
 from devexplorer.core.commands.refusals import operand_text
+from devexplorer.core.models import Operand
 from devexplorer.core.models.gradient_cuts import missing_words
-from devexplorer.core.models.run import Operand
 from devexplorer.core.models.samples import Recipe
 from devexplorer.core.records import Answer, BuildModel, Check, Combine, Fact, NewTensor, ObjectSnapshot, Offer, Row
-from devexplorer.core.workspace import run_code
+from devexplorer.core.workspace import Target, run_code
 from devexplorer.core.workspace.runs import Ran
-from devexplorer.core.workspace.targets import Target
 
 
 def built(

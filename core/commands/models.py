@@ -11,17 +11,10 @@ import torch
 
 from devexplorer.core.base import BadInput, Findings, ProgressMonitor, count_text, python_names
 from devexplorer.core.commands import messages
-from devexplorer.core.models import builders, loading
-from devexplorer.core.models.casts import dtype_name, model_dtype
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import parse_inputs
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.models import Extras, builders, dtype_name, model_dtype, parse_inputs
 from devexplorer.core.records import Answer, Fact, ObjectSnapshot, OpenModel
-from devexplorer.core.workspace.changes import CreateChange
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_new_model, model_sizes
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, CreateChange, Target, Workspace, check_new_model, model_sizes
 
 
 def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonitor) -> CommandResult:
@@ -88,7 +81,7 @@ def _answer(made: builders.Made, snapshot: ObjectSnapshot, command: OpenModel, s
         text += f" While it was made it changed {' and '.join(made.changes.words)}: that was reverted."
     facts = [Fact("source", command.source)]
     if made.source.own_code:
-        facts.append(Fact("folder", loading.home_of(made.source, command.folder)))
+        facts.append(Fact("folder", made.source.home(command.folder)))
     else:
         facts.append(Fact("values", f"random, seed {command.seed}; a checkpoint can be loaded into it"))
     facts.append(Fact("modules", count_text(sum(row.kind == "module" for row in snapshot.rows), "module")))

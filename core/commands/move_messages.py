@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from devexplorer.core.base import bytes_text, count_text, number_text, seconds_text
-from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, quoted, variable
+from devexplorer.core.base import (
+    MOVE_LAZILY_IMPORT,
+    bytes_text,
+    count_text,
+    expression,
+    number_text,
+    quoted,
+    seconds_text,
+    variable,
+)
 from devexplorer.core.records import Answer, CastError, Fact, MoveReport, ObjectSnapshot, Row
 
 

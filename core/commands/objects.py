@@ -12,11 +12,7 @@ import torch
 
 from devexplorer.core.base import BadInput, DevExplorerError, Findings, ProgressMonitor, first_line, objects_text
 from devexplorer.core.commands import messages, move_messages
-from devexplorer.core.models import samples
-from devexplorer.core.models.casts import dtype_name, model_dtype, refuse_value
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.run import operand
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import Extras, dtype_name, is_uninitialised, model_dtype, operand, refuse_value, samples
 from devexplorer.core.partition.messages import with_hops
 from devexplorer.core.records import (
     Backward,
@@ -31,15 +27,20 @@ from devexplorer.core.records import (
     Remove,
     Undo,
 )
-from devexplorer.core.workspace import tensors
-from devexplorer.core.workspace.changes import CreateChange, ElementChange, MoveChange
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_new_model, model_sizes
+from devexplorer.core.workspace import (
+    CommandResult,
+    CreateChange,
+    ElementChange,
+    MoveChange,
+    Target,
+    Workspace,
+    check_new_model,
+    model_sizes,
+    tensors,
+)
 from devexplorer.core.workspace.offload import Removed, offload, offloaded_bytes
 from devexplorer.core.workspace.parameters.optimizer_state import after_move
 from devexplorer.core.workspace.runs import Ran, run_command
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
 
 
 def build(workspace: Workspace, command: BuildModel, progress: ProgressMonitor) -> CommandResult:

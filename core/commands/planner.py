@@ -12,8 +12,7 @@ from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 HELPS_TOLD = 3
 """What would help most, named in the answer; the planner's panel shows all of it."""

@@ -9,11 +9,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, bytes_text, out_of_host_memory, sentence, shape_text
-from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.base import (
+    BadInput,
+    Cancelled,
+    DoesNotFit,
+    bytes_text,
+    expression,
+    out_of_host_memory,
+    quoted,
+    sentence,
+    shape_text,
+    variable,
+)
 from devexplorer.core.commands.registry import refused_title, title_of
-from devexplorer.core.models.run import Operand, RunFailed
-from devexplorer.core.models.unmovable import Dispatched
+from devexplorer.core.models import Dispatched, Operand, RunFailed
 from devexplorer.core.partition.crossings import has_crossings
 from devexplorer.core.records import (
     AddVirtual,
@@ -32,7 +41,7 @@ from devexplorer.core.records import (
     Steps,
     TrainStep,
 )
-from devexplorer.core.workspace.command_result import Refused, StepFailed
+from devexplorer.core.workspace import Refused
 from devexplorer.core.workspace.tensors import CombineFailed
 
 _RUNS: dict[type, str] = {Forward: "run forward", Backward: "run backward", TrainStep: "step"}

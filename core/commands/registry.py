@@ -33,8 +33,7 @@ from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 
 if TYPE_CHECKING:
-    from devexplorer.core.workspace.command_result import CommandResult, Handler
-    from devexplorer.core.workspace.workspace import Workspace
+    from devexplorer.core.workspace import CommandResult, Handler, Workspace
 
 Text = str | Callable[[Any], str]
 """A title that names fields of the command `c`, or what makes one from the command."""

@@ -8,8 +8,7 @@ import msgspec
 
 from devexplorer.core.base import BadInput, ProgressMonitor, count_text
 from devexplorer.core.commands.refusals import VIRTUAL_SPEC
-from devexplorer.core.models.unmovable import refuse_dispatched
-from devexplorer.core.models.walk import is_uninitialised, named_modules
+from devexplorer.core.models import is_uninitialised, named_modules, refuse_dispatched
 from devexplorer.core.partition import code, messages
 from devexplorer.core.partition.blocks import Block, blocks_of, ties
 from devexplorer.core.partition.budgets import budgets_of, even
@@ -32,10 +31,8 @@ from devexplorer.core.records import (
     SplitPlanned,
     SplitShare,
 )
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace import CommandResult, Target, Workspace
 from devexplorer.core.workspace.tensors import accelerators
-from devexplorer.core.workspace.workspace import Workspace
 
 
 def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:

@@ -29,10 +29,8 @@ from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, Save
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
-from devexplorer.core.models import builders, samples
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.source import parse
-from devexplorer.core.models.stored import Origin, StoredModule, adopt
+from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.records import (
     Answer,
@@ -44,9 +42,7 @@ from devexplorer.core.records import (
     SaveWorkspace,
     WorkspaceFile,
 )
-from devexplorer.core.workspace.changes import CreateChange, ExchangeChange
-from devexplorer.core.workspace.command_result import CommandResult, Refused
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, CreateChange, ExchangeChange, Refused, Workspace
 
 
 def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: ProgressMonitor) -> CommandResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
-from devexplorer.core.models.worker import ModelWorker
+from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import Diagnosis, DoctorRequest
 
 LIMIT_SECONDS = 120.0

@@ -41,13 +41,18 @@ from devexplorer.core.doctor.working import (
     unwrapped,
 )
 from devexplorer.core.isolation.child import Progress, no_progress
-from devexplorer.core.models.builders import Builder, builder_of
-from devexplorer.core.models.casts import model_dtype
-from devexplorer.core.models.guard import kept
-from devexplorer.core.models.inputs import UnknownInputs, floating_dtype, parse_inputs
-from devexplorer.core.models.loading import error_text
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import named_modules
+from devexplorer.core.models import (
+    Builder,
+    UnknownInputs,
+    builder_of,
+    dispatched,
+    error_text,
+    floating_dtype,
+    kept,
+    model_dtype,
+    named_modules,
+    parse_inputs,
+)
 from devexplorer.core.records import Diagnosis, DoctorRequest
 
 THE_FORWARD = "the forward"

@@ -15,13 +15,20 @@ from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import computed_by_torch
-from devexplorer.core.models.builders import Builder
-from devexplorer.core.models.copies import deep_copy
-from devexplorer.core.models.inputs import UnknownInputs, specs_for, tensors
-from devexplorer.core.models.loading import error_text
+from devexplorer.core.models import (
+    Builder,
+    UnknownInputs,
+    deep_copy,
+    dispatched,
+    error_text,
+    is_irregular,
+    is_lazy,
+    is_uninitialised,
+    named_modules,
+    specs_for,
+    tensors_for,
+)
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import is_irregular, is_lazy, is_uninitialised, named_modules
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
 
@@ -169,7 +176,7 @@ def inputs_for(builder: Builder, model: nn.Module, given: str, seed: int) -> tup
             except UnknownInputs:
                 specs = specs_for(builder.build_on_cpu(seed), builder.title, given, values=True)
     with torch.device("cpu"):  # whatever the default device is now
-        return tensors(model, specs, seed=seed), specs_text(specs)
+        return tensors_for(model, specs, seed=seed), specs_text(specs)
 
 
 def text_of_tensors(given: Sequence[Tensor]) -> str:

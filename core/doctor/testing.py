@@ -9,8 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput
-from devexplorer.core.base.python_names import suggestion
+from devexplorer.core.base import BadInput, suggestion
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked

@@ -16,9 +16,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.child import Progress, no_progress
+from devexplorer.core.models import named_modules, total
 from devexplorer.core.models.as_written import as_written
-from devexplorer.core.models.run import total
-from devexplorer.core.models.walk import named_modules
 from devexplorer.core.virtual.backend import backward_guard
 
 

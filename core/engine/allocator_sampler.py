@@ -11,7 +11,7 @@ import msgspec
 
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import Event, Log
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import Workspace
 
 
 class AllocatorSampler:

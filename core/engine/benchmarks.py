@@ -25,10 +25,8 @@ from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models import samples
-from devexplorer.core.models.builders import Recipe
-from devexplorer.core.models.copies import deep_copy
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.models import Recipe, deep_copy, samples
 from devexplorer.core.records import (
     BenchEnded,
     BenchPreparing,
@@ -39,7 +37,7 @@ from devexplorer.core.records import (
     JobEnded,
     StartBenchmark,
 )
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import Workspace
 
 Send = Callable[[Event], None]
 Resolve = Callable[[str], nn.Module]

@@ -53,8 +53,7 @@ from devexplorer.core.records import (
 from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.topology import topology
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 SAMPLING_SECONDS = 0.1
 POISON = (

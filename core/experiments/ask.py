@@ -15,11 +15,9 @@ from devexplorer.core.experiments.identity import (
     type_of_tensor,
 )
 from devexplorer.core.experiments.python_values import cpu_numpy, item, numpy, tolist
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import is_uninitialised
 from devexplorer.core.records import Answer, Ask
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Target, Workspace
 
 OF_TENSORS = {
     "type": type_of_tensor,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from devexplorer.core.base import first_line
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id
 from devexplorer.core.records import Answer, Ask, Fact, Offer
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import Workspace
 
 
 class Asked(NamedTuple):

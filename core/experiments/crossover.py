@@ -12,8 +12,7 @@ from statistics import median
 
 import torch
 
-from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, seconds_text
-from devexplorer.core.base.python_names import quoted
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, quoted, seconds_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -26,8 +25,7 @@ from devexplorer.core.experiments.products import (
     synchronise_code,
 )
 from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, Fact
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 BLOCKS = 5
 """Figures of which the median is taken."""

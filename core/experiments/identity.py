@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import count_text
 from devexplorer.core.experiments.asked import Asked
-from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
+from devexplorer.core.models import device_id, is_uninitialised, type_name
 from devexplorer.core.records import Answer, Fact
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace import Target
 
 
 def type_of_tensor(asked: Asked) -> Answer:

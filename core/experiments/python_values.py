@@ -10,9 +10,9 @@ import torch
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, seconds_text, shape_text
 from devexplorer.core.experiments.asked import Asked
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models import dtype_name
 from devexplorer.core.records import Answer
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace import Timing
 
 MOST_IN_A_LIST = 1_000_000
 """Elements that `tolist` makes into Python objects: at about 32 bytes each that is 32 MB."""

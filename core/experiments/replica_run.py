@@ -18,11 +18,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models import run
-from devexplorer.core.models.guard import settings_kept
-from devexplorer.core.models.run import Operand, operand
-from devexplorer.core.models.walk import device_id
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.models import Operand, device_id, operand, run, settings_kept
+from devexplorer.core.workspace import Timing
 
 Inputs = list[Tensor]
 

@@ -16,24 +16,21 @@ from devexplorer.core.base import (
     ProgressMonitor,
     bytes_text,
     count_text,
+    expression,
     list_text,
     python_names,
+    quoted,
     seconds_text,
     shape_text,
+    variable,
 )
-from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
-from devexplorer.core.models.run import Operand, operand
-from devexplorer.core.models.walk import device_id, is_uninitialised
+from devexplorer.core.models import Operand, device_id, is_uninitialised, operand
 from devexplorer.core.records import Answer, Fact, Replicate
-from devexplorer.core.workspace import run_code
-from devexplorer.core.workspace.changes import CreateChange
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace import CommandResult, CreateChange, Target, Workspace, run_code
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.runs import given_names, inputs_of
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
 
 
 def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonitor) -> CommandResult:

@@ -8,8 +8,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, number_text, seconds_text
-from devexplorer.core.base.python_names import quoted
+from devexplorer.core.base import (
+    BadInput,
+    DevExplorerError,
+    ProgressMonitor,
+    count_text,
+    number_text,
+    quoted,
+    seconds_text,
+)
 from devexplorer.core.benchmark.timing import Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.products import (
@@ -22,8 +29,7 @@ from devexplorer.core.experiments.products import (
 )
 from devexplorer.core.records import Answer, Fact, TimeWork, WorkTimed
 from devexplorer.core.virtual.device.cost import LAUNCH_SECONDS
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 MOST_ITERATIONS = 10_000
 DATASHEET_WORDS = "more than the {sheet} TFLOP/s of its datasheet, so it cannot be true"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.base import expression, quoted, variable
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.records import ListFile, LoadCheckpoint, Save
 from devexplorer.core.virtual.device.accounting import KIND

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Findings
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.walk import device_id, is_uninitialised, type_name
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.models import Extras, device_id, is_uninitialised, type_name
+from devexplorer.core.workspace import Workspace
 
 
 @dataclass

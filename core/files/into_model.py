@@ -13,19 +13,25 @@ from collections.abc import Sequence
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, bytes_text, count_text, first_line, shape_text
-from devexplorer.core.base.python_names import expression, quoted
+from devexplorer.core.base import (
+    NO_PROGRESS,
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    expression,
+    first_line,
+    quoted,
+    shape_text,
+)
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.matching import Match, best_match, compared
 from devexplorer.core.files.opening import opened
-from devexplorer.core.models.walk import device_id, is_uninitialised
+from devexplorer.core.models import device_id, is_uninitialised
 from devexplorer.core.records import Answer, CheckpointCompared, CompareCheckpoint, Fact, LoadCheckpoint, Offer
-from devexplorer.core.workspace.command_result import CommandResult, Refused
-from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace, check_sizes
 from devexplorer.core.workspace.mementos import ObjectMemento
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.workspace import Workspace
 
 
 def compare(workspace: Workspace, command: CompareCheckpoint, progress: ProgressMonitor) -> CommandResult:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.models.storages import storage_address
-from devexplorer.core.models.unmovable import refuse_not_dense
-from devexplorer.core.models.walk import device_id, is_uninitialised
+from devexplorer.core.models import device_id, is_uninitialised, refuse_not_dense, storage_address
 
 Identity = tuple[object, ...]
 

@@ -10,10 +10,9 @@ from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.load import MOST_TENSORS
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import opened
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models import dtype_name
 from devexplorer.core.records import Answer, Fact, FileContents, FileEntry, FileListed, ListFile, Load, Offer
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 LISTED = 5000
 """Entries that are listed."""

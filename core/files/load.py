@@ -18,15 +18,10 @@ from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import slots, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.files.opening import opened
-from devexplorer.core.models import samples
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import Extras, is_uninitialised, samples
 from devexplorer.core.records import Load
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
-from devexplorer.core.workspace.changes import CreateChange
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, CreateChange, Workspace, check_sizes
 
 MOST_TENSORS = 1000
 """Objects that one command makes of a file: more would be of no use."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from devexplorer.core.base import bytes_text, count_text, shape_text
-from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.base import bytes_text, count_text, quoted, shape_text, variable
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models import dtype_name
 from devexplorer.core.records import Answer, Fact, Load, LoadCheckpoint, Move, ObjectSnapshot, Offer
 from devexplorer.core.virtual.device.accounting import KIND
 

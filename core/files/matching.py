@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from devexplorer.core.files.entries import Entry, TensorFile
 from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import dtype_name, is_uninitialised
 from devexplorer.core.records import Comparison, KeyMismatch
 
 NAMED = 1000

@@ -14,11 +14,10 @@ from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.gathering import Gathered, Item, gather
 from devexplorer.core.files.manifest import KEY, encoded
 from devexplorer.core.files.writing import Hosted, checked_path, write_safetensors, write_torch, written
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id
 from devexplorer.core.records import Answer, Fact, Offer, Save
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.workspace.command_result import CommandResult, Refused
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Refused, Workspace
 
 FORMS = ("safetensors", "pt", "module")
 HEADER_BYTES = 200

@@ -12,7 +12,7 @@ import torch
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.safe_file import DTYPES
-from devexplorer.core.models.stored import Origin
+from devexplorer.core.models import Origin
 from devexplorer.core.records import Record
 
 FORMAT = 1

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from devexplorer.core.base import BadInput, ProgressMonitor
-from devexplorer.core.base.python_names import checked_name, variable
+from devexplorer.core.base import BadInput, ProgressMonitor, checked_name, variable
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.files.entries import CHUNK_BYTES, Ticker, device_said, shown, wrong_shape
 from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
@@ -38,10 +37,9 @@ from devexplorer.core.files.workspace_format import (
     is_raw,
 )
 from devexplorer.core.files.workspace_writing import OPTIMIZER_CLASSES
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.stored import StoredModule
+from devexplorer.core.models import Extras, StoredModule
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
-from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace import check_sizes
 
 
 class Read(NamedTuple):

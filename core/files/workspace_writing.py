@@ -33,20 +33,22 @@ from devexplorer.core.files.workspace_format import (
     is_raw,
 )
 from devexplorer.core.files.writing import write_safetensors
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.stored import Origin, StoredModule, every_slot
-from devexplorer.core.models.unmovable import refuse_not_dense
-from devexplorer.core.models.walk import (
+from devexplorer.core.models import (
+    Extras,
+    Origin,
     RegisteredIds,
+    StoredModule,
     device_id,
+    dtype_name,
+    every_slot,
     gradient_of,
     is_uninitialised,
     named_modules,
+    refuse_not_dense,
     type_name,
     unregistered,
 )
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import Workspace
 
 OPTIMIZER_CLASSES = ("SGD", "Adam", "AdamW")
 

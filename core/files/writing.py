@@ -20,7 +20,7 @@ from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, first_
 from devexplorer.core.files.entries import Ticker, cut
 from devexplorer.core.files.keys import identity
 from devexplorer.core.files.safe_file import DTYPES
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models import dtype_name
 from devexplorer.core.virtual.device.accounting import KIND
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from devexplorer.core.session.jobs import Done
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Done, State
 
 
 @dataclass

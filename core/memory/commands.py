@@ -7,8 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_text, count_text
-from devexplorer.core.base.python_names import quoted
+from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_text, count_text, quoted
 from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.snapshot_rows import digest
@@ -21,8 +20,7 @@ from devexplorer.core.records import (
     SaveSnapshot,
     SnapshotOpened,
 )
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, Workspace
 
 
 def release_cache(workspace: Workspace, command: ReleaseCache, progress: ProgressMonitor) -> CommandResult:

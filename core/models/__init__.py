@@ -1,2 +1,75 @@
 """Models: sample models and the user's own, how they are made, walked, copied and run. Jobs thread, or a process of its
 own."""
+
+from devexplorer.core.models.builders import Builder, NamedBuilder, Recipe, builder_of
+from devexplorer.core.models.casts import cast_of, dtype_name, loses, model_dtype, refuse_value, torch_dtype
+from devexplorer.core.models.class_source import (
+    ClassSource,
+    Function,
+    Stamp,
+    assigned,
+    assignments,
+    expressions_at,
+    file_of,
+    functions_of,
+    is_switch,
+    last_name,
+    own_attribute,
+    reached_methods,
+    self_name,
+    stamp_of,
+    tree_of,
+)
+from devexplorer.core.models.collector import no_collections
+from devexplorer.core.models.copies import clone_model, deep_copy
+from devexplorer.core.models.extras import CrossingHooks, Extras
+from devexplorer.core.models.guard import kept, settings_kept
+from devexplorer.core.models.inputs import (
+    CHEAP_BYTES,
+    UnknownInputs,
+    floating_dtype,
+    parse_inputs,
+    sampled,
+    specs_for,
+    tensors_for,
+)
+from devexplorer.core.models.loading import error_text
+from devexplorer.core.models.optimizers import held_by, kind_of, make_optimizer, state_tensors
+from devexplorer.core.models.run import (
+    Explain,
+    Operand,
+    RunFailed,
+    failed_backward,
+    first_tensor,
+    let_go,
+    operand,
+    tensors_in,
+    total,
+)
+from devexplorer.core.models.storages import Held, Holdings, storage_address, storages_of
+from devexplorer.core.models.stored import Origin, StoredModule, adopt, every_slot
+from devexplorer.core.models.unmovable import (
+    QUANTISED,
+    Dispatched,
+    dispatched,
+    refuse_dispatched,
+    refuse_not_dense,
+    refuse_special,
+)
+from devexplorer.core.models.walk import (
+    CONTAINER_ITEMS,
+    ORDINARY,
+    RegisteredIds,
+    bytes_of,
+    device_id,
+    every_tensor,
+    gradient_of,
+    is_irregular,
+    is_lazy,
+    is_uninitialised,
+    leaves_below,
+    named_modules,
+    size_of,
+    type_name,
+    unregistered,
+)

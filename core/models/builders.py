@@ -10,13 +10,12 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from devexplorer.core.base import BadInput
-from devexplorer.core.base.python_names import quoted
+from devexplorer.core.base import BadInput, quoted
+from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import libraries, loading, samples
 from devexplorer.core.models.guard import Changes, kept
 from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.source import Source, parse
 from devexplorer.core.models.walk import is_uninitialised
 
 Sizes = list[tuple[torch.dtype, int]]
@@ -99,7 +98,7 @@ class Recipe:
         """The Python that does the same in a script."""
         if self._prepared is not None:
             return self._prepared.code
-        home, source = loading.home_of(self.source, self.folder), self.source
+        home, source = self.source.home(self.folder), self.source
         given = ", ".join(f"{key}={value!r}" for key, value in source.options.items())
         path = f"sys.path.insert(0, {quoted(home)})"
         if source.kind == "module":

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, first_line
+from devexplorer.core.base import BadInput, first_line, parse_input_shapes
 from devexplorer.core.models import samples
 from devexplorer.core.models.casts import torch_dtype
 from devexplorer.core.models.copies import clone_model, deep_copy
@@ -21,7 +21,6 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
-from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised
 
 CHEAP_BYTES = 512 << 20
@@ -79,7 +78,9 @@ def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = F
     raise UnknownInputs(title, needs(model), failure)
 
 
-def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None = None, seed: int = 0) -> list[Tensor]:
+def tensors_for(
+    model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None = None, seed: int = 0
+) -> list[Tensor]:
     """The inputs on the CPU, floating ones in the model's dtype; the same for the same seed. `batch` replaces each
     first dimension."""
     generator = torch.Generator().manual_seed(seed)
@@ -105,7 +106,7 @@ def sample_inputs(model: nn.Module, shapes: str = "") -> list[Tensor]:
 
 def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
     first = next(model.parameters(), None)
-    made = tensors(model, specs)
+    made = tensors_for(model, specs)
     return made if first is None else [item.to(first.device) for item in made]
 
 
@@ -140,7 +141,7 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
         with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():
-            deep_copy(model).to("cpu")(*tensors(model, guess))
+            deep_copy(model).to("cpu")(*tensors_for(model, guess))
     except (Exception, SystemExit) as error:
         return error
     return None

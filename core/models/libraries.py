@@ -19,11 +19,10 @@ from unittest.mock import patch
 
 from torch import nn
 
-from devexplorer.core.base import BadInput, DevExplorerError, Unavailable
-from devexplorer.core.base.python_names import quoted, suggestion
+from devexplorer.core.base import BadInput, DevExplorerError, Unavailable, quoted, suggestion
+from devexplorer.core.isolation.model_source import Source
 from devexplorer.core.models.guard import Changes
 from devexplorer.core.models.loading import error_text
-from devexplorer.core.models.source import Source
 
 HEADS: Mapping[str, str] = {
     "base": "AutoModel",

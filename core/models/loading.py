@@ -20,9 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from devexplorer.core.base import BadInput, typed_line
-from devexplorer.core.base.python_names import suggestion
-from devexplorer.core.models.source import Source, located
+from devexplorer.core.base import BadInput, suggestion, typed_line
+from devexplorer.core.isolation.model_source import Source, located
 
 Stamp = tuple[str, int, int]
 """The folder from which a module was imported, and its file's time of change (ns) and size then."""
@@ -37,7 +36,7 @@ class LeftInstead(RuntimeError):
 
 def factory_of(source: Source, folder: str) -> Any:
     """Import what the source names, again where files have changed since, and return the factory. Raises `BadInput`."""
-    home = home_of(source, folder)
+    home = source.home(folder)
     _forget_changed(home)
     importlib.invalidate_caches()
     with _importing(home):
@@ -67,7 +66,7 @@ def _offered(module: ModuleType) -> list[str]:
 def make(source: Source, factory: Any, folder: str) -> Any:
     """Call the factory with the source's options. Raises `BadInput` when it fails, or gives something else than a
     module."""
-    call, home = f"'{source.text.partition('?')[0]}()'", home_of(source, folder)
+    call, home = f"'{source.text.partition('?')[0]}()'", source.home(folder)
     with _running(f"{call} failed", home), _importing(home):
         model = factory(**source.options)
     import torch
@@ -99,11 +98,6 @@ def _running(failed: str, home: str) -> Iterator[None]:
     finally:
         if os.getpid() != process:  # the code forked, and this is the child: only the parent goes on
             os._exit(0)
-
-
-def home_of(source: Source, folder: str) -> str:
-    """The folder that is importable: the one that was named, or that of the file."""
-    return os.path.dirname(source.file(folder)) if source.kind == "file" else os.path.abspath(folder or os.curdir)
 
 
 def stamps(home: str) -> dict[str, Stamp]:

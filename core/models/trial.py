@@ -12,9 +12,9 @@ import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
+from devexplorer.core.isolation.model_source import Source, parse
+from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.models import loading
-from devexplorer.core.models.source import Source, parse
-from devexplorer.core.models.worker import ModelWorker
 
 LIMIT_SECONDS = 60.0
 
@@ -90,7 +90,7 @@ def _tried(request: TrialRequest, progress: Progress) -> TrialResult:
             continue
         kind = str(tensor.dtype).removeprefix("torch."), tensor.numel()
         kinds[kind] = kinds.get(kind, 0) + 1
-    files = tuple((file, *stamp) for file, stamp in loading.stamps(loading.home_of(source, request.folder)).items())
+    files = tuple((file, *stamp) for file, stamp in loading.stamps(source.home(request.folder)).items())
     sizes = tuple((dtype, elements, count) for (dtype, elements), count in kinds.items())
     return TrialResult(type=type(model).__name__, sizes=sizes, files=files)
 

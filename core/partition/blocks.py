@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from devexplorer.core.models.walk import bytes_of, device_id, named_modules, type_name
+from devexplorer.core.models import bytes_of, device_id, named_modules, type_name
 
 _LISTS = (nn.ModuleList, nn.ModuleDict)
 

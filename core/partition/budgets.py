@@ -8,7 +8,7 @@ from functools import partial
 
 from devexplorer.core.base import BadInput, Findings, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.walk import bytes_of, device_id
+from devexplorer.core.models import bytes_of, device_id
 from devexplorer.core.partition.blocks import Block
 from devexplorer.core.partition.planner import Groups
 from devexplorer.core.partition.spread import even_budget

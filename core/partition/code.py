@@ -10,12 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import bytes_text
-from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, quoted, variable
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.base import MOVE_LAZILY_IMPORT, bytes_text, expression, quoted, variable
+from devexplorer.core.models import is_uninitialised
 from devexplorer.core.records import SplitPlan
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace import Target
 
 _HOPS = '''
 class Hops(TorchFunctionMode):

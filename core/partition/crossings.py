@@ -24,15 +24,12 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
-from devexplorer.core.base.python_names import writes_in_place
+from devexplorer.core.base import writes_in_place
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.extras import CrossingHooks
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import CrossingHooks, device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
 from devexplorer.core.records import Hop
-from devexplorer.core.workspace.changes import ObjectChange
-from devexplorer.core.workspace.timing import Timing
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import ObjectChange, Timing, Workspace
 
 
 class DeviceCrossings:

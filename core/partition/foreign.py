@@ -11,10 +11,8 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import named_modules
-from devexplorer.core.workspace.changes import ObjectChange
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.models import dispatched, named_modules
+from devexplorer.core.workspace import ObjectChange, Workspace
 
 _KEYS = (
     "_hf_hook",

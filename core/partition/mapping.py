@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Findings, count_text, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.partition.blocks import own_tensors, tensors_below
-from devexplorer.core.workspace.targets import Target, named_tensors
+from devexplorer.core.workspace import Target, named_tensors
 
 FEW = 3
 """Findings of one kind that are reported."""

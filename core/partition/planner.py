@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable, bytes_by_device_text, bytes_text, count_text
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import is_uninitialised
 from devexplorer.core.partition.blocks import Block, ties
 
 INSTALL = 'pip install "devexplorer[split]"'

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress
-from devexplorer.core.models.worker import ModelWorker
+from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.models.walk import is_irregular
+from devexplorer.core.models import is_irregular
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.device.cost import Roofline

@@ -12,9 +12,8 @@ from torch import nn
 from devexplorer.core.base import OPTIMIZERS, BadInput, Findings
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.isolation.child import Progress, no_progress
+from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
-from devexplorer.core.models.casts import model_dtype
-from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label

@@ -24,14 +24,21 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.models.casts import cast_of
-from devexplorer.core.models.collector import no_collections
-from devexplorer.core.models.copies import clone_model, deep_copy
-from devexplorer.core.models.inputs import floating_dtype
-from devexplorer.core.models.optimizers import make_optimizer, state_tensors
-from devexplorer.core.models.run import first_tensor, run, total
+from devexplorer.core.models import (
+    cast_of,
+    clone_model,
+    deep_copy,
+    first_tensor,
+    floating_dtype,
+    is_irregular,
+    make_optimizer,
+    no_collections,
+    size_of,
+    state_tensors,
+    total,
+)
+from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.walk import is_irregular, size_of
 from devexplorer.core.partition.blocks import own_tensors
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.planner.checkpoints import checkpoint_blocks

@@ -14,11 +14,8 @@ from devexplorer.core.base import BadInput, bytes_text, first_line
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.models.builders import NamedBuilder, builder_of
-from devexplorer.core.models.inputs import specs_for, tensors
-from devexplorer.core.models.loading import error_text
+from devexplorer.core.models import NamedBuilder, builder_of, bytes_of, error_text, is_lazy, specs_for, tensors_for
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.walk import bytes_of, is_lazy
 
 NOTE = "Its code asks for CUDA: it ran with emulated CUDA cards, as in the placement doctor."
 
@@ -155,7 +152,7 @@ def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
     if is_lazy(model):
         try:
             with torch.no_grad():
-                model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
+                model(*tensors_for(model, specs, batch=2))  # batch normalisation trains on more than one sample
         except Exception as error:
             raise BadInput(
                 f"the forward that would give lazy parameters their shapes failed: {error_text(error)}"

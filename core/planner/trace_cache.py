@@ -10,8 +10,7 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.models.loading import error_text
-from devexplorer.core.models.run import RunFailed
+from devexplorer.core.models import RunFailed, error_text
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices, names_cuda
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling

@@ -23,7 +23,7 @@ class DoctorRequest(Record):
     """What the doctor's separate process is asked."""
 
     source: str
-    """A sample model's name, or a source as `core.models.source` reads it."""
+    """A sample model's name, or a source as `core.isolation.model_source` reads it."""
     folder: str = ""
     """The folder that is importable; empty: the current one."""
     device: str = ""

@@ -10,7 +10,7 @@ class FitSpec(Record):
     """What to run, and how."""
 
     source: str
-    """A sample model's name, or a source as `core.models.source` reads it."""
+    """A sample model's name, or a source as `core.isolation.model_source` reads it."""
     folder: str = ""
     """The folder that is importable; empty: the current one."""
     gpus: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
 )
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing
 

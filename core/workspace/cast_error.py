@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from devexplorer.core.models.casts import loses
+from devexplorer.core.models import loses
 from devexplorer.core.records import CastError
 from devexplorer.core.workspace.parts import LazyPart, NamePart, ParameterPart, Part
 from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together

@@ -9,8 +9,7 @@ from torch import nn
 
 from devexplorer.core.base import DoesNotFit, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.casts import cast_of
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import cast_of, is_uninitialised
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.memory import worst_case_bytes
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from torch import Tensor, nn
 
-from devexplorer.core.models.walk import named_modules
+from devexplorer.core.models import named_modules
 from devexplorer.core.workspace.targets import Target
 
 Key = tuple[str, str]

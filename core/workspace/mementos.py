@@ -18,9 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.base import ProgressMonitor
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.optimizers import state_tensors
-from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
+from devexplorer.core.models import Extras, gradient_of, is_uninitialised, leaves_below, size_of, state_tensors
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.parts import renew_flat_weights

@@ -27,10 +27,7 @@ from devexplorer.core.base import (
     first_line,
 )
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
-from devexplorer.core.models.collector import no_collections
-from devexplorer.core.models.copies import deep_copy
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import deep_copy, device_id, dtype_name, model_dtype, no_collections, torch_dtype
 from devexplorer.core.records import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.cast_error import measure_cast_error

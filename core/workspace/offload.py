@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.storages import storage_address, storages_of
-from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below
+from devexplorer.core.models import Extras, gradient_of, is_uninitialised, leaves_below, storage_address, storages_of
 from devexplorer.core.workspace.changes import Change, Undone
 from devexplorer.core.workspace.plan import TensorOrigin
 from devexplorer.core.workspace.targets import Target, named_tensors

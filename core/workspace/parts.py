@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devexplorer.core.base import MoveFailed
-from devexplorer.core.models.walk import ORDINARY
+from devexplorer.core.models import ORDINARY
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.holders import Slot

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.collector import no_collections
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.storages import storage_address
-from devexplorer.core.models.stored import StoredModule
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import (
+from devexplorer.core.models import (
     ORDINARY,
+    Extras,
     RegisteredIds,
+    StoredModule,
+    dispatched,
     gradient_of,
     is_uninitialised,
     named_modules,
+    no_collections,
+    storage_address,
     type_name,
     unregistered,
 )

@@ -11,15 +11,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.casts import cast_of, loses
-from devexplorer.core.models.unmovable import QUANTISED, refuse_dispatched, refuse_special
-from devexplorer.core.models.walk import (
+from devexplorer.core.models import (
     ORDINARY,
+    QUANTISED,
     RegisteredIds,
+    cast_of,
     device_id,
     gradient_of,
     is_uninitialised,
+    loses,
     named_modules,
+    refuse_dispatched,
+    refuse_special,
     unregistered,
 )
 from devexplorer.core.workspace.holders import Holders, Key, Slot

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base.python_names import expression, quoted, variable
-from devexplorer.core.models import samples
-from devexplorer.core.models.run import Operand
+from devexplorer.core.base import expression, quoted, variable
+from devexplorer.core.models import Operand, samples
 from devexplorer.core.workspace.runs import LAZY_SEED, Ran
 
 INPUTS = "_inputs"

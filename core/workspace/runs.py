@@ -11,12 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import NO_PROGRESS, BadInput
-from devexplorer.core.models import run
+from devexplorer.core.models import Operand, device_id, is_uninitialised, operand, run, sampled, settings_kept
 from devexplorer.core.models.gradient_cuts import NOTHING_MISSING, WithoutGradient, no_backward, without_gradient
-from devexplorer.core.models.guard import settings_kept
-from devexplorer.core.models.inputs import sampled
-from devexplorer.core.models.run import Operand, operand
-from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records import Backward, Forward
 from devexplorer.core.virtual.backend import backward_guard
 from devexplorer.core.workspace.changes import CreateChange

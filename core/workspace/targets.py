@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput
-from devexplorer.core.base.python_names import expression, quoted, variable
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.base import BadInput, expression, quoted, variable
+from devexplorer.core.models import is_uninitialised
 
 
 class Target(NamedTuple):

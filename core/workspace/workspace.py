@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.run import Explain
-from devexplorer.core.models.storages import Held, Holdings
+from devexplorer.core.models import Explain, Extras, Held, Holdings
 from devexplorer.core.models.trial import Trials
 from devexplorer.core.records import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.changes import Change, MoveChange

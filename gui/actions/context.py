@@ -14,8 +14,7 @@ import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 
-from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import Change, State
+from devexplorer.core.session import Change, Settings, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
 

@@ -27,7 +27,7 @@ from devexplorer.core.records import (
     StopBenchmark,
     Undo,
 )
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.actions.dragging import movable, row_of
 from devexplorer.gui.widgets import why_not_live
 

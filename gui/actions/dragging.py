@@ -11,8 +11,7 @@ from PySide6.QtCore import QByteArray, QMimeData
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import Row
-from devexplorer.core.session.row_table import Ints, RowTable
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Ints, RowTable, State
 
 MIME = "application/x-devexplorer-objects"
 """UTF-8 JSON: a list of targets, each `name` or `name:path`."""

@@ -11,7 +11,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from devexplorer.core.session.state import Change, State
+from devexplorer.core.session import Change, State
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import ActionSpec
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from devexplorer.core.base import count_text
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.widgets import Banner

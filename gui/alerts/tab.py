@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from devexplorer.core.session.state import Change, State
+from devexplorer.core.session import Change, State
 from devexplorer.core.telemetry.alert_rules import ALARM, Rule
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 

@@ -8,7 +8,7 @@ from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.records import BandwidthSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
 from devexplorer.gui.widgets import check_box, line_edit

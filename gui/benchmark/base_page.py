@@ -17,8 +17,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 from devexplorer.core.base import BadInput, Findings, sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
 from devexplorer.core.records import BenchSpec
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, hbox, label, plain_tip, push_button
 from devexplorer.gui.widgets.device_choice import DeviceChoice

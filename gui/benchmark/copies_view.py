@@ -15,8 +15,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.records import BandwidthRow, BandwidthSpec
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.copies import WRONG, Copies, Kind, latency_words, pair_text, rate_text, row_words
 from devexplorer.gui.benchmark.runs import is_simulated, rows_of, state_cell
 from devexplorer.gui.benchmark.summary import Summary

@@ -19,7 +19,7 @@ from devexplorer.core.benchmark.spec import (
     parse_shape,
 )
 from devexplorer.core.records import MatmulSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling

@@ -12,7 +12,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.records import ModelSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import TablePage
 from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
 from devexplorer.gui.widgets import check_box, line_edit

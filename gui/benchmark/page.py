@@ -13,7 +13,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.benchmark.bandwidth import BandwidthPage
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage

@@ -10,8 +10,7 @@ from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, Run, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 

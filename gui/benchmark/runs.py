@@ -18,8 +18,7 @@ from devexplorer.core.records import (
     SweepResult,
     SweepSpec,
 )
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Run, State
 from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.gui.widgets.table import Cell
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from devexplorer.core.base import Findings, number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
 from devexplorer.core.records import MatmulSpec, ScalingResult, ScalingSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.runs import title
 from devexplorer.gui.widgets import (
     EDGE_PX,

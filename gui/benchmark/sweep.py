@@ -11,7 +11,7 @@ from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_shapes
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
 from devexplorer.core.records import SweepSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do

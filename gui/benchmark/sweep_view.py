@@ -11,8 +11,7 @@ from devexplorer.core.base import BadInput, count_text, number_text, shape_text
 from devexplorer.core.benchmark.kinds.sweep import fastest
 from devexplorer.core.benchmark.spec import parse_shape
 from devexplorer.core.records import SweepCell, SweepSpec
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import cells_of, is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.benchmark.sweeps import Arrangement, Shape, arrange, ceiling, cell_words

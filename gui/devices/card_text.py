@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import Problem
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.core.telemetry.device_facts import facts, facts_text
 from devexplorer.core.telemetry.fact_rows import Group
 from devexplorer.gui.widgets import (

@@ -25,7 +25,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Problem
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.actions import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip

@@ -10,7 +10,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from devexplorer.core.records import Problem
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import ProcessUse
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets import CENTRE, label, stack, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 

@@ -31,7 +31,7 @@ from devexplorer.core.devices.visibility_messages import (
     visibility_note,
 )
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, hbox, label, line_edit, plain_tip, push_button
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.table import Padded

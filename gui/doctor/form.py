@@ -6,8 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QWidget
 
 from devexplorer.core.records import AddVirtual, Cancel, Check
-from devexplorer.core.session.jobs import Job
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Job, State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.widgets import (
     EDGE_PX,

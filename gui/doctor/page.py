@@ -8,7 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.doctor.finding import FindingView
 from devexplorer.gui.doctor.form import DoctorForm
 from devexplorer.gui.doctor.rows import (

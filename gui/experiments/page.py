@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Signal
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.side_nav import FormPages

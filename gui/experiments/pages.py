@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QSizePolicy
 from devexplorer.core.base import BadInput, Findings, count_text
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.records import Ask, Crossover, Replicate, Row, TimeWork
-from devexplorer.core.session.jobs import Done
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Done, State
 from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import LAB, TabSpec, follow_selection, lazy_page
 
 TAB = TabSpec(

@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.files.kinds import SUFFIXES
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.workspace_file import WorkspaceFiles

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.base import count_text, shape_text
 from devexplorer.core.records import CompareCheckpoint, Comparison, LoadCheckpoint
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.widgets import line_edit, push_button
 from devexplorer.gui.widgets.table import Cell, Column, TableRow

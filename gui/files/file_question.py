@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Command, Comparison, FileContents
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractItemView, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
 from devexplorer.core.records import FileContents, ListFile, Load
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.objects.visible import natural
 from devexplorer.gui.widgets import line_edit

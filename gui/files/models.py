@@ -47,7 +47,7 @@ class ModelOpener(QObject):
         return self._context.open_dialog(dialog)
 
     def _send_when_trusted(self, command: OpenModel) -> None:
-        from devexplorer.core.models.source import describe  # when first needed
+        from devexplorer.core.isolation.model_source import describe  # when first needed
 
         code = describe(command.source, command.folder)
         if not code.own_code or code.folder in self._context.settings.trusted_folders:

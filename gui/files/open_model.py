@@ -10,9 +10,9 @@ from pathlib import Path
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
-from devexplorer.core.models.source import describe
+from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import OpenModel
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets import give_room, line_edit
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.records import Save
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets import label
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog

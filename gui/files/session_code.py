@@ -12,8 +12,8 @@ from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.base import count_text
+from devexplorer.core.session import State
 from devexplorer.core.session.script import Action
-from devexplorer.core.session.state import State
 from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, push_button, splitter, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QWidget
 
-from devexplorer.core.models.source import WhatRuns
+from devexplorer.core.isolation.model_source import WhatRuns
 from devexplorer.gui.widgets import Role, label
 from devexplorer.gui.widgets.form_dialog import FormDialog
 

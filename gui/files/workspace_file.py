@@ -13,8 +13,7 @@ from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import OpenWorkspace, RunModelCode, SaveWorkspace
-from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change, Settings
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class WorkspaceFiles(QObject):
         if item is None or item.stored is None:
             self._next()
             return
-        from devexplorer.core.models.source import describe  # when first needed
+        from devexplorer.core.isolation.model_source import describe  # when first needed
 
         try:
             code = describe(*item.stored)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
-from devexplorer.core.base import OPTIMIZERS, Findings
+from devexplorer.core.base import OPTIMIZERS, Findings, parse_input_shapes
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
-from devexplorer.core.models.shapes import parse_input_shapes
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
-from devexplorer.core.session.jobs import Done
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
 from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.benchmark.history.compare import Comparison
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.history.intervals import Intervals
 from devexplorer.gui.history.rows import device_text, run_colour, when_text
 from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, current_theme, font, holder, label, splitter, stack, vbox

@@ -21,7 +21,7 @@ from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.records import StoredRun
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text

@@ -17,7 +17,7 @@ from devexplorer.core.benchmark.kinds import dtype, kind_of
 from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets import Colour
 from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import LAB, TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:

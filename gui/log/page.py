@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.records import Log
-from devexplorer.core.session.state import LOG_LINES, State
+from devexplorer.core.session import LOG_LINES, State
 from devexplorer.gui.widgets import Role, current_theme, font, theme_changed, vbox
 
 LEAST_PX = 72

@@ -13,7 +13,7 @@ from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base import bytes_text
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
 from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base import bytes_text
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
 from devexplorer.gui.widgets import EDGE_PX, Role, hbox, holder, label, push_button, vbox
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QPlainTextEdit, QTabWidget, QWidget
 
 from devexplorer.core.records import AllocatorSnapshot
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.memory.segment_map import MapDelegate, SegmentMap
 from devexplorer.gui.memory.snapshot_rows import (
     BLOCK_COLUMNS,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.records import Finding, Row
-from devexplorer.core.session.row_table import Ints
+from devexplorer.core.session import Ints
 from devexplorer.gui.objects.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
 
 BITS: Final = 32

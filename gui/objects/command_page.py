@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import AddVirtual, Cancel, Command
-from devexplorer.core.session.jobs import Done, Job
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Done, Job, State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets import ScrollArea, can_add_virtual, hbox, holder, plain_tip, why_not_live

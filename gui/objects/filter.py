@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from devexplorer.core.session.row_table import Mask, RowTable
+from devexplorer.core.session import Mask, RowTable
 
 HINT: Final = (
     "Words that name, type, dtype or device must hold, for instance: conv bfloat16 cuda:1\n"

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.records import Answer, ObjectSnapshot
-from devexplorer.core.session.state import State, is_about
+from devexplorer.core.session import State, is_about
 from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.objects.totals import Preparing

@@ -23,7 +23,7 @@ from PySide6.QtCore import (
 )
 
 from devexplorer.core.records import Diagnosis, ObjectSnapshot
-from devexplorer.core.session.row_table import RowTables
+from devexplorer.core.session import RowTables
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text

@@ -9,7 +9,7 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPo
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from devexplorer.core.records import Diagnosis
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.actions import tensors_of
 from devexplorer.gui.objects.arrangement import Key
 from devexplorer.gui.objects.cells import SORTED_BY

@@ -7,8 +7,7 @@ import numpy as np
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
 from devexplorer.core.records import Fact, ObjectSnapshot, Row
-from devexplorer.core.session.row_table import RowTable
-from devexplorer.core.session.state import State
+from devexplorer.core.session import RowTable, State
 from devexplorer.gui.actions import Held, places_of
 from devexplorer.gui.objects.totals import Totals
 

@@ -9,7 +9,7 @@ import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from devexplorer.core.base import bytes_text, count_text
-from devexplorer.core.session.row_table import Column, Ints, RowTable
+from devexplorer.core.session import Column, Ints, RowTable
 from devexplorer.gui.actions import Held
 
 AT_ONCE = 4_000

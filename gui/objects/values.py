@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, seconds_text, shape_text
 from devexplorer.core.records import Describe, Fact, Row, Values
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.widgets import (

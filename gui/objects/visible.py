@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.records import Diagnosis, ObjectSnapshot
-from devexplorer.core.session.row_table import Mask, RowTable
+from devexplorer.core.session import Mask, RowTable
 from devexplorer.gui.objects.filter import Query
 from devexplorer.gui.objects.findings import Findings, findings_of
 

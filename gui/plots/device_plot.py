@@ -11,7 +11,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtGui import QBrush, QColor, QPen
 
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem

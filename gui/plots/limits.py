@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 
 MEMORY = ("memory_used_bytes", "memory_free_bytes")
 Limit = Callable[[Device], float | None]

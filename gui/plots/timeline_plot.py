@@ -19,7 +19,7 @@ from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, number_text
-from devexplorer.core.session.state import Device, Marker, State
+from devexplorer.core.session import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox

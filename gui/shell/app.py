@@ -26,10 +26,9 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.files.kinds import recognise
 from devexplorer.core.records import Command, Event, Log
+from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
-from devexplorer.core.session.settings import SettingsFile
-from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow

@@ -10,7 +10,7 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
 
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import Page, TabSpec, WindowContext
 from devexplorer.gui.shell.layouts import Layout
 from devexplorer.gui.widgets import ScrollArea, chain, vbox

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
-from devexplorer.core.session.state import Change, State
+from devexplorer.core.session import Change, State
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import PollResult

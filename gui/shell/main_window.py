@@ -32,9 +32,8 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.records import Log
+from devexplorer.core.session import Change, Settings, State
 from devexplorer.core.session.long_jobs import LongJobs
-from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.alert_rules import complete
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
 from devexplorer.gui.alerts.alarm_line import AlarmLine

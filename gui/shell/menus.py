@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, fill_menu
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.session.state import Change, State
+from devexplorer.core.session import Change, State
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 

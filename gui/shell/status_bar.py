@@ -9,7 +9,7 @@ from collections.abc import Callable
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, seconds_text
-from devexplorer.core.session.jobs import Job, Run
+from devexplorer.core.session import Job, Run
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
 

@@ -19,8 +19,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QToolButton, QWidget
 
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import State
+from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
 
-from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change, Settings
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, count_text, sentence
 from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.split.blocks import SplitBlocksModel
 from devexplorer.gui.split.draft import Draft, matches
 from devexplorer.gui.split.picture import SplitPicture

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
 from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text, duration_text
 from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button, vbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QToolButton
 
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import BY_ID
 from devexplorer.gui.plots.curves import axis_units
 from devexplorer.gui.plots.device_plot import DevicePlot

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from PySide6.QtGui import QBrush
 
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import BY_ID, PART_METRICS
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.plots.areas import AreaItem

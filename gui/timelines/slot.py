@@ -10,7 +10,7 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QStackedLayout, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.core.telemetry.history import ALLOCATOR_METRICS, BY_ID, PART_METRICS, THROUGHPUT
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.gui.plots.time_axis import TimeAxis

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSplitter, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import ScrollArea, hbox, push_button, vbox

@@ -10,8 +10,7 @@ from PySide6.QtCore import Signal
 
 from devexplorer.core.base import number_text
 from devexplorer.core.records import MatmulSpec
-from devexplorer.core.session.jobs import Run
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, Run, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry

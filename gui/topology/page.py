@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QWidget
 
 from devexplorer.core.base import MISSING, sentence
 from devexplorer.core.records import PeerLink
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_text
 from devexplorer.gui.topology.picture import TopologyPicture
 from devexplorer.gui.widgets import (

@@ -15,7 +15,7 @@ from PySide6.QtGui import (
     QResizeEvent,
 )
 
-from devexplorer.core.session.state import Device
+from devexplorer.core.session import Device
 from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
 from devexplorer.gui.widgets import (

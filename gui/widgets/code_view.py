@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets.layouts import push_button
 from devexplorer.gui.widgets.theme import Role, current_theme, device_colour, font, theme_changed
 

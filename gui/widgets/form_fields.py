@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QSizePolicy, QWidget
 from devexplorer.core.base import parse_dtype
 from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
-from devexplorer.core.session.state import Device, State
+from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder
 from devexplorer.gui.widgets.panel import EDGE_PX, label

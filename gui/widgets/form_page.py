@@ -7,7 +7,7 @@ from typing import ClassVar
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QLineEdit, QWidget
 
-from devexplorer.core.session.state import State
+from devexplorer.core.session import State
 from devexplorer.gui.widgets.device_choice import DeviceChoice, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
 from devexplorer.gui.widgets.layouts import hbox, push_button, stack, vbox

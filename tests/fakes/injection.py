@@ -26,7 +26,7 @@ from torch import nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.models import samples
-from devexplorer.core.models.inputs import specs_for, tensors
+from devexplorer.core.models.inputs import specs_for, tensors_for
 from devexplorer.core.models.run import total
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import install
@@ -288,7 +288,7 @@ def _with_gradient(text: str, factory: str, request: DoctorRequest, folder: Path
             module = _imported(file)
             torch.manual_seed(0)
             model: nn.Module = getattr(module, factory)()
-            given = tensors(model, specs_for(model, factory, request.inputs, values=True), seed=0)
+            given = tensors_for(model, specs_for(model, factory, request.inputs, values=True), seed=0)
             loss = total(model.train()(*given))
             if loss is not None:
                 loss.backward()

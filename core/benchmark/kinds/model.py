@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base import AUTOCAST, OPTIMIZERS, Findings, bytes_text, number_text, parse_dtype, seconds_text
+from devexplorer.core.base import (
+    AUTOCAST,
+    OPTIMIZERS,
+    Findings,
+    bytes_text,
+    number_text,
+    parse_dtype,
+    parse_input_shapes,
+    seconds_text,
+)
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -23,8 +32,7 @@ from devexplorer.core.benchmark.kinds.kind import (
     spread_texts,
 )
 from devexplorer.core.benchmark.statistics import noise_of_spread
-from devexplorer.core.models.shapes import parse_input_shapes
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Conditions, ModelResult, ModelSpec, Spread
 
 if TYPE_CHECKING:

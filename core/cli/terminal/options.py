@@ -6,7 +6,7 @@ import os
 from functools import partial
 
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.models.source import parse
+from devexplorer.core.isolation.model_source import parse
 
 
 def target(text: str, findings: Findings) -> str:

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from devexplorer.core.models.class_source import Function, self_name
+from devexplorer.core.models import Function, self_name
 from devexplorer.core.records import Finding
 
 Edit = tuple[ast.expr | ast.stmt, str]

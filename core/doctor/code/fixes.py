@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from devexplorer.core.doctor.code.fault_site import Edits, FaultSite, Text
-from devexplorer.core.models.class_source import expressions_at, last_name
+from devexplorer.core.models import expressions_at, last_name
 
 FACTORIES = frozenset({
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window",

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from devexplorer.core.isolation.source_location import SourceLocation, caller_location
-from devexplorer.core.models.class_source import assigned
-from devexplorer.core.models.walk import ORDINARY
+from devexplorer.core.models import ORDINARY, assigned
 
 HOOKS = (
     "register_forward_hook",

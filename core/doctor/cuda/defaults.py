@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.cuda.tensors import dtype_of
-from devexplorer.core.models.walk import is_lazy
+from devexplorer.core.models import is_lazy
 from devexplorer.core.virtual.backend import move_lazily
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter

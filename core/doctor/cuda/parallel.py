@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.models.run import tensors_in
+from devexplorer.core.models import tensors_in
 
 
 def imitate_data_parallel(patches: Patches, cards: Cards) -> None:

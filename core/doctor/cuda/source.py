@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import islice
 from types import FrameType
 
-from devexplorer.core.models.class_source import Stamp, stamp_of, tree_of
+from devexplorer.core.models import Stamp, stamp_of, tree_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.models.class_source import last_name
+from devexplorer.core.models import last_name
 
 _DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
 _TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")

@@ -9,7 +9,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.walk import named_modules
+from devexplorer.core.models import named_modules
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 _NAMES = re.compile(r"target|teacher|momentum|ema|shadow|average|reference|frozen|_k$", re.IGNORECASE)

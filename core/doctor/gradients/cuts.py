@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.class_source import tree_of
+from devexplorer.core.models import tree_of
 
 EXPLICIT, IMPLICIT = 0, 1
 """Whether values without a history were asked for, or an operation has no derivative."""

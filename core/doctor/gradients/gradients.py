@@ -20,7 +20,7 @@ from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.doctor.static.model_context import MOST_LISTED, listed
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import is_uninitialised
 from devexplorer.core.records import NoGradient
 
 _SILENT = ("frozen", "updated")

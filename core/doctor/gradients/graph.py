@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.class_source import class_source, functions_of
+from devexplorer.core.models import functions_of
+from devexplorer.core.models.class_source import class_source
 
 
 class Refusal(NamedTuple):

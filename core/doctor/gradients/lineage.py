@@ -19,7 +19,7 @@ from devexplorer.core.doctor.gradients.cuts import Cut, Exit
 from devexplorer.core.doctor.gradients.switches import Switches, inside
 from devexplorer.core.doctor.tracing.call import WAITS, Call
 from devexplorer.core.isolation.source_location import SourceLocation, place_of
-from devexplorer.core.models.run import tensors_in
+from devexplorer.core.models import tensors_in
 
 SWEEP_AT = 20_000
 _COPIES = frozenset({"tensor", "new_tensor"})

@@ -15,7 +15,7 @@ import torch
 from torch.autograd.grad_mode import inference_mode
 
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_of
-from devexplorer.core.models.class_source import is_switch, tree_of
+from devexplorer.core.models import is_switch, tree_of
 
 _DECORATED = torch.utils._contextlib.__file__
 

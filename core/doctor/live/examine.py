@@ -13,13 +13,19 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.diagnosis import diagnosis
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.subject import moved
-from devexplorer.core.models import samples
-from devexplorer.core.models.copies import deep_copy
-from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import CHEAP_BYTES
-from devexplorer.core.models.optimizers import held_by, state_tensors
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import bytes_of, device_id, every_tensor, named_modules
+from devexplorer.core.models import (
+    CHEAP_BYTES,
+    Extras,
+    bytes_of,
+    deep_copy,
+    device_id,
+    dispatched,
+    every_tensor,
+    held_by,
+    named_modules,
+    samples,
+    state_tensors,
+)
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from devexplorer.core.base import count_text
-from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.base import count_text, quoted, variable
 from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
 from devexplorer.core.records import Answer, Diagnosis, DoctorRequest, Fact, Finding
 

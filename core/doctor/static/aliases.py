@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, holds, joined, listed
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.storages import storage_address
-from devexplorer.core.models.walk import is_uninitialised, named_modules
+from devexplorer.core.models import is_uninitialised, named_modules, storage_address
 
 
 class Registered(NamedTuple):

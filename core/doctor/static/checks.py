@@ -31,8 +31,7 @@ from devexplorer.core.doctor.static.unregistered import (
     report_tensors,
 )
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.unmovable import dispatched
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import dispatched, is_uninitialised
 
 _Key = tuple[int, str, int | None]
 """A module, an attribute of it, and the key of a hook."""

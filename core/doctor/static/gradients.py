@@ -14,8 +14,7 @@ from torch import Tensor
 
 from devexplorer.core.doctor.static.model_context import MOST_LISTED, ModelContext, joined, listed
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.class_source import ClassSource, Function, is_switch, reached_methods
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models import ClassSource, Function, is_switch, is_uninitialised, reached_methods
 
 CUTS = ("data", "detach")
 

@@ -20,8 +20,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.models.class_source import file_of
-from devexplorer.core.models.walk import CONTAINER_ITEMS, RegisteredIds
+from devexplorer.core.models import CONTAINER_ITEMS, RegisteredIds, file_of
 
 DEPTH = 6
 """How deep containers, functions and plain objects within each other are searched."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.class_source import assignments, class_source, last_name
-from devexplorer.core.models.walk import leaves_below
+from devexplorer.core.models import assignments, last_name, leaves_below
+from devexplorer.core.models.class_source import class_source
 
 
 def made_from_parameters(tensor: Tensor) -> list[Tensor]:

@@ -14,8 +14,8 @@ from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import HOOKS, Attribute, hidden
 from devexplorer.core.isolation.source_location import SourceLocation, place_at
-from devexplorer.core.models.class_source import assigned, class_source, functions_of
-from devexplorer.core.models.walk import RegisteredIds, is_uninitialised, named_modules, size_of
+from devexplorer.core.models import RegisteredIds, assigned, functions_of, is_uninitialised, named_modules, size_of
+from devexplorer.core.models.class_source import class_source
 
 
 class ModelContext:

@@ -12,8 +12,7 @@ from torch.optim.optimizer import Optimizer
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
-from devexplorer.core.models.optimizers import held_by, state_tensors
-from devexplorer.core.models.walk import device_id, is_uninitialised, named_modules, size_of
+from devexplorer.core.models import device_id, held_by, is_uninitialised, named_modules, size_of, state_tensors
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 LARGEST = 256 * 1024 * 1024

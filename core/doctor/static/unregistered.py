@@ -20,15 +20,16 @@ from devexplorer.core.doctor.static.model_context import (
     is_same_device,
     moves_itself,
 )
-from devexplorer.core.models.class_source import (
+from devexplorer.core.models import (
     Function,
     assignments,
-    class_source,
+    device_id,
     functions_of,
+    named_modules,
     own_attribute,
     self_name,
 )
-from devexplorer.core.models.walk import device_id, named_modules
+from devexplorer.core.models.class_source import class_source
 
 _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""

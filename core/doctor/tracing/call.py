@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core import virtual
-from devexplorer.core.base.python_names import writes_in_place
+from devexplorer.core.base import writes_in_place
 from devexplorer.core.doctor.code import fixes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.sources import Sources

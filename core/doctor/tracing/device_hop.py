@@ -15,7 +15,7 @@ from torch import Tensor
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
 from devexplorer.core.doctor.tracing.sources import Origin, line
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.cost import transfer_seconds
 

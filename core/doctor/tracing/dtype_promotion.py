@@ -14,7 +14,7 @@ from torch import Tensor
 
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.mixed_devices import origin_of
-from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models import dtype_name
 
 _MADE_BY_NOBODY = ("output", "result", "copy", "gradient", "unknown")
 """Origins of operands that are activations themselves."""

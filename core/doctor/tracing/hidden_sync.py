@@ -10,7 +10,7 @@ from torch import Tensor
 from devexplorer.core.doctor.tracing.call import WAITS, Call
 from devexplorer.core.doctor.tracing.device_hop import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id
 
 _HOST = ("cpu", "meta")
 _ALWAYS = frozenset({

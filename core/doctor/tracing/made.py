@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of
-from devexplorer.core.models.class_source import expressions_at, last_name, tree_of
+from devexplorer.core.models import expressions_at, last_name, tree_of
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
 UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for kind in _TYPED)})

@@ -15,7 +15,7 @@ from devexplorer.core.doctor.tracing.call import Call, Repair, operands
 from devexplorer.core.doctor.tracing.made import unseen
 from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.isolation.source_location import NOWHERE
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id
 from devexplorer.core.records import Finding
 
 RULE = "mixed-devices"

@@ -42,7 +42,7 @@ from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.repairs import REPAIRS
 from devexplorer.core.doctor.tracing.sources import Sources
-from devexplorer.core.models.walk import is_irregular, named_modules
+from devexplorer.core.models import is_irregular, named_modules
 from devexplorer.core.virtual.device.accounting import KIND
 
 WITHOUT_GRADIENT = "what gets no gradient"

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
-from devexplorer.core.models.walk import is_irregular
+from devexplorer.core.models import is_irregular
 from devexplorer.core.virtual.backend import is_virtual
 from devexplorer.core.virtual.device.accounting import KIND
 

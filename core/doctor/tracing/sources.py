@@ -16,7 +16,7 @@ from torch import Tensor, UntypedStorage, nn
 from devexplorer.core.doctor.code.origins import Made, Origins
 from devexplorer.core.doctor.static.hidden import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
-from devexplorer.core.models.walk import RegisteredIds, named_modules
+from devexplorer.core.models import RegisteredIds, named_modules
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 SWEEP_AT = 20_000

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, ProgressMonitor, count_text, seconds_text, shape_text
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
+from devexplorer.core.models import device_id, dtype_name, gradient_of, is_uninitialised
 from devexplorer.core.records import Answer, Describe, Fact, Offer, Values, ValuesDescribed
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text

@@ -8,9 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Findings, ProgressMonitor, bytes_by_device_text, count_text
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.optimizers import held_by
-from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised, size_of
+from devexplorer.core.models import device_id, dtype_name, gradient_of, held_by, is_uninitialised, size_of
 from devexplorer.core.records import Answer, ClearGradients, Fact, SetRequiresGrad, SetTraining
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target

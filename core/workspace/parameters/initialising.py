@@ -9,9 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, DevExplorerError, MoveFailed, ProgressMonitor, count_text, first_line
-from devexplorer.core.base.python_names import quoted, variable
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.base import (
+    BadInput,
+    DevExplorerError,
+    MoveFailed,
+    ProgressMonitor,
+    count_text,
+    first_line,
+    quoted,
+    variable,
+)
+from devexplorer.core.models import device_id
 from devexplorer.core.records import Answer, Event, Fact, Initialise, Values, ValuesDescribed
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of

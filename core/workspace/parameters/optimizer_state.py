@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import DevExplorerError, MoveFailed, ProgressMonitor, bytes_text, count_text, first_line
-from devexplorer.core.models.casts import dtype_name, loses
-from devexplorer.core.models.optimizers import state_tensors
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.models import device_id, dtype_name, loses, state_tensors
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
 from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult

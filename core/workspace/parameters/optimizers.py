@@ -7,11 +7,18 @@ from collections import Counter
 
 import torch
 
-from devexplorer.core.base import OPTIMIZERS, BadInput, ProgressMonitor, bytes_by_device_text, bytes_text, count_text
-from devexplorer.core.base.python_names import suggestion, variable
-from devexplorer.core.models.optimizers import kind_of, state_tensors
-from devexplorer.core.models.optimizers import make_optimizer as new_optimizer
-from devexplorer.core.models.walk import device_id
+from devexplorer.core.base import (
+    OPTIMIZERS,
+    BadInput,
+    ProgressMonitor,
+    bytes_by_device_text,
+    bytes_text,
+    count_text,
+    suggestion,
+    variable,
+)
+from devexplorer.core.models import device_id, kind_of, state_tensors
+from devexplorer.core.models import make_optimizer as new_optimizer
 from devexplorer.core.records import Answer, Fact, MakeOptimizer, Offer
 from devexplorer.core.workspace.command_result import CommandResult, Refused
 from devexplorer.core.workspace.workspace import Workspace

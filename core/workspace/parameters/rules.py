@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import BadInput, shape_text
-from devexplorer.core.base.python_names import suggestion
-from devexplorer.core.models.casts import dtype_name, refuse_value
+from devexplorer.core.base import BadInput, shape_text, suggestion
+from devexplorer.core.models import dtype_name, refuse_value
 
 Options = Mapping[str, float]
 

@@ -18,10 +18,7 @@ from devexplorer.core.base import (
     first_line,
     seconds_text,
 )
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.optimizers import held_by
-from devexplorer.core.models.run import total
-from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
+from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitialised, size_of, total
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer, TrainStep
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused

@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, shape_text
-from devexplorer.core.base.python_names import expression, quoted
-from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.models.optimizers import held_by
-from devexplorer.core.models.walk import device_id, is_uninitialised
+from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, expression, quoted, shape_text
+from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitialised
 from devexplorer.core.records import Answer, Fact, Offer, Tie, Untie
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes

@@ -11,13 +11,13 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import samples
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors
+from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors_for
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
 from devexplorer.core.models.samples.input_spec import specs_text
-from devexplorer.core.models.source import parse
 from devexplorer.core.records import Backward, Forward, OpenModel
 
 
@@ -90,8 +90,8 @@ def test_a_guess_that_works_and_leaves_the_model_alone(model: nn.Module, expecte
     specs = specs_for(model, "mine")
     assert specs_text(specs) == expected
     assert lazy == any(isinstance(one, nn.parameter.UninitializedParameter) for one in model.parameters())
-    made = tensors(model, specs)
-    assert all(torch.equal(one, two) for one, two in zip(made, tensors(model, specs), strict=True)), (
+    made = tensors_for(model, specs)
+    assert all(torch.equal(one, two) for one, two in zip(made, tensors_for(model, specs), strict=True)), (
         "the same each time"
     )
     model(*made)
@@ -104,7 +104,7 @@ def test_a_guess_that_works_and_leaves_the_model_alone(model: nn.Module, expecte
 )
 def test_each_sample_model_could_be_guessed(name: str) -> None:
     model = samples.build(name)
-    model(*tensors(model, specs_for(model, name)))
+    model(*tensors_for(model, specs_for(model, name)))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_models_of_transformers_by_their_configuration(source: str, expected: st
     model = Recipe(parse(f"transformers:{source}"), "").make().model
     specs = specs_for(model, source)
     assert specs_text(specs).startswith(expected)
-    model(*tensors(model, specs))
+    model(*tensors_for(model, specs))
 
 
 def test_when_nothing_works_it_is_said_what_forward_wants() -> None:
@@ -143,11 +143,11 @@ def test_when_nothing_works_it_is_said_what_forward_wants() -> None:
 def test_given_shapes_are_taken_and_ids_stay_below_the_vocabulary() -> None:
     model = Named()
     specs = specs_for(model, "mine", "3x40,3x7,3x1")
-    ids, features, mask = tensors(model, specs)
+    ids, features, mask = tensors_for(model, specs)
     assert (ids.dtype, features.dtype) == (torch.int64, torch.float32)
     assert int(ids.max()) == 8
     assert bool((mask == 1).all())
-    assert [tuple(one.shape) for one in tensors(model, specs, batch=5)] == [(5, 40), (5, 7), (5, 1)]
+    assert [tuple(one.shape) for one in tensors_for(model, specs, batch=5)] == [(5, 40), (5, 7), (5, 1)]
     assert parse_inputs("2x3:float16")[0].dtype == torch.float16
 
 

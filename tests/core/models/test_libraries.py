@@ -14,8 +14,8 @@ from fakes.other_models import SOURCES
 from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models.builders import Made, Recipe
-from devexplorer.core.models.source import parse
 
 TINY = "&".join(SOURCES["gpt2-tiny"].split("?")[1].split("&"))
 

@@ -27,9 +27,9 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.isolation import parent
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import loading, trial
 from devexplorer.core.models.builders import Recipe
-from devexplorer.core.models.source import parse
 from devexplorer.core.models.trial import Trials, tried
 from devexplorer.core.records import (
     Answer,
@@ -427,7 +427,7 @@ def test_the_end_of_the_process_that_waits_for_it_ends_a_trial(write: Write, tmp
         f" '{told}')\ntime.sleep(600)\n"
     )
     code = (
-        "from devexplorer.core.models.source import parse\nfrom devexplorer.core.models.trial import tried\n"
+        "from devexplorer.core.isolation.model_source import parse\nfrom devexplorer.core.models.trial import tried\n"
         f"tried(parse('net:make'), {str(path.parent)!r})"
     )
     waiting = subprocess.Popen([sys.executable, "-c", code])

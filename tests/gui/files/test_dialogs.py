@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.models.source import describe
+from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import (
     Answer,
     CheckpointCompared,

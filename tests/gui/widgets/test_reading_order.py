@@ -8,7 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QSplitter, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.models.source import describe
+from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.checkpoint import CheckpointDialog

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 import re
 
-from devexplorer.core.base import BadInput, parse_dtype
+from devexplorer.core.base.dtypes import parse_dtype
+from devexplorer.core.base.errors import BadInput
 
 LARGEST_ELEMENTS = 1 << 33
 _ONE = re.compile(r"(?P<shape>\d{1,12}(x\d{1,12})*|scalar)(:(?P<dtype>\w+))?")

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress, serve
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.parent import run_in_subprocess
-from devexplorer.core.models import loading
-from devexplorer.core.models.source import parse
 
 
 class ModelRequest(Protocol):
@@ -23,7 +22,7 @@ class ModelRequest(Protocol):
 
     @property
     def source(self) -> str:
-        """A sample model's name, or a source as `core.models.source` reads it."""
+        """A sample model's name, or a source as `core.isolation.model_source` reads it."""
         ...
 
     @property
@@ -70,4 +69,4 @@ class ModelWorker(Generic[Q, R]):
 
 def _home(request: ModelRequest) -> str:
     """The folder of the model's code; empty for a sample model, whose code is not the user's."""
-    return loading.home_of(parse(request.source), request.folder) if ":" in request.source else ""
+    return parse(request.source).home(request.folder) if ":" in request.source else ""

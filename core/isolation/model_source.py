@@ -65,6 +65,10 @@ class Source:
         """The file of a `file` source or of a configuration; relative ones are in the folder."""
         return Path(os.path.abspath(Path(folder or os.curdir) / Path(self.place).expanduser()))
 
+    def home(self, folder: str = "") -> str:
+        """The folder that is importable: the one that was named, or that of the file."""
+        return os.path.dirname(self.file(folder)) if self.kind == "file" else os.path.abspath(folder or os.curdir)
+
 
 @dataclass(frozen=True, slots=True)
 class WhatRuns:
@@ -118,10 +122,10 @@ def describe(source: Source | str, folder: str = "") -> WhatRuns:
             " is downloaded.",
             False,
         )
-    home = os.path.abspath(folder or os.curdir)
+    home = source.home(folder)
     if source.kind == "file":
         file = str(source.file(folder))
-        where, home = f"The file {file}", os.path.dirname(file)
+        where = f"The file {file}"
     else:
         spec = located(source.place, home)
         file = spec.origin if spec is not None and spec.origin is not None else ""

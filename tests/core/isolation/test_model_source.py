@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.models.shapes import parse_input_shapes
-from devexplorer.core.models.source import Source, describe, parse
+from devexplorer.core.base.input_shapes import parse_input_shapes
+from devexplorer.core.isolation.model_source import Source, describe, parse
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_it_is_said_what_will_run_without_running_it(tmp_path: Path) -> None:
 def test_the_window_can_ask_without_torch() -> None:
     code = (
         "import sys\n"
-        "from devexplorer.core.models.source import describe\n"
-        "from devexplorer.core.models.shapes import parse_input_shapes\n"
+        "from devexplorer.core.isolation.model_source import describe\n"
+        "from devexplorer.core.base.input_shapes import parse_input_shapes\n"
         "describe('torch.nn:Linear'); parse_input_shapes('2x3:int64')\n"
         "print('torch' in sys.modules)"
     )
