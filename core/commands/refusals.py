@@ -41,7 +41,7 @@ from devexplorer.core.records import (
     Steps,
     TrainStep,
 )
-from devexplorer.core.workspace import Refused
+from devexplorer.core.workspace import Refused, StepFailed
 from devexplorer.core.workspace.tensors import CombineFailed
 
 _RUNS: dict[type, str] = {Forward: "run forward", Backward: "run backward", TrainStep: "step"}

@@ -1,7 +1,7 @@
 """Named live tensors and models: what is where, and what can be done with it. Runs on the jobs thread of the engine."""
 
 from devexplorer.core.workspace.changes import CreateChange, ElementChange, ExchangeChange, MoveChange, ObjectChange
-from devexplorer.core.workspace.command_result import CommandResult, Handler, Refused
+from devexplorer.core.workspace.command_result import CommandResult, Handler, Refused, StepFailed
 from devexplorer.core.workspace.fit import check_new_model, check_sizes, model_sizes
 from devexplorer.core.workspace.targets import Target, named_tensors
 from devexplorer.core.workspace.timing import Timing
