@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPen
+from PySide6.QtGui import QAccessible, QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPen
 
 from devexplorer.core.base import number_text
 from devexplorer.gui.charts.shades import STEPS, contrast, ramp
@@ -21,6 +21,7 @@ from devexplorer.gui.widgets import (
     RIGHT,
     Figures,
     Picture,
+    announce,
     current_theme,
     draw_text,
     number_texts,
@@ -45,6 +46,7 @@ class HeatMap(Picture):
     """Feed it with `set_grid`, `set_words` and `add`. `pointed` carries the patch under the pointer, or under the
     keyboard's frame."""
 
+    accessible_role = QAccessible.Role.Chart
     smooth = False
 
     pointed = Signal(object)
@@ -277,6 +279,8 @@ class HeatMap(Picture):
     def _point(self, place: Place | None) -> None:
         if place != self._pointed:
             self._pointed = place
+            if place is not None and self.hasFocus():
+                announce(self, self._words(place))
             self.pointed.emit(place)
             self.update()
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtGui import QAccessible
 
 from devexplorer.core.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
@@ -59,6 +60,8 @@ def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 class Histogram(Picture):
     """Feed it with `show_values`; the tooltip of a bar says its edges and its count."""
+
+    accessible_role = QAccessible.Role.Chart
 
     def __init__(self) -> None:
         super().__init__("Histogram")

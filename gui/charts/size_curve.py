@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QAccessible, QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
@@ -25,6 +25,7 @@ from devexplorer.gui.widgets import (
     Figures,
     Picture,
     Role,
+    announce,
     colour_of,
     current_theme,
     font,
@@ -125,6 +126,8 @@ class Key(QWidget):
 
 class SizeCurve(Picture):
     """Feed it with `set_axis` and `set_curves`."""
+
+    accessible_role = QAccessible.Role.Chart
 
     pointed = Signal(object)
     """x of the nearest measured size, or None."""
@@ -311,6 +314,9 @@ class SizeCurve(Picture):
             Reading(item.name, item.drawn_colour().name(), (self._value_text(point[1]),), item.simulated)
             for item, point in points
         ]
+        if self.hasFocus():
+            words = (f"{at.name}{' simulated' if at.simulated else ''} {at.values[0]}" for at in readings)
+            announce(self, ", ".join((self._x_text(size), *words)))
         self.readout.show_line(self._x(size))
         self.readout.show_box(self._x_px(size), [self._x_text(size)], [""], readings)
 

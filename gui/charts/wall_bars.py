@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen
+from PySide6.QtGui import QAccessible, QColor, QPainter, QPen
 
 from devexplorer.core.base import seconds_text
 from devexplorer.gui.widgets import (
@@ -43,6 +43,7 @@ class Bar:
 class WallBars(Picture):
     """Feed it with `set_bars`."""
 
+    accessible_role = QAccessible.Role.Chart
     smooth = False
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
+    QAccessible,
     QColor,
     QDragEnterEvent,
     QDragLeaveEvent,
@@ -40,6 +41,7 @@ from devexplorer.gui.widgets import (
     draw_text,
     pixmap,
     plain_tip,
+    tell_chosen,
 )
 
 EDGE_PX = 3
@@ -49,6 +51,8 @@ SIGN_PX = 14
 
 class DeviceItem(QWidget):
     """What cards and compact rows share: texts, bar, keyboard, selection, drops. Subclasses place and paint."""
+
+    accessible_role = QAccessible.Role.RadioButton  # one device is chosen
 
     selected = Signal(object)
     """The device's id, when it is clicked or chosen with the keyboard."""
@@ -84,6 +88,7 @@ class DeviceItem(QWidget):
         """Mark the device as chosen, or not."""
         if selected != self.is_selected:
             self.is_selected = selected
+            tell_chosen(self)
             self.update()
 
     def set_verdict(self, verdict: Verdict | None) -> None:

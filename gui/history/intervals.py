@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen, QResizeEvent
+from PySide6.QtGui import QAccessible, QColor, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import MISSING, number_text
@@ -103,6 +103,7 @@ class Intervals(Picture):
     """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
     rest."""
 
+    accessible_role = QAccessible.Role.Chart
     smooth = False
 
     def __init__(self, colour: Callable[[StoredRun], Colour]) -> None:

@@ -8,12 +8,21 @@ from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent, QKeyEvent, QMouseEvent, QPainterPath, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QAccessible,
+    QColor,
+    QContextMenuEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainterPath,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QGraphicsPathItem
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets import Role, current_theme, font, theme_changed
+from devexplorer.gui.widgets import Role, announce, current_theme, font, theme_changed
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
 GRID_ALPHA, GRID_Z = 0.15, -50
@@ -48,6 +57,8 @@ class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
 
 class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
     """A drawing area that neither pans nor zooms by itself; a lane above the curves holds the labels of lines."""
+
+    accessible_role = QAccessible.Role.Chart
 
     def __init__(self, left_px: int = LEFT_AXIS_PX, right_px: int = RIGHT_PX, view: pg.ViewBox | None = None) -> None:
         self.left, self.bottom = TextTicks("left"), TextTicks("bottom")
@@ -184,6 +195,11 @@ class Canvas(PlotCanvas):
         super().leaveEvent(ev)
         self._axis.set_cursor(None)
 
+    def spoken(self) -> str:
+        """What the plot says that this is the canvas of."""
+        plot: Any = self.parent()
+        return str(plot.spoken())
+
     def keyPressEvent(self, ev: QKeyEvent) -> None:
         """The plot without a mouse.
 
@@ -196,6 +212,7 @@ class Canvas(PlotCanvas):
         elif steps is not None:
             start = self._axis.right_s if self._axis.cursor_s is None else self._axis.cursor_s
             self._axis.set_cursor(start + steps * self._axis.width_s / 100)
+            announce(self, self.spoken())
         elif ev.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._axis.cursor_s is not None:
             self._axis.mark()
         elif ev.key() == Qt.Key.Key_Escape and self._axis.selection is not None:

@@ -17,8 +17,9 @@ from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.widgets import EmptyState, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from devexplorer.core.session.marker import Marker
 from devexplorer.gui.plots.curves import Floats, Unit
+from devexplorer.gui.plots.series import Series
 from devexplorer.gui.plots.time_axis import CLOCK_STEPS_S, TimeAxis, clock_text
 from devexplorer.gui.widgets import Figures, number_texts
-
-if TYPE_CHECKING:
-    from devexplorer.gui.plots.timeline_plot import Series
 
 MOST_ROWS = 300
 """A plot has no more pixels to speak of. All readings are in its export."""

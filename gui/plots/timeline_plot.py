@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import pyqtgraph as pg
 from PySide6.QtCore import QSize, QTimer
@@ -29,6 +28,7 @@ from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
+from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.table import curve_figures
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, duration_text
 from devexplorer.gui.widgets import (
@@ -56,33 +56,6 @@ LONGEST_WAIT_S = 1.0
 """New readings are drawn when they are half a pixel's time old, and never later than this."""
 BUTTON_EDGE_PX = 5
 """Border and padding of the title's button in the style sheet."""
-
-
-class Series(NamedTuple):
-    """A curve or an area as readout and selection see it."""
-
-    key: str
-    """What it is called."""
-    colour: str
-    """`#RRGGBB`"""
-    simulated: bool
-    history: History
-    metric: str
-
-
-class Drawn(NamedTuple):
-    """What a curve or a stack was drawn from."""
-
-    key: tuple[object, ...] = ()
-    """As long as it is the same, new readings only add to the picture."""
-    version: tuple[int, int] = (-1, -1)
-    """Of the history."""
-    left_s: float = math.nan
-    """Unix time from which on it is complete."""
-    right_s: float = math.nan
-    """Unix time until which it is complete; inf when it has the newest reading."""
-    at_s: float = -math.inf
-    """When it was drawn."""
 
 
 class TimelinePlot(Panel):
@@ -288,6 +261,15 @@ class TimelinePlot(Panel):
         """What the curves show, as numbers."""
         notes = (*self._readout_titles(), *(text for _, text, _ in self._guides()))
         return curve_figures(self._series(), self._axis, self._scale.unit, self._state.markers, notes)
+
+    def spoken(self) -> str:
+        """The values at the cursor, or the newest, for a screen reader."""
+        at_s = None if self._axis.cursor_s is None else self._axis.now_unix_s + self._axis.cursor_s
+        words = [] if at_s is None else [clock_text(at_s)]
+        for line in self._series():
+            value = line.history.latest(line.metric) if at_s is None else line.history.value_at(line.metric, at_s)
+            words.append(f"{line.key}{' simulated' if line.simulated else ''} {self._value_text(value)}")
+        return ", ".join((*words, *self._readout_titles()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         offer_table(self, event)

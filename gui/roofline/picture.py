@@ -45,6 +45,7 @@ from devexplorer.gui.widgets import (
     CPU,
     Colour,
     Figures,
+    announce,
     colour_of,
     current_theme,
     draw_text,
@@ -311,6 +312,8 @@ class RooflinePicture(PlotCanvas):
         when = "in this session" if point.when_unix_s is None else f"{when_text(point.when_unix_s)}{number}"
         self.box.setText("\n".join(filter(None, (point.what, *point_words(point, self._drawn), when))))
         self.box.adjustSize()
+        if self.hasFocus():
+            announce(self, self.box.text())
         left = x + 14 if x + 14 + self.box.width() <= self.width() else x - 14 - self.box.width()
         top = min(max(y - self.box.height() / 2, 0), max(self.height() - self.box.height(), 0))
         self.box.move(round(max(left, 0)), round(top))

@@ -92,10 +92,16 @@ class SplitPanel(QWidget):
         offer = hbox(self.virtual, None, margins=(6, 0, 0, 0))
         free = (self.free, 0, Qt.AlignmentFlag.AlignLeft)
         left = holder(
-            vbox((ScrollArea(self.shares, sideways=True), 1), offer, free, spacing=4, margins=(EDGE_PX - 6, 0, 0, 0))
+            vbox(
+                (ScrollArea(self.shares, "Shares of the devices", sideways=True), 1),
+                offer,
+                free,
+                spacing=4,
+                margins=(EDGE_PX - 6, 0, 0, 0),
+            )
         )
         left.setMinimumWidth(SHARES_PX)
-        area = ScrollArea(self.picture, sideways=True)
+        area = ScrollArea(self.picture, "Picture of the split", sideways=True)
         area.setMinimumWidth(220)
         self._planned = stack(splitter(self.table, area, sizes=[580, 420], stretches=[1, 1]), self.unplanned)
         row = splitter(left, self._planned, sizes=[SHARES_PX, 1000], stretches=[0, 1])

@@ -100,7 +100,7 @@ class Share(Picture):
     edited = Signal()
 
     def __init__(self, device: str, look: Look) -> None:
-        super().__init__("")
+        super().__init__(f"share of {device}")
         self.device, self._look = device, look
         self._bytes: int | None = None
         """The exact budget of the text in the field; None: it was typed, or there is none."""

@@ -17,8 +17,9 @@ from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
 from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, SHOW_FIRST, ScaleButton
 from devexplorer.gui.widgets import EmptyState, colour_of, part_brushes
 

@@ -58,7 +58,7 @@ class TopologyPanel(QWidget):
         self._affinity_px = NODE_PX + CPUS_PX
         """Width of the columns of NUMA node and CPUs; without a real device there is none."""
         self.picture = TopologyPicture()
-        self.area = ScrollArea(self.picture, sideways=True)
+        self.area = ScrollArea(self.picture, "Picture of the connections", sideways=True)
         # the words of a CPU's box stay in sight
         self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)
         self.model = _MatrixModel(())

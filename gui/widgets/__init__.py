@@ -4,6 +4,7 @@ Named here is what a window needs that has just opened; forms, dialogs and sheet
 they are first shown.
 """
 
+from devexplorer.gui.widgets.accessible import announce, tell_chosen
 from devexplorer.gui.widgets.banner import Banner
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QAccessible, QColor, QContextMenuEvent, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.gui.widgets.figures import Figures, offer_table
@@ -16,6 +16,7 @@ from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
 class Picture(QWidget):
     """Subclasses paint something in `draw`, and say with `tip_at` what is at a point."""
 
+    accessible_role = QAccessible.Role.Graphic
     smooth = True
     """Painted with antialiasing."""
 

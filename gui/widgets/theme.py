@@ -19,6 +19,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette, QPen
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.gui.widgets import accessible
 from devexplorer.gui.widgets.style import stylesheet
 
 LABEL_PX, TEXT_PX, NUMBER_PX, CODE_PX = 11, 13, 18, 12
@@ -276,11 +277,13 @@ def set_theme(theme: Theme) -> None:
 
 
 def prepare(app: QApplication) -> None:
-    """Style and font, before the first widget is made: buttons that are there already would keep the font they have."""
+    """Style, font and interfaces of painted widgets, before the first widget is made: a button that is there already
+    would keep its font."""
     if app.style().name() not in ("fusion", ""):  # below a stylesheet it has no name: then it was set before
         app.setStyle("Fusion")  # the one style that looks the same everywhere and follows the palette
     if app.font() != font(Role.TEXT):
         app.setFont(font(Role.TEXT))
+    accessible.install()
 
 
 def apply(app: QApplication, theme: Theme) -> None:
