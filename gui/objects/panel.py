@@ -20,10 +20,10 @@ from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.totals import Preparing, Totals
 from devexplorer.gui.objects.tree import ObjectsTree
 from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.objects.ways_in import WaysIn
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
-    EmptyState,
     Panel,
     Role,
     line_edit,
@@ -45,8 +45,8 @@ class ObjectsPanel(Panel):
     """The selected targets (tuple of str)."""
     context_menu_requested = Signal(QPoint)
     """Where on the screen."""
-    build_requested = Signal(str)
-    """The empty state's button: name of a recipe."""
+    way_chosen = Signal(str)
+    """A button of the empty workspace: name of one of `WAYS`."""
     drag_started = Signal(object)
     """Targets (tuple of str)."""
     drag_ended = Signal()
@@ -95,8 +95,8 @@ class ObjectsPanel(Panel):
         content = QWidget()
         vbox((self.tree, 1), thin_line(), self.totals, spacing=0, parent=content)
         self.set_content(content)
-        self.empty = EmptyState("", "Build mlp")
-        self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
+        self.empty = WaysIn()
+        self.empty.chosen.connect(self.way_chosen)
         self.set_empty_state(self.empty)
         self.refresh()
 
@@ -155,7 +155,7 @@ class ObjectsPanel(Panel):
                 "A recording has what was watched: devices, moves, benchmarks. The objects themselves are not in it."
             )
         elif ready:
-            words = "Nothing here yet. Build a sample model or create a tensor."
+            words = "Nothing here yet. Where do you want to begin?"
         elif self._state.engine_words == "engine stopped":
             words = "The engine has stopped, and the objects went with it."
         elif self._known_engine:
@@ -163,10 +163,7 @@ class ObjectsPanel(Panel):
         else:
             words = "The engine is starting."
         self._known_engine |= ready
-        if self.empty.sentence.text() != words:
-            self.empty.sentence.setText(words)
-        self.empty.follow(self._state)
-        self.empty.button.setVisible(live)
+        self.empty.say(words, self._state)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""

@@ -15,6 +15,7 @@ from devexplorer.gui.files import actions as files
 from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
+from devexplorer.gui.objects.ways_in import WAYS
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.split import actions as split
 
@@ -57,6 +58,9 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
                      partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
           for number, layout in enumerate(LAYOUTS, start=1)),
+        *(ActionSpec(f"way {way.name}", f"First steps: {way.title}", way.words, partial(window.begin, way.name),
+                     context.controller.why_no_engine)
+          for way in WAYS),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.change_theme, key="Ctrl+T"),

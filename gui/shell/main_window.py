@@ -76,6 +76,7 @@ from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder
+    from devexplorer.gui.shell.guide import Guide
     from devexplorer.gui.shell.replay_bar import ReplayBar
 
 DEFAULT_SIZE_PX = (1440, 900)
@@ -173,6 +174,19 @@ class MainWindow(QMainWindow):
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
         return bar
 
+    @cached_property
+    def guide(self) -> Guide:
+        """Leads through the first minute; made when it is first asked for."""
+        from devexplorer.gui.shell.guide import Guide
+
+        return Guide(self)
+
+    def begin(self, way: str) -> None:
+        """Lead through one of `WAYS`."""
+        from devexplorer.gui.shell.first_minute import PATHS
+
+        self.guide.start(PATHS[way])
+
     def _connect(self) -> None:
         c = self.controller
         self.toolbar.palette_button.clicked.connect(self.show_palette)
@@ -187,7 +201,7 @@ class MainWindow(QMainWindow):
         self.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
-        self.objects.build_requested.connect(c.build)
+        self.objects.way_chosen.connect(self.begin)
         self.objects.finding_opened.connect(self.show_finding)
         self.objects.drag_started.connect(self.devices.show_verdicts)
         self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))

@@ -40,6 +40,12 @@ def move_order(state: State) -> list[tuple[str, str]]:
     return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
 
 
+def second_device(state: State) -> str | None:
+    """The second accelerator where there is one, as in "move it to cuda:1"; None: there is none at all."""
+    others = [name for name in state.usable_devices if name != "cpu"]
+    return others[min(1, len(others) - 1)] if others else None
+
+
 def fill_move_menu(
     menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False
 ) -> Sequence[QAction]:

@@ -59,7 +59,7 @@ class Toolbar(QFrame):
         self._gap()
         forward = self._action_button("forward", "Forward")
         backward = self._action_button("backward", "Backward")
-        check = self._action_button("check", "Check")
+        self.check = self._action_button("check", "Check")
         undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
         undo.setAccessibleName("Undo")
         redo.setAccessibleName("Redo")
@@ -86,7 +86,7 @@ class Toolbar(QFrame):
         self.more_button.menu().aboutToShow.connect(self._fill_more)
         self.more_button.hide()
         self._leaving = [
-            theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, check,
+            theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.check,
             self.lab_button, redo, undo,
             forward,
         ]  # fmt: skip

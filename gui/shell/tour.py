@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QToolButton, QWidge
 
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.shell.menus import second_device
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.app import App
@@ -173,9 +174,10 @@ class Tour(QObject):
         return bool(self._state.active_runs) and self._run().points > 0
 
     def _target(self) -> str:
-        """The second accelerator where there is one, as in "move it to cuda:1"."""
-        others = [name for name in self._state.usable_devices if name != "cpu"]
-        return others[1] if len(others) > 1 else others[0]
+        device = second_device(self._state)
+        if device is None:
+            raise GoneError("there is no GPU any more")
+        return device
 
     def _run(self) -> Run:
         return next(reversed(self._state.runs.values()))

@@ -164,7 +164,7 @@ class EmptyState(QWidget):
 
 
 class Panel(QFrame):
-    """A titled frame. Subclasses give it a content and, where it can be empty, an `EmptyState`."""
+    """A titled frame. Subclasses give it a content and, where it can be empty, something like an `EmptyState`."""
 
     def __init__(self, title: str, subtitle: str = "") -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Panel(QFrame):
         header.setFixedHeight(HEADER_PX)
         self._header = hbox(self._title, (self._subtitle, 1), margins=(EDGE_PX, 0, 6, 0), parent=header)
         self._stack = QStackedLayout()
-        self._empty: EmptyState | None = None
+        self._empty: QWidget | None = None
         vbox(header, (self._stack, 1), spacing=0, margins=1, parent=self)
 
     @property
@@ -199,7 +199,7 @@ class Panel(QFrame):
         self._stack.addWidget(widget)
         self._stack.setCurrentWidget(widget)
 
-    def set_empty_state(self, empty: EmptyState) -> None:
+    def set_empty_state(self, empty: QWidget) -> None:
         """Have `empty` ready for when there is nothing to show; switch with `show_empty`."""
         self._empty = empty
         self._stack.addWidget(empty)

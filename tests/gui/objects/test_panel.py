@@ -11,6 +11,7 @@ from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.cells import TARGET_ROLE, Column
 from devexplorer.gui.objects.panel import ObjectsPanel
+from devexplorer.gui.objects.ways_in import WAYS
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -31,26 +32,30 @@ def colours(image: QImage) -> set[str]:
     return {image.pixelColor(x, y).name().upper() for x in range(image.width()) for y in range(image.height())}
 
 
-def test_an_empty_workspace_offers_the_first_model(qtbot: QtBot):
+def test_an_empty_workspace_offers_three_ways_in(qtbot: QtBot):
     state = state_with(CPU)
     state.apply(ENGINE)
     panel = panel_for(qtbot, state)
     assert panel.is_empty
-    assert panel.empty.sentence.text() == "Nothing here yet. Build a sample model or create a tensor."
-    with qtbot.waitSignal(panel.build_requested) as built:
-        qtbot.mouseClick(panel.empty.button, LEFT)
-    assert built.args == ["mlp"]
+    assert panel.empty.sentence.text() == "Nothing here yet. Where do you want to begin?"
+    for way in WAYS:
+        button = panel.empty.buttons[way.name]
+        assert (button.accessibleName(), button.accessibleDescription()) == (way.title, way.words)
+        with qtbot.waitSignal(panel.way_chosen) as chosen:
+            qtbot.mouseClick(button, LEFT)
+        assert chosen.args == [way.name]
 
 
-def test_an_empty_workspace_offers_nothing_while_there_is_no_engine(qtbot: QtBot):
+def test_an_empty_workspace_offers_only_to_watch_while_there_is_no_engine(qtbot: QtBot):
     state = state_with(CPU)
     panel = panel_for(qtbot, state)
     assert panel.empty.sentence.text() == "The engine is starting."
-    assert not panel.empty.button.isEnabled()
-    assert panel.empty.button.toolTip() == "The engine is not ready yet."
+    buttons = panel.empty.buttons
+    assert [name for name, button in buttons.items() if button.isEnabled()] == ["watch"]
+    assert buttons["move"].toolTip() == "The engine is not ready yet."
     state.apply(ENGINE)
     panel.refresh()
-    assert panel.empty.button.isEnabled()
+    assert all(button.isEnabled() for button in buttons.values())
     state.apply(EngineLost(reason="It was killed.", will_restart=True, time_unix_s=1.0))
     panel.refresh()
     assert panel.empty.sentence.text() == "The engine is being restarted. The objects come back with it."

@@ -1,0 +1,105 @@
+"""What an empty workspace offers: three ways in, each a guided path of a minute. Main thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets import (
+    CENTRE,
+    EDGE_PX,
+    Role,
+    current_theme,
+    hbox,
+    label,
+    pixmap,
+    show_text,
+    theme_changed,
+    vbox,
+    why_not_live,
+)
+
+ICON_PX, WIDTH_PX = 20, 400
+
+
+class Way(NamedTuple):
+    """One of them."""
+
+    name: str
+    title: str
+    words: str
+    icon: str
+    needs_engine: bool = True
+
+
+WAYS = (
+    Way("move", "Move a model", "Build one, put it on a GPU, watch its memory", "move"),
+    Way("watch", "Watch my machine", "Every device: load, memory, alerts", "monitor", needs_engine=False),
+    Way("open", "Open my model", "Your own Python: will it run on a GPU, and does it fit?", "open"),
+)
+
+
+class WaysIn(QWidget):
+    """One sentence, and a button for each way in."""
+
+    chosen = Signal(str)
+    """Name of the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentence = label(words="dim", wrap=True, align=CENTRE)
+        self.buttons = {way.name: _WayButton(way) for way in WAYS}
+        for name, button in self.buttons.items():
+            button.clicked.connect(partial(self.chosen.emit, name))
+        rows = (part for button in self.buttons.values() for part in (None, button))
+        column = vbox((None, 3), self.sentence, *rows, (None, 3), spacing=4)
+        middle = QWidget()
+        middle.setMaximumWidth(WIDTH_PX)
+        middle.setLayout(column)
+        hbox(None, (middle, 100), None, margins=(EDGE_PX, 4, EDGE_PX, 4), parent=self)
+
+    def say(self, text: str, state: State) -> None:
+        """Why there is nothing here; the ways that can be gone now."""
+        show_text(self.sentence, text)
+        for way, button in zip(WAYS, self.buttons.values(), strict=True):
+            reason = why_not_live(state) if way.needs_engine else None
+            button.setVisible(state.recording is None)
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or "")
+
+
+class _WayButton(QPushButton):
+    """An icon, a title, a few words."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__()
+        self.setAccessibleName(way.title)
+        self.setAccessibleDescription(way.words)
+        self._way = way
+        self._icon = QLabel()
+        words = label(way.words, Role.LABEL, "dim")
+        row = hbox(
+            self._icon,
+            (vbox(label(way.title, Role.STRONG), words, spacing=0), 1),
+            spacing=EDGE_PX,
+            margins=(EDGE_PX, 3, EDGE_PX, 4),
+            parent=self,
+        )
+        for part in (self._icon, *self.findChildren(QLabel)):
+            part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._row = row
+        theme_changed.connect(self._draw)
+        self._draw()
+
+    def _draw(self) -> None:
+        self._icon.setPixmap(pixmap(self._way.icon, current_theme().soft, ICON_PX, 2.0))
+
+    def sizeHint(self) -> QSize:
+        return self._row.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return self._row.minimumSize()

@@ -1,0 +1,152 @@
+"""The paths of the first minute: what an empty window offers to do. Data; main thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
+
+from devexplorer.core.records import OpenModel
+from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.objects.ways_in import WAYS
+from devexplorer.gui.shell.guide import Path, Place, Step
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.main_window import MainWindow
+
+
+def _model_is_here(window: MainWindow) -> bool:
+    return any(item.kind == "model" for item in window.state.objects.values())
+
+
+def _model_is_selected(window: MainWindow) -> bool:
+    return window.controller.why_no_model() is None
+
+
+def _model_is_on_a_gpu(window: MainWindow) -> bool:
+    models = (item for item in window.state.objects.values() if item.kind == "model")
+    return any("cpu" not in item.bytes_by_device for item in models)
+
+
+def _own_model_is_here(window: MainWindow) -> bool:
+    recipes = window.state.engine.recipes if window.state.engine is not None else {}
+    return any(item.kind == "model" and item.source not in recipes for item in window.state.objects.values())
+
+
+def _is_measured(window: MainWindow) -> bool:
+    return any(run.points for run in window.state.runs.values())
+
+
+def _asked(*kinds: type[QDialog]) -> QDialog | None:
+    """The dialog of these kinds that is open."""
+    dialog = QApplication.activeModalWidget()
+    return dialog if isinstance(dialog, kinds) else None
+
+
+def _is_opening(window: MainWindow) -> bool:
+    return window.state.running(OpenModel) is not None or _own_model_is_here(window)
+
+
+def _file_field(_window: MainWindow) -> Place:
+    dialog = _asked(OpenModelDialog)
+    return dialog.file if isinstance(dialog, OpenModelDialog) else None
+
+
+def _run_button(_window: MainWindow) -> Place:
+    dialog = _asked(TrustDialog)
+    return dialog.accept_button if isinstance(dialog, TrustDialog) else None
+
+
+def _tool(window: MainWindow, button: QPushButton) -> QWidget:
+    """A button of the toolbar, or what it is in where there is no room."""
+    return window.toolbar.more_button if button.isHidden() else button
+
+
+def _tab(window: MainWindow, name: str) -> Place:
+    tabs = window.bottom_dock.tabs
+    return tabs.tabBar(), tabs.tabBar().tabRect(tabs.indexOf(window.bottom_dock.areas[name]))
+
+
+def _open_tab(words: str, name: str, layout: str) -> Step:
+    return Step(words, lambda w: _tab(w, name), lambda w: w.bottom_dock.current == name, layout=layout)
+
+
+def _move() -> tuple[Step, ...]:
+    return (
+        Step(
+            "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
+            lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
+            lambda w: len(w.state.usable_devices) > 1,
+            layout="explore",
+        ),
+        Step("Click “Build” and choose vgg16-bn.", lambda w: w.toolbar.build, _model_is_here, "vgg16-bn"),
+        Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
+        Step(
+            "Click “Move to” and choose {device}, or drag the model onto its card.",
+            lambda w: w.toolbar.move_button,
+            _model_is_on_a_gpu,
+            "{device}",
+        ),
+        Step(
+            "The memory of the GPU rises by the size of the model, and a line marks the move.",
+            lambda w: w.memory,
+            layout="explore",
+        ),
+        Step("Click “Benchmark”: matrix products on a GPU are timed.", lambda w: w.toolbar.benchmark, _is_measured),
+        Step(
+            "This is the throughput, block by block. Below is the median of the run.",
+            lambda w: w.throughput,
+            layout="measure",
+        ),
+        Step("That was the main job. “Learn” has short exercises for the rest.", lambda w: w.rail.buttons["learn"]),
+    )
+
+
+def _watch() -> tuple[Step, ...]:
+    return (
+        Step(
+            "Click “Monitor” to see every device at a glance.",
+            lambda w: w.rail.buttons["monitor"],
+            lambda w: w.workbench.layout_shown.name == "monitor",
+        ),
+        Step(
+            "Click the card of a device.",
+            lambda w: next(reversed(w.workbench.cards.items.values()), None),
+            lambda w: w.context.device is not None,
+            layout="monitor",
+        ),
+        _open_tab("Open “Memory” to see what uses its memory.", "memory", "monitor"),
+        _open_tab("Open “Alerts”: it tells you when a device gets hot or full.", "alerts", "monitor"),
+        Step("“Record” writes every reading to a file that you can replay.", lambda w: w.record),
+    )
+
+
+def _open() -> tuple[Step, ...]:
+    return (
+        Step(
+            "Click “File” and choose “Open a model…”.",
+            lambda w: w.toolbar.open_button,
+            lambda w: _asked(OpenModelDialog, TrustDialog) or _is_opening(w),
+            "Open a model",
+        ),
+        Step(
+            "Choose your Python file and what creates the model in it, then click “Open”.",
+            _file_field,
+            lambda w: _asked(TrustDialog) or _is_opening(w),
+        ),
+        Step("Your code runs only if you agree, and never in the window's process.", _run_button, _is_opening),
+        Step("The model is built. This may take a moment.", lambda _w: None, _own_model_is_here),
+        Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
+        Step(
+            "Click “Check”: it finds the line that would put a tensor on the wrong device.",
+            lambda w: _tool(w, w.toolbar.check),
+            lambda w: bool(w.state.diagnoses),
+        ),
+        _open_tab("Open “Fit” to see on which cards the model can be trained.", "fit", "explore"),
+        Step("“File” saves all of it as one workspace file, with Ctrl+S.", lambda w: w.toolbar.open_button),
+    )
+
+
+PATHS = {way.name: Path(way.title, steps) for way, steps in zip(WAYS, (_move(), _watch(), _open()), strict=True)}
+"""By the name of the way in."""

@@ -1,0 +1,196 @@
+"""Leads through a path of steps on the window's own controls, until the user leaves it. Main thread.
+
+Nothing is clicked for the user: each beat looks what is the case, points at the control of the step that comes next,
+and goes back where the user took away what a step needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint, QRect, Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QPushButton, QWidget
+
+from devexplorer.gui.shell.layouts import BY_NAME
+from devexplorer.gui.shell.menus import second_device
+from devexplorer.gui.widgets.callout import Callout, Ring
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.main_window import MainWindow
+
+BACK_AFTER = 10
+"""Beats for which a control has to be gone: a dialog closes before the command that it sent has begun."""
+Place = QWidget | tuple[QWidget, QRect] | None
+"""A control, or a part of one; None: there is none now."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do or to look at, on one control."""
+
+    words: str
+    """One sentence; `{device}` is the device that a tutorial moves to."""
+    control: Callable[[MainWindow], Place]
+    done: Callable[[MainWindow], object] | None = None
+    """Whether it is done; None: something to look at, with a button to go on."""
+    line: str = ""
+    """What to choose in the control's menu, as it begins there."""
+    layout: str = ""
+    """The layout that has the control; empty: all have it."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """A minute's worth of steps."""
+
+    title: str
+    steps: tuple[Step, ...]
+
+
+class Guide(QObject):
+    """`start` a path, `leave` it at any time; at most one is under way."""
+
+    def __init__(self, window: MainWindow) -> None:
+        super().__init__(window)
+        self._window = window
+        self.path: Path | None = None
+        """Under way; None: none is."""
+        self._at = self._gone = 0
+        """The step, and for how many beats its control has been gone."""
+        self._shown: tuple[object, ...] = ()
+        self._menu_at: object = None
+        """The menu whose line was pointed out."""
+        self._ring = Ring(window)
+        self.callout = Callout(window)
+        self.callout.left.connect(self.leave)
+        self.callout.passed.connect(self._pass)
+        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), window, self.leave)
+        self._hide()
+        window.context.state_changed.connect(self.look)
+
+    @property
+    def step(self) -> Step | None:
+        """What is to be done now."""
+        return None if self.path is None else self.path.steps[self._at]
+
+    @property
+    def control(self) -> QWidget | None:
+        """What is pointed at now."""
+        place = self._place()
+        return place[0] if place is not None else None
+
+    def start(self, path: Path) -> None:
+        """Begin at its first step that is not done yet."""
+        self._window.workbench.show_layout("explore")
+        self._window.workbench.room.restore()
+        self.path, self._at, self._gone, self._shown = path, 0, 0, ()
+        self.look()
+
+    def leave(self) -> None:
+        """Leave the window as it is."""
+        had_keys = self.callout.isAncestorOf(self._window.focusWidget() or self._window)
+        self.path = None
+        self._hide()
+        if had_keys:
+            self._window.workbench.take_focus()
+
+    def _hide(self) -> None:
+        self._escape.setEnabled(False)
+        self._ring.hide()
+        self.callout.hide()
+
+    def _pass(self) -> None:
+        """What there was to look at was looked at."""
+        if self.path is not None and self._at + 1 < len(self.path.steps):
+            self._at += 1
+            self.look()
+        else:
+            self.leave()
+
+    def look(self) -> None:
+        """Go on where a step was done, back where its control is gone, and point."""
+        if self.path is None:
+            return
+        window, steps = self._window, self.path.steps
+        if window.state.recording is not None:
+            self.leave()
+            return
+        while (done := steps[self._at].done) is not None and done(window):
+            self._at += 1
+        self._gone = self._gone + 1 if self._place() is None else 0
+        if self._gone > BACK_AFTER:
+            undone = (at for at in range(self._at - 1, -1, -1) if (done := steps[at].done) and not done(window))
+            self._at = next((at for at in undone if self._place(at) is not None), self._at)
+        self._escape.setEnabled(window.workbench.room.enlarged is None)  # Escape has one meaning
+        self._say()
+        self._point()
+
+    def _elsewhere(self, step: Step) -> bool:
+        return bool(step.layout) and step.layout != self._window.workbench.layout_shown.name
+
+    def _place(self, at: int | None = None) -> tuple[QWidget, QRect] | None:
+        """The control of a step and the part of it that counts, where it can be used now."""
+        if self.path is None:
+            return None
+        step = self.path.steps[self._at if at is None else at]
+        place = self._window.rail.buttons[step.layout] if self._elsewhere(step) else step.control(self._window)
+        if place is None:
+            return None
+        widget, part = place if isinstance(place, tuple) else (place, place.rect())
+        return (widget, part) if widget.isVisible() and widget.isEnabled() else None
+
+    def _say(self) -> None:
+        step = self.step
+        assert step is not None
+        assert self.path is not None
+        elsewhere = self._elsewhere(step)
+        words = f"Go back to “{BY_NAME[step.layout].title}”." if elsewhere else step.words
+        device = second_device(self._window.state) or "a GPU"
+        now = (self.path, self._at, words, device)
+        if now == self._shown:
+            return
+        self._shown = now
+        last = self._at + 1 == len(self.path.steps)
+        self.callout.say(
+            f"{self.path.title} · {self._at + 1} of {len(self.path.steps)}",
+            words.format(device=device),
+            "" if step.done is not None or elsewhere else "Done" if last else "Next",
+        )
+        if self.callout.next_button.isVisibleTo(self.callout) and self._window.isActiveWindow():
+            self.callout.show()
+            self.callout.next_button.setFocus()
+
+    def _point(self) -> None:
+        place = self._place()
+        room = self._window.rect().adjusted(self._window.rail.width(), 0, 0, 0)
+        if place is None:
+            self._ring.hide()
+            self.callout.place(None, room)
+            return
+        widget, part = place
+        top = widget.window()
+        ring = self._ring if top is self._window else top.findChild(Ring, "", Qt.FindChildOption.FindDirectChildrenOnly)
+        (ring or Ring(top)).surround(QRect(widget.mapTo(top, part.topLeft()), part.size()))
+        if top is not self._window:  # a dialog, which lies above
+            self._ring.hide()
+            self.callout.place(self._here(top, top.rect()), room)
+            return
+        menu = widget.menu() if isinstance(widget, QPushButton) else None
+        avoid = self._here(menu, menu.rect()) if menu is not None and menu.isVisible() else None
+        self.callout.place(self._here(widget, part), room, avoid)
+        if avoid is None or menu is None:
+            self._menu_at = None
+        elif self._menu_at is not menu:
+            self._menu_at = menu
+            line = self.step.line.format(device=second_device(self._window.state)) if self.step is not None else ""
+            action = next((one for one in menu.actions() if line and one.text().startswith(line)), None)
+            if action is not None:
+                menu.setActiveAction(action)
+
+    def _here(self, widget: QWidget, part: QRect) -> QRect:
+        """A part of any widget, in the window."""
+        corner: QPoint = self._window.mapFromGlobal(widget.mapToGlobal(part.topLeft()))
+        return QRect(corner, part.size())

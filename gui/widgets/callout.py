@@ -1,0 +1,139 @@
+"""Points at a control of the window: a ring around it, and a sentence beside it. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.theme import Role, current_theme, font
+
+RING_PX, RADIUS_PX, ARROW_PX, GAP_PX, WIDTH_PX = 5, 8, 8, 6, 304
+
+
+class Ring(QWidget):
+    """Round a control, which stays as clickable as it was."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+
+    def surround(self, place: QRect) -> None:
+        """Lie round this part of the window."""
+        wanted = place.adjusted(-RING_PX, -RING_PX, RING_PX, RING_PX).intersected(self._window.rect())
+        if wanted != self.geometry() or self.isHidden():
+            self.setGeometry(wanted)
+            self.show()
+            self.raise_()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        halo = QColor(current_theme().accent)
+        halo.setAlpha(70)
+        for colour, width in ((halo, 6.0), (QColor(current_theme().accent), 2.0)):
+            painter.setPen(QPen(colour, width))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(3, 3, -3, -3), RADIUS_PX, RADIUS_PX)
+        painter.end()
+
+
+class Callout(QWidget):
+    """What to do, with an arrow to where. It takes no keys from the window."""
+
+    left = Signal()
+    """The user wants to be on his own."""
+    passed = Signal()
+    """The user has read it."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._tip: QPoint | None = None
+        """Where the arrow points to, in the window."""
+        self.heading = label(role=Role.LABEL, words="dim")
+        self.words = label(wrap=True)
+        self.leave_button = push_button("Leave", self.left, look="quiet", tip="Go on without the guide (Esc)")
+        self.next_button = push_button("Next", self.passed, look="primary")
+        for button in (self.leave_button, self.next_button):
+            button.setFont(font(Role.TEXT))
+        edge = ARROW_PX + 12
+        self._column = vbox(
+            hbox((self.heading, 1), self.leave_button),
+            self.words,
+            hbox(None, self.next_button),
+            spacing=6,
+            margins=(edge, edge - 4, edge - 4, edge - 2),
+            parent=self,
+        )
+
+    def say(self, heading: str, words: str, button: str) -> None:
+        """Show this; `button`: the words of the button that goes on, empty where something else does."""
+        self.heading.setText(heading)
+        self.words.setText(words)
+        self.setAccessibleName(words)
+        self.next_button.setText(button)
+        self.next_button.setVisible(bool(button))
+        self._column.activate()  # the button has come or gone
+        self.resize(WIDTH_PX, self._column.totalHeightForWidth(WIDTH_PX))
+
+    def place(self, target: QRect | None, room: QRect, avoid: QRect | None = None) -> None:
+        """Stand beside `target`, clear of `avoid`, on the side with the most room; without a target at the bottom."""
+        size = self.size()
+        where = QPoint(room.center().x() - size.width() // 2, room.bottom() - size.height() - GAP_PX)
+        if target is not None:
+            around = target if avoid is None else target.united(avoid)
+            middle = target.center() - QPoint(size.width() // 2, size.height() // 2)
+            x = max(room.left() + GAP_PX, min(middle.x(), room.right() - size.width() - GAP_PX))
+            y = max(room.top() + GAP_PX, min(middle.y(), room.bottom() - size.height() - GAP_PX))
+            sides = (
+                ((room.bottom() - around.bottom()) / room.height(), QPoint(x, around.bottom() + GAP_PX)),
+                ((room.right() - around.right()) / room.width(), QPoint(around.right() + GAP_PX, y)),
+                ((around.top() - room.top()) / room.height(), QPoint(x, around.top() - GAP_PX - size.height())),
+                ((around.left() - room.left()) / room.width(), QPoint(around.left() - GAP_PX - size.width(), y)),
+            )
+            by_room = sorted(sides, key=lambda side: -side[0])
+            where = next((place for _, place in by_room if room.contains(QRect(place, size))), where)
+        tip = target.center() if target is not None else None
+        if where != self.pos() or tip != self._tip or self.isHidden():
+            self._tip = tip
+            self.move(where)
+            self.show()
+            self.raise_()
+            self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        theme = current_theme()
+        box = QRectF(self.rect()).adjusted(ARROW_PX, ARROW_PX, -ARROW_PX, -ARROW_PX)
+        path = QPainterPath()
+        path.addRoundedRect(box, RADIUS_PX, RADIUS_PX)
+        if self._tip is not None:
+            arrow = QPainterPath()
+            arrow.addPolygon(_arrow(box, QPointF(self._tip - self.pos())))
+            arrow.closeSubpath()
+            path = path.united(arrow)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setBrush(QColor(theme.card))
+        painter.setPen(QPen(QColor(theme.accent), 1.5))
+        painter.drawPath(path)
+        painter.end()
+
+
+def _arrow(box: QRectF, tip: QPointF) -> QPolygonF:
+    """The arrow on the side of `box` that faces `tip`; empty where the tip is inside."""
+    keep = RADIUS_PX + ARROW_PX
+    x = min(max(tip.x(), box.left() + keep), box.right() - keep)
+    y = min(max(tip.y(), box.top() + keep), box.bottom() - keep)
+    a = ARROW_PX
+    if tip.y() < box.top():
+        points = ((x - a, box.top() + 1), (x, box.top() - a + 1), (x + a, box.top() + 1))
+    elif tip.y() > box.bottom():
+        points = ((x - a, box.bottom() - 1), (x, box.bottom() + a - 1), (x + a, box.bottom() - 1))
+    elif tip.x() < box.left():
+        points = ((box.left() + 1, y - a), (box.left() - a + 1, y), (box.left() + 1, y + a))
+    else:
+        points = ((box.right() - 1, y - a), (box.right() + a - 1, y), (box.right() - 1, y + a))
+    return QPolygonF([QPointF(*point) for point in points])

@@ -1,0 +1,245 @@
+"""The three ways in of an empty window: each path is walked by the controls that it points at, and can be left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hands import LEFT
+from fakes.learner import SELDOM_S, Learner
+from fakes.look_records import CPU
+from fakes.quiet_window import QuietWindow
+from fakes.window import open_window
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
+
+from devexplorer.core.records import DeviceInfo, Remove
+from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.objects.ways_in import WAYS
+from devexplorer.gui.shell.first_minute import PATHS
+from devexplorer.gui.shell.guide import Guide, Step
+
+NET = """from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3))
+"""
+CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
+
+
+class Newcomer(Learner):
+    """Does what the callout says."""
+
+    @property
+    def guide(self) -> Guide:
+        return self.window.guide
+
+    def begin_way(self, name: str) -> None:
+        self.click(self.window.objects.empty.buttons[name])
+        assert self.guide.callout.isVisible()
+
+    def do(self, choose: str = "") -> None:
+        """The step that is pointed at, by a click on its control; wait for the next one."""
+        step, control = self.guide.step, self.guide.control
+        assert step is not None
+        assert control is not None, step.words
+        self.check_pointing(control)
+        if step.done is None:
+            self.click(self.guide.callout.next_button)
+        elif step.line:
+            assert isinstance(control, QPushButton)
+            self.menu(control, choose)
+        elif isinstance(control, QTabBar):
+            QTest.mouseClick(control, LEFT, pos=self.ringed(control).center())
+        else:
+            self.click(control)
+        self.until(lambda: self.guide.step is not step, f"after “{step.words}”")
+
+    def ringed(self, control: QWidget) -> QRect:
+        """What is inside the ring, in the control."""
+        ring = self.guide._ring.geometry().marginsRemoved(self.guide._ring.contentsMargins())
+        return QRect(control.mapFrom(self.window, ring.topLeft()), ring.size())
+
+    def check_pointing(self, control: QWidget) -> None:
+        """The ring is round the control, and the callout in the window, beside what it points at."""
+        callout, ring = self.guide.callout.geometry(), self.guide._ring.geometry()
+        assert self.window.rect().contains(callout)
+        assert ring.intersects(QRect(control.mapTo(self.window, QPoint()), control.size()))
+        assert not callout.intersects(ring.adjusted(6, 6, -6, -6))
+
+    def on_step(self, step: Step, what: str = "") -> None:
+        self.until(lambda: self.guide.step is step, what or step.words)
+
+
+@pytest.fixture
+def me(qapp: QApplication, tmp_path: Path) -> Iterator[Newcomer]:
+    me = open_window(qapp, tmp_path / "settings", None, Newcomer, SELDOM_S)
+    yield me.ready()
+    me.end()
+
+
+@pytest.mark.parametrize("size", [(1000, 650), (1440, 900)])
+def test_a_model_is_moved_and_measured_by_the_controls_that_are_pointed_at(me: Newcomer, size: tuple[int, int]) -> None:
+    me.window.resize(*size)
+    me.begin_way("move")
+    me.do()  # two virtual GPUs
+    assert len(me.state.usable_devices) == 3
+    me.do("mlp")
+    me.do("vgpu:1")
+    assert me.where("mlp") == {"vgpu:1"}
+    assert "memory" in me.guide.callout.words.text()
+    me.do()
+    me.do()  # benchmark
+    assert me.state.runs
+    me.do()
+    assert me.guide.callout.next_button.text() == "Done"
+    me.click(me.guide.callout.next_button)
+    assert me.guide.path is None
+    assert not me.guide.callout.isVisible()
+    assert not me.guide._ring.isVisible()
+    me.click(me.window.toolbar.benchmark)
+    me.until(lambda: not me.state.active_runs and not me.state.jobs, "stopped")
+
+
+def test_the_menu_has_the_line_marked_that_is_to_be_chosen(me: Newcomer) -> None:
+    me.begin_way("move")
+    me.do()
+    menu = me.window.toolbar.build.menu()
+    menu.popup(me.window.mapToGlobal(QPoint(80, 40)))
+    me.until(lambda: menu.activeAction() is not None, "marked")
+    assert menu.activeAction().text().startswith("vgg16-bn")
+    place = QRect(me.window.mapFromGlobal(menu.pos()), menu.size())
+    assert not me.guide.callout.geometry().intersects(place)
+    menu.close()
+
+
+def test_the_machine_is_watched(me: Newcomer) -> None:
+    me.begin_way("watch")
+    for step in PATHS["watch"].steps[:-1]:
+        assert me.guide.step is step
+        me.do()
+    assert me.window.workbench.layout_shown.name == "monitor"
+    assert me.window.context.device == "cpu"
+    assert me.window.bottom_dock.current == "alerts"
+    assert me.guide.control is me.window.record
+    me.click(me.guide.callout.next_button)
+    assert me.guide.path is None
+
+
+def test_an_own_model_is_opened_checked_and_fitted(me: Newcomer, tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(NET)
+    me.begin_way("open")
+    me.menu(me.window.toolbar.open_button, "Open a model…")
+    dialog = me.dialog(OpenModelDialog)
+    me.until(lambda: me.guide.control is dialog.file, "the file is pointed at")
+    me.write(dialog.file.edit, str(path))
+    me.write(dialog.factory, "Net")
+    me.click(dialog.accept_button)
+    question = me.dialog(TrustDialog)
+    me.until(lambda: me.guide.control is question.accept_button, "the question is pointed at")
+    me.click(question.accept_button)
+    me.until(lambda: me.guide.control is me.window.toolbar.check, "the model is here")
+    me.do()
+    me.do()
+    assert me.window.bottom_dock.current == "fit"
+    me.do()
+    assert me.guide.path is None
+    me.until(lambda: not me.state.jobs, "quiet")
+
+
+def test_a_dialog_that_is_closed_leads_back_to_what_opens_it(me: Newcomer) -> None:
+    first, second, *_ = PATHS["open"].steps
+    me.begin_way("open")
+    me.menu(me.window.toolbar.open_button, "Open a model…")
+    me.on_step(second)
+    QTest.keyClick(me.dialog(OpenModelDialog), Qt.Key.Key_Escape)
+    me.on_step(first)
+    assert me.guide.callout.isVisible()
+
+
+@pytest.mark.parametrize("by", ["Escape", "button"])
+def test_a_path_can_be_left_in_the_middle_and_the_window_stays_as_it_is(me: Newcomer, by: str) -> None:
+    me.begin_way("move")
+    me.do()
+    me.do("mlp")
+    if by == "Escape":
+        me.focus_tree()
+        QTest.keyClick(me.window, Qt.Key.Key_Escape)
+    else:
+        me.click(me.guide.callout.leave_button)
+    assert me.guide.path is None
+    assert not me.guide.callout.isVisible()
+    assert not me.guide._ring.isVisible()
+    me.heartbeat.tick()
+    assert not me.guide.callout.isVisible()
+    assert list(me.state.objects) == ["mlp"]
+    assert me.where("mlp") == {"cpu"}
+    assert len(me.state.usable_devices) == 3
+
+
+def test_what_is_taken_away_is_asked_for_again_and_another_layout_is_pointed_back_from(me: Newcomer) -> None:
+    _add, build, _select, move, look, *_ = PATHS["move"].steps
+    me.begin_way("move")
+    me.do()
+    me.do("mlp")
+    me.on_step(move)
+    me.session.send(Remove(names=("mlp",)))
+    me.on_step(build, "the model is gone, so it is built again")
+    me.do("lenet")
+    me.do("vgpu:1")
+    me.on_step(look)
+    QTest.mouseClick(me.window.rail.buttons["monitor"], LEFT)
+    me.until(lambda: me.guide.control is me.window.rail.buttons["explore"], "the way back")
+    assert me.guide.callout.words.text() == "Go back to “Explore”."
+    me.click(me.window.rail.buttons["explore"])
+    me.until(lambda: me.guide.control is me.window.memory, "the plot")
+
+
+def test_what_is_here_already_is_skipped_and_the_palette_has_every_way(me: Newcomer) -> None:
+    me.click(me.window.devices.offer_button)
+    me.until(lambda: len(me.state.usable_devices) == 3, "two GPUs")
+    me.build_model("mlp")
+    me.palette("First steps: Move")
+    assert me.guide.step is PATHS["move"].steps[3]
+    assert {f"way {way.name}" for way in WAYS} <= set(me.window.actions_by_id)
+
+
+def test_escape_first_brings_back_the_panels_that_gave_way(me: Newcomer) -> None:
+    me.begin_way("watch")
+    me.window.workbench.room.enlarge(me.window.memory)
+    me.heartbeat.tick()
+    me.window.activateWindow()
+    QTest.keyClick(me.window, Qt.Key.Key_Escape)
+    assert me.window.workbench.room.enlarged is None
+    assert me.guide.path is not None
+    me.heartbeat.tick()
+    QTest.keyClick(me.window, Qt.Key.Key_Escape)
+    assert me.guide.path is None
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1000, 650), (1440, 900)])
+def test_no_word_of_the_empty_window_is_cut_off(
+    qapp: QApplication, tmp_path: Path, size: tuple[int, int], theme: str
+) -> None:
+    quiet = QuietWindow(qapp, tmp_path, CARD, size=size)
+    if theme == "light":
+        quiet.window.change_theme()
+    quiet.settle()
+    empty = quiet.window.objects.empty
+    assert empty.isVisible()
+    below = 0
+    for part in (empty.sentence, *empty.buttons.values()):
+        assert part.width() >= part.minimumSizeHint().width()
+        assert part.height() >= part.minimumSizeHint().height()
+        top = part.mapTo(empty, QPoint()).y()
+        assert top >= below, "nothing lies on something else"
+        below = top + part.height()
+    assert below <= empty.height()
+    assert CPU.id in quiet.state.devices
+    quiet.close()
