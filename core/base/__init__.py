@@ -47,4 +47,4 @@ from devexplorer.core.base.python_names import (
     writes_in_place,
 )
 from devexplorer.core.base.regular_files import open_regular
-from devexplorer.core.base.times import elapsed_text, moment_text
+from devexplorer.core.base.times import Clock, elapsed_text, moment_text

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+
+Clock = Callable[[], float]
+"""Tells the seconds, as `time.time` and `time.monotonic` do; whoever measures is given one."""
 
 
 def moment_text(time_unix_s: float) -> str:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from itertools import product
 from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import Unavailable, bytes_text
+from devexplorer.core.base import Clock, Unavailable, bytes_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, cases, send
 from devexplorer.core.benchmark.measuring import Samples, block_length
@@ -84,7 +84,7 @@ class BandwidthRun(Runner[BandwidthSpec]):
         run: int,
         registry: DeviceRegistry,
         stop: threading.Event,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         *,
         send: Send = send,
     ) -> None:

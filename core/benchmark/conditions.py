@@ -11,14 +11,14 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import EventHandlers, handles
+from devexplorer.core.base import Clock, EventHandlers, handles
 from devexplorer.core.benchmark.measuring import Samples
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.records import (
@@ -168,7 +168,7 @@ class ConditionsWatch:
 class RunConditions(EventHandlers):
     """`handle` every event and `set_devices` every list; `conditions` of a run that has just ended."""
 
-    def __init__(self, here: HostInfo = HostInfo(), clock: Callable[[], float] = time.time) -> None:  # noqa: B008 - frozen
+    def __init__(self, here: HostInfo = HostInfo(), clock: Clock = time.time) -> None:  # noqa: B008 - frozen
         self._here = here
         self._clock = clock
         self._infos: dict[str, DeviceInfo] = {}

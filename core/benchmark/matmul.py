@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from devexplorer.core.base import Unavailable, first_line, out_of_host_memory
+from devexplorer.core.base import Clock, Unavailable, first_line, out_of_host_memory
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
@@ -215,7 +215,7 @@ class MatmulRun(Runner[MatmulSpec]):
         make: Callable[[MatmulSpec], Product] = real_product,
         flush: Callable[[str], Operation] | None = None,
         datasheet_tflops: float | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         """`make` gives the product; `flush`, called with the device, what empties its cache between iterations."""
         super().__init__(spec, run, clock, simulated=timer.simulated, on_cpu=spec.device == "cpu")

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Unavailable, first_line
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
@@ -97,7 +97,7 @@ class ModelRun(Runner[ModelSpec]):
         run: int,
         registry: DeviceRegistry,
         stop: threading.Event,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         resolve: Callable[[str], nn.Module] = samples.build,
         *,
         sample: Sample = sample_of,

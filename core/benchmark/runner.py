@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from devexplorer.core.base import Clock
 from devexplorer.core.records import BenchPoint, BenchResult, BenchSpec
 
 S = TypeVar("S", bound=BenchSpec)
@@ -20,7 +21,7 @@ S = TypeVar("S", bound=BenchSpec)
 class Runner(Generic[S]):
     """One run; each kind of benchmark has a subclass."""
 
-    def __init__(self, spec: S, run: int, clock: Callable[[], float], *, simulated: bool, on_cpu: bool) -> None:
+    def __init__(self, spec: S, run: int, clock: Clock, *, simulated: bool, on_cpu: bool) -> None:
         """`spec` has been checked; `on_cpu`: whether the CPU computes some of it."""
         self.spec = spec
         self.run = run

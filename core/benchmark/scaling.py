@@ -22,6 +22,7 @@ from functools import partial
 import torch
 from msgspec.structs import replace
 
+from devexplorer.core.base import Clock
 from devexplorer.core.benchmark.checking import Checks, free_bytes
 from devexplorer.core.benchmark.matmul import product_maker
 from devexplorer.core.benchmark.matmul_modes import warm_up
@@ -148,7 +149,7 @@ class ScalingRun(Runner[ScalingSpec]):
         run: int,
         registry: DeviceRegistry,
         stop: threading.Event,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         self._jobs = [_Job(spec, device, registry, stop) for device in spec.devices]
         simulated = any(job.virtual for job in self._jobs)

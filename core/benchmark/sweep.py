@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Unavailable, shape_text
+from devexplorer.core.base import BadInput, Clock, Unavailable, shape_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
@@ -94,7 +94,7 @@ class SweepRun(Runner[SweepSpec]):
         flush: Callable[[str], Operation] | None = None,
         free_bytes: Callable[[], int | None] = lambda: None,
         datasheet_tflops: float | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         """`kind` of the device, `make` for the products on it, `flush` for its cache (called with the device), its free
         memory."""

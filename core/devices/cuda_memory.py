@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
+
+from devexplorer.core.base import Clock
 
 LOOK_SECONDS = 2.0
 """Between two looks at the blocks. A look lists every block of every device, so that it costs more than all counters
@@ -24,7 +25,7 @@ each."""
 class CudaMemory:
     """One for all CUDA devices of the process; `module` is torch, or its replacement."""
 
-    def __init__(self, module: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, module: Any, clock: Clock = time.monotonic) -> None:
         self._torch = module
         self._clock = clock
         self._lock = threading.Lock()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Unavailable, first_line
+from devexplorer.core.base import BadInput, Clock, Unavailable, first_line
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
@@ -78,7 +78,7 @@ class TorchBackend:
         driver: CudaDriver | None = None,
         cpu: CpuReader | None = None,
         environ: Mapping[str, str] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self._torch = module
         self._environ = os.environ if environ is None else environ

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import Event, Log
 from devexplorer.core.workspace import Workspace
@@ -18,7 +19,7 @@ class AllocatorSampler:
     """`read` sends one reading of everything; `start` does so every `interval_s` seconds until `stop`."""
 
     def __init__(
-        self, send: Callable[[Event], None], registry: DeviceRegistry, workspace: Workspace, clock: Callable[[], float]
+        self, send: Callable[[Event], None], registry: DeviceRegistry, workspace: Workspace, clock: Clock
     ) -> None:
         self._send, self._registry, self._workspace, self._clock = send, registry, workspace, clock
         self._stop = threading.Event()

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base import BadInput, python_names
+from devexplorer.core.base import BadInput, Clock, python_names
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
@@ -68,7 +68,7 @@ class Benchmarks:
         self,
         send: Send,
         registry: DeviceRegistry,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         resolve: Resolve = samples.build,
         on_failure: Callable[[Exception], None] = lambda _error: None,
         inputs_of: Callable[[str], str] = lambda _target: "",
@@ -213,7 +213,7 @@ def make_runner(
     run: int,
     registry: DeviceRegistry,
     stop: threading.Event,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
     resolve: Resolve = samples.build,
 ) -> Runner[Any]:
     """The runner of a checked specification. On the jobs thread, which `resolve` needs."""

@@ -19,7 +19,14 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base import Cancelled, DevExplorerError, ProgressMonitor, RollbackFailed, out_of_host_memory
+from devexplorer.core.base import (
+    Cancelled,
+    Clock,
+    DevExplorerError,
+    ProgressMonitor,
+    RollbackFailed,
+    out_of_host_memory,
+)
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.refusals import refusal
@@ -76,7 +83,7 @@ class Engine:
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
         sampling_seconds: float | None = SAMPLING_SECONDS,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         on_poisoned: Callable[[], None] = lambda: None,
     ) -> None:
         """`sampling_seconds=None`: no sampling thread. Raises `BadInput` for a wrong `virtual_spec`.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
+from devexplorer.core.base import Clock
 from devexplorer.core.records import Log
 
 LONGEST_LINE = 8192
@@ -35,7 +36,7 @@ def take_link() -> tuple[BinaryIO, BinaryIO]:
 class _Limit:
     """Limits the lines per second and counts the rest, so that a loop that prints cannot keep the window busy."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = clock()
         self._passed = self._left_out = 0
@@ -53,7 +54,7 @@ class _Limit:
         return [line]
 
 
-def capture_output(send: Callable[[Log], None], clock: Callable[[], float] = time.time) -> threading.Thread:
+def capture_output(send: Callable[[Log], None], clock: Clock = time.time) -> threading.Thread:
     """Send every line that this process prints from now on as a log event of level `output`."""
     readable, writable = os.pipe()
     for stream in (sys.stdout, sys.stderr):

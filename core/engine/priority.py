@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.cpu_busy import CpuBusy
 
 BEAT_S = 0.033
@@ -46,7 +47,7 @@ class OtherPrograms:
     """Share of all cores, 0 to 1, that programs other than this process and the engine used since the last call; None
     where the system does not report it."""
 
-    def __init__(self, engine_cpu_s: Callable[[], float]) -> None:
+    def __init__(self, engine_cpu_s: Clock) -> None:
         """`engine_cpu_s`: seconds of CPU time that the engine has used so far."""
         self._engine_cpu_s = engine_cpu_s
         self._busy = CpuBusy()
@@ -72,8 +73,8 @@ class EnginePriority:
         self,
         renice: Callable[[int], bool],
         others: Callable[[], float | None],
-        clock: Callable[[], float] = time.monotonic,
-        cpu_clock: Callable[[], float] = time.thread_time,
+        clock: Clock = time.monotonic,
+        cpu_clock: Clock = time.thread_time,
     ) -> None:
         """`renice` gives the engine's group a nice value and returns whether that worked; `others` as `OtherPrograms`;
         `cpu_clock`: what the beating thread has computed, which is not waiting."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from devexplorer.core.base import BadInput, LinkError
+from devexplorer.core.base import BadInput, Clock, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
 from devexplorer.core.records import Command, EngineLost, Event, Log
@@ -52,7 +52,7 @@ class EngineProcess:
         visible_devices: str | None = None,
         *,
         command: Sequence[str] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited."""
         self._put = put

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
-from devexplorer.core.base import writes_in_place
+from devexplorer.core.base import Clock, writes_in_place
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import CrossingHooks, device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
@@ -35,9 +35,7 @@ from devexplorer.core.workspace import ObjectChange, Timing, Workspace
 class DeviceCrossings:
     """Hooks on one model, and what hopped during its latest forward. Nothing is hooked before `attach`."""
 
-    def __init__(
-        self, model: nn.Module, registry: DeviceRegistry, wall: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, model: nn.Module, registry: DeviceRegistry, wall: Clock = time.perf_counter) -> None:
         self._model = model
         self._forward = _Forward(registry, wall)
         self._handles: list[RemovableHandle] = []
@@ -140,7 +138,7 @@ def home(module: nn.Module) -> tuple[torch.device | None, bool]:
 class _Forward:
     """One forward of a model as it goes."""
 
-    def __init__(self, registry: DeviceRegistry, wall: Callable[[], float]) -> None:
+    def __init__(self, registry: DeviceRegistry, wall: Clock) -> None:
         self.hops: list[Hop] = []
         self._registry, self._wall = registry, wall
         self.settled = False

@@ -4,12 +4,11 @@ planner's process."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.models import RunFailed, error_text
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices, names_cuda
@@ -29,7 +28,7 @@ WITH_VALUES = (
 class TraceCache:
     """Runs of one model, by how, with which batch, and on which cards."""
 
-    def __init__(self, subject: Subject, patience_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, subject: Subject, patience_seconds: float, now: Clock = time.monotonic) -> None:
         """Past `patience_seconds`, only what was asked for explicitly is done."""
         self.subject = subject
         self.notes: dict[str, None] = {}

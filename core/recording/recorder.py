@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import cast, get_args
 
-from devexplorer.core.base import BadInput, count_text
+from devexplorer.core.base import BadInput, Clock, count_text
 from devexplorer.core.recording.format import (
     Damaged,
     DeviceList,
@@ -61,8 +61,8 @@ class Recorder:
         on_problem: Callable[[str], None],
         problems: Sequence[Problem] = (),
         overwrite: bool = False,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
         write: Write = os.write,
     ) -> None:
         self.path = path

@@ -13,11 +13,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.base import BadInput, bytes_text, elapsed_text, moment_text, sentence
+from devexplorer.core.base import BadInput, Clock, bytes_text, elapsed_text, moment_text, sentence
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
@@ -80,8 +80,8 @@ class ReplaySession:
         path: Path,
         rules: tuple[Rule, ...] = DEFAULT_RULES,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
+        monotonic: Clock = time.monotonic,
+        clock: Clock = time.time,
     ) -> None:
         self._path = path
         self.rules = rules

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-from devexplorer.core.base import first_line, number_text
+from devexplorer.core.base import Clock, first_line, number_text
 from devexplorer.core.base.times import elapsed_text
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
@@ -16,7 +15,7 @@ LONG_S = 60.0
 class LongJobs:
     """Ask it for what `ended` whenever jobs have changed."""
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
         self._running: dict[int, Job] = {}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from devexplorer.core.base import BadInput, EventHandlers, handles
+from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
@@ -109,7 +109,7 @@ class Session(EventHandlers):
         *,
         virtual_spec: str | None = None,
         interval_s: float = 0.1,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         make_engine: Callable[[Callable[[Event], None], str | None, str | None], EngineLike] | None = None,
         nvml: Nvml | None = None,
         drm: Drm | None = None,

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import platformdirs
 
-from devexplorer.core.base import replacing
+from devexplorer.core.base import Clock, replacing
 from devexplorer.core.telemetry.alert_rules import Rule
 
 
@@ -48,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class SettingsFile:
     """Reads and writes the settings; never raises."""
 
-    def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path | None = None, clock: Clock = time.time) -> None:
         self._clock = clock
         self.damage: str | None = None
         """One sentence about a damaged file, and where `load` moved it."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base import count_text
+from devexplorer.core.base import Clock, count_text
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
@@ -132,7 +132,7 @@ class Alerts:
     before the first sample.
     """
 
-    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Clock = time.time) -> None:
         self._clock = clock
         self._now: float | None = None
         self._devices: dict[str, _Device] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
@@ -31,9 +32,9 @@ class Schedule(msgspec.Struct):
     """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any
     time."""
 
-    clock: Callable[[], float]
+    clock: Clock
     """Seconds, monotonic."""
-    unix_clock: Callable[[], float]
+    unix_clock: Clock
     slow_interval_s: float = SLOW_INTERVAL_S
     details_interval_s: float = DETAILS_INTERVAL_S
     details: bool = True

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.records import DeviceSample, Event
 
@@ -31,7 +32,7 @@ class DrmSampler:
         on_cards: Callable[[tuple[DrmCard, ...]], None] = lambda cards: None,
         *,
         interval_s: float = INTERVAL_S,
-        unix_clock: Callable[[], float] = time.time,
+        unix_clock: Clock = time.time,
     ) -> None:
         self._put = put
         self._drm = drm

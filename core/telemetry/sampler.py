@@ -25,6 +25,7 @@ from queue import Empty, SimpleQueue
 
 from msgspec.structs import replace
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
@@ -74,8 +75,8 @@ class Sampler:
         nvml: Nvml,
         cpu: CpuReader,
         interval_s: float = 0.1,
-        clock: Callable[[], float] = time.monotonic,
-        unix_clock: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
+        unix_clock: Clock = time.time,
         on_cards: OnCards | None = None,
         patience_s: float = PATIENCE_S,
         slow_interval_s: float = SLOW_INTERVAL_S,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from devexplorer.core.base import (
     NO_PROGRESS,
     Cancelled,
+    Clock,
     DevExplorerError,
     MoveFailed,
     ProgressMonitor,
@@ -56,7 +57,7 @@ class Mover:
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = methodcaller("commit"),
-        wall: Callable[[], float] = time.perf_counter,
+        wall: Clock = time.perf_counter,
     ) -> None:
         self._registry = registry
         self._copy, self._commit, self._wall = copy, commit, wall

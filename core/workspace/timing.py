@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.backend import DeviceRegistry
 
 
@@ -21,7 +22,7 @@ class Timing:
         registry: DeviceRegistry,
         destinations: Iterable[str],
         sources: Iterable[str] = (),
-        wall: Callable[[], float] = time.perf_counter,
+        wall: Clock = time.perf_counter,
     ) -> None:
         self._registry, self._wall = registry, wall
         ends, starts = set(destinations), set(sources)

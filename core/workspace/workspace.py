@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor, python_names
+from devexplorer.core.base import BadInput, Clock, ProgressMonitor, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import Explain, Extras, Held, Holdings
 from devexplorer.core.models.trial import Trials
@@ -36,7 +36,7 @@ class Workspace:
         *,
         mover: Mover | None = None,
         undo_budget_bytes: int = BUDGET_BYTES,
-        wall: Callable[[], float] = time.perf_counter,
+        wall: Clock = time.perf_counter,
         explain: Explain | None = None,
     ) -> None:
         self.registry = registry

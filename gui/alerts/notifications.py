@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QSystemTrayIcon
 
+from devexplorer.core.base import Clock
 from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 
@@ -35,7 +36,7 @@ class Notifications(QObject):
         self,
         icon: QIcon,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         make_tray: Callable[[], QSystemTrayIcon | None] | None = None,
     ) -> None:
         super().__init__()

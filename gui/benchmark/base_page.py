@@ -7,14 +7,14 @@ A page is a kind of benchmark. It reads the state, makes specifications from its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
-from devexplorer.core.base import BadInput, Findings, sentence
+from devexplorer.core.base import BadInput, Clock, Findings, sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
 from devexplorer.core.records import BenchSpec
 from devexplorer.core.session import Run, State
@@ -47,7 +47,7 @@ class BenchPage(FormPage, Generic[Spec]):
     virtual_offered = Signal()
     """Virtual GPUs are wanted, where there is nothing to compare with."""
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State, clock: Clock = time.time) -> None:
         super().__init__(state)
         self._clock = clock
         self._refused, self._words = False, ""

@@ -6,12 +6,12 @@ Bad input is answered here, in one line, before anything is sent; the engine che
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 
+from devexplorer.core.base import Clock
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
 from devexplorer.core.session import State
 from devexplorer.gui.benchmark.bandwidth import BandwidthPage
@@ -40,7 +40,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     virtual_offered = Signal()
     """The empty state of scaling: add two virtual GPUs."""
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State, clock: Clock = time.time) -> None:
         pages = {page.kind: page(state, clock) for page in PAGES}
         super().__init__(pages, {kind: KINDS[kind].meaning for kind in pages})
         self._state = state

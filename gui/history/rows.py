@@ -4,13 +4,13 @@ Main thread."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
-from devexplorer.core.base import MISSING, number_text
+from devexplorer.core.base import MISSING, Clock, number_text
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, kind_of
@@ -203,7 +203,7 @@ class HistoryModel(RowsModel):
 
     tags_edited = Signal(object)
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State, clock: Clock = time.time) -> None:
         super().__init__(COLUMNS)
         self._state, self._clock = state, clock
         self.runs: tuple[StoredRun, ...] = ()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
+from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Heartbeat(QObject):
         session: Source,
         state: State,
         view: View,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
     ) -> None:
         super().__init__()
         self._session, self._state, self._view = session, state, view
@@ -82,7 +82,7 @@ class Heartbeat(QObject):
         if self._timer.isActive():
             self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
 
-    def show(self, session: Source, clock: Callable[[], float], behind: tuple[Source, State] | None = None) -> None:
+    def show(self, session: Source, clock: Clock, behind: tuple[Source, State] | None = None) -> None:
         """From now on the window follows this one, by its clock. `behind` goes on unseen, in its own state."""
         self._session, self._clock, self._behind = session, clock, behind
 

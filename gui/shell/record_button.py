@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QPushButton
 
-from devexplorer.core.base import bytes_text, elapsed_text
+from devexplorer.core.base import Clock, bytes_text, elapsed_text
 from devexplorer.gui.widgets import Role, font, set_look
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 class RecordButton(QPushButton):
     """A click triggers `record`, or `stop` while it records; `refresh` twice a second with what records now."""
 
-    def __init__(self, record: QAction, stop: QAction, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, record: QAction, stop: QAction, clock: Clock = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._recorder: Recorder | None = None

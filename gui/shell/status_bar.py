@@ -4,11 +4,10 @@ only."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
-from devexplorer.core.base import bytes_text, count_text, seconds_text
+from devexplorer.core.base import Clock, bytes_text, count_text, seconds_text
 from devexplorer.core.session import Job, Run
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
@@ -23,7 +22,7 @@ SHOW_AFTER_S = 0.3
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
-    def __init__(self, controller: Controller, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, controller: Controller, clock: Clock = time.time) -> None:
         super().__init__()
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, count_text
+from devexplorer.core.base import BadInput, Clock, count_text
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, title
 from devexplorer.core.benchmark.kinds.documents import run_documents
@@ -62,9 +62,7 @@ def history_document(runs: Sequence[StoredRun], *, now_unix_s: float) -> dict[st
     }
 
 
-def write_json(
-    path: Path, runs: Sequence[StoredRun], *, names: bool = True, clock: Callable[[], float] = time.time
-) -> str:
+def write_json(path: Path, runs: Sequence[StoredRun], *, names: bool = True, clock: Clock = time.time) -> str:
     """Write the document; see `write_runs`."""
 
     def write(file: Path, chosen: Sequence[StoredRun]) -> None:

@@ -7,12 +7,12 @@ Every name is escaped: runs can come from other people. Light and dark follow th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from devexplorer.core.base import MISSING, BadInput, count_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, BadInput, Clock, count_text, number_text, seconds_text
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
@@ -35,7 +35,7 @@ def write_report(
     runs: Sequence[StoredRun],
     *,
     names: bool = True,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
 ) -> str:
     """Write the file; see `write_runs`."""
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from devexplorer.core.base import handles
+from devexplorer.core.base import Clock, handles
 from devexplorer.core.benchmark.conditions import HostInfo, RunConditions, here
 from devexplorer.core.records import BenchEnded, BenchResult, Conditions, EngineLost
 
@@ -20,7 +20,7 @@ class RunRecorder(RunConditions):
         keep: Callable[[BenchResult, Conditions], None],
         *,
         find_here: Callable[[], HostInfo] = here,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         super().__init__(clock=clock)
         self.keep = keep

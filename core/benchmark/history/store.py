@@ -26,7 +26,7 @@ import msgspec
 import platformdirs
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Unavailable, count_text
+from devexplorer.core.base import BadInput, Clock, Unavailable, count_text
 from devexplorer.core.benchmark.history.export import write_json
 from devexplorer.core.benchmark.history.file import (
     SCHEMA,
@@ -60,9 +60,7 @@ def default_path() -> Path:
 class Store:
     """`add`, `runs`, `tag`, `delete`; opened at the first use, `close` at the end."""
 
-    def __init__(
-        self, path: Path | None = None, *, wait_s: float = WAIT_S, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path | None = None, *, wait_s: float = WAIT_S, clock: Clock = time.time) -> None:
         self.path = path or default_path()
         """The file that new runs go to."""
         self.problem: str | None = None

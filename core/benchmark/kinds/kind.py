@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
-from devexplorer.core.base import MISSING, Findings, number_text
+from devexplorer.core.base import MISSING, Clock, Findings, number_text
 from devexplorer.core.benchmark.figures import Figure, Headline
 from devexplorer.core.benchmark.kinds.entries import Entry
 from devexplorer.core.records import BenchPoint, Conditions, DeviceInfo, Spread
@@ -62,7 +62,7 @@ class RunInputs(NamedTuple):
     run: int
     registry: DeviceRegistry
     stop: threading.Event
-    clock: Callable[[], float]
+    clock: Clock
     resolve: Callable[[str], nn.Module]
     """A model by its name, for the benchmark to do with as it likes. Only on the jobs thread."""
 

@@ -30,6 +30,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from devexplorer.core.base import Clock
 from devexplorer.core.devices.nvml import fields, slow_fields
 from devexplorer.core.devices.nvml import topology as nvml_topology
 from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
@@ -82,7 +83,7 @@ class Nvml:
         process_facts: Callable[[int], ProcessFacts] = process_facts,
         hidden_processes: Callable[[], bool] = in_pid_namespace,
         driver_cards: Callable[[], frozenset[str]] = driver_cards,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         limit_s: float = CALL_LIMIT_S,
         start_limit_s: float = START_LIMIT_S,
         open_limit_s: float | None = None,

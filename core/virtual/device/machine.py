@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, bytes_text
+from devexplorer.core.base import BadInput, Clock, bytes_text
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
@@ -90,9 +90,7 @@ def _allocator_sample(device: str, time_unix_s: float, figures: Figures) -> Allo
 class VirtualMachine:
     """All virtual GPUs of this process: the `Backend` of `core.devices.backend` for `vgpu:N`."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, host_free: Callable[[], int | None] | None = None
-    ) -> None:
+    def __init__(self, clock: Clock = time.monotonic, host_free: Callable[[], int | None] | None = None) -> None:
         self._now = clock
         self._host_free = host_free or CpuReader().free_bytes
         self._lock = threading.Lock()

@@ -22,11 +22,11 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from devexplorer.core.base import bytes_text
+from devexplorer.core.base import Clock, bytes_text
 from devexplorer.core.virtual.device.counters import Counter
 from devexplorer.core.virtual.device.stacks import Stack, current_stack
 
@@ -157,7 +157,7 @@ class CachingAllocator:
     """The allocator of one device with `capacity_bytes`, of which the context takes `context_bytes` for itself."""
 
     def __init__(
-        self, capacity_bytes: int, context_bytes: int = 0, index: int = 0, *, clock: Callable[[], float] = time.time
+        self, capacity_bytes: int, context_bytes: int = 0, index: int = 0, *, clock: Clock = time.time
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.context_bytes = context_bytes
