@@ -16,7 +16,7 @@ from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTI
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, thin_line, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SIDE_BY_SIDE_PX = 1260
 """From this width on the rules are beside the list."""
@@ -26,10 +26,10 @@ COLUMNS = (
     Column("State"),
     Column("Device"),
     Column("What"),
-    Column("Value", is_number=True, tip="Now; of a cleared alert, the worst there was."),
-    Column("Raise at", is_number=True),
+    numbers("Value", "Now; of a cleared alert, the worst there was."),
+    numbers("Raise at"),
     Column("Since"),
-    Column("Lasted", is_number=True),
+    numbers("Lasted"),
     Column("Why"),
 )
 COLUMN_PX = [92, 136, 216, 76, 80, 76, 72, 0]

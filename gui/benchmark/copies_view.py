@@ -34,7 +34,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Padded, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Padded, RowsModel, RowsTable, TableRow, numbers
 
 NAME_PX, CELL_PX = 92, 70
 LEAST_PX = 132
@@ -150,7 +150,7 @@ class CopiesView(QWidget):
 
     def _begin(self, spec: BandwidthSpec) -> None:
         """Another run: its columns, its sizes, the largest first."""
-        columns = [Column("from ↓  to →"), *(Column(name, is_number=True) for name in spec.destinations)]
+        columns = [Column("from ↓  to →"), *(numbers(name) for name in spec.destinations)]
         self.model.set_columns(columns)
         for number in range(len(spec.destinations) + 1):
             self.table.setColumnWidth(number, CELL_PX if number else NAME_PX)

@@ -12,48 +12,41 @@ from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
 from devexplorer.core.session import Device, Run, State
 from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 RUN_COLUMNS = (
     Column("device"),
     Column("dtype"),
-    Column("shape", tip="M×N×K; before it the batch, after it the transposed operands"),
+    Column("shape", "M×N×K; before it the batch, after it the transposed operands"),
     Column(
         "mode",
-        tip=(
-            "live: blocks until stopped; burst: cold L2, each iteration timed; sustained: one steady window in eight"
-            " parts"
-        ),
+        "live: blocks until stopped; burst: cold L2, each iteration timed; sustained: one steady window in eight parts",
     ),
-    Column("TFLOP/s", is_number=True, tip="The median over the iterations; while it runs, that of the latest block"),
-    Column("p20", is_number=True, tip="TFLOP/s that 20 % of the iterations stayed below"),
-    Column("p80", is_number=True, tip="TFLOP/s that 80 % of the iterations stayed below"),
-    Column("% of datasheet", is_number=True),
-    Column("noise %", is_number=True, tip="Interquartile range over median: quiet below 1 %, noisy above 5 %"),
-    Column("MHz", is_number=True, tip="SM clock, mean of the readings during the run"),
-    Column("W", is_number=True, tip="Power, mean of the readings during the run"),
-    Column("°C", is_number=True, tip="Temperature, the highest reading during the run"),
+    numbers("TFLOP/s", "The median over the iterations; while it runs, that of the latest block"),
+    numbers("p20", "TFLOP/s that 20 % of the iterations stayed below"),
+    numbers("p80", "TFLOP/s that 80 % of the iterations stayed below"),
+    numbers("% of datasheet"),
+    numbers("noise %", "Interquartile range over median: quiet below 1 %, noisy above 5 %"),
+    numbers("MHz", "SM clock, mean of the readings during the run"),
+    numbers("W", "Power, mean of the readings during the run"),
+    numbers("°C", "Temperature, the highest reading during the run"),
     Column("state"),
-    Column("iterations", is_number=True),
-    Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
+    numbers("iterations"),
+    numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
 )
 MODEL_COLUMNS = (
     Column("model"),
     Column("device"),
-    Column("step", tip="What one step does, how many samples it takes, and with what"),
-    Column("samples/s", is_number=True, tip="The median over the steps; while it runs, that of the latest block"),
-    Column("p20", is_number=True, tip="Samples per second that 20 % of the steps stayed below"),
-    Column("p80", is_number=True, tip="Samples per second that 80 % of the steps stayed below"),
-    Column("ms per step", is_number=True, tip="Median"),
-    Column(
-        "TFLOP/s",
-        is_number=True,
-        tip="Floating-point operations as torch.utils.flop_counter counts them, over the median step",
-    ),
-    Column("peak MiB", is_number=True, tip="The most that was allocated on the device during the steps"),
+    Column("step", "What one step does, how many samples it takes, and with what"),
+    numbers("samples/s", "The median over the steps; while it runs, that of the latest block"),
+    numbers("p20", "Samples per second that 20 % of the steps stayed below"),
+    numbers("p80", "Samples per second that 80 % of the steps stayed below"),
+    numbers("ms per step", "Median"),
+    numbers("TFLOP/s", "Floating-point operations as torch.utils.flop_counter counts them, over the median step"),
+    numbers("peak MiB", "The most that was allocated on the device during the steps"),
     Column("state"),
-    Column("steps", is_number=True),
-    Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
+    numbers("steps"),
+    numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
 )
 
 UNKNOWN_PEAK = "the memory of this device is not tracked"

@@ -12,7 +12,7 @@ from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets import CENTRE, label, stack, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"
@@ -22,12 +22,12 @@ HIDDEN_BYTES = 1 << 30
 
 COLUMNS = (
     Column("device"),
-    Column("pid", is_number=True),
+    numbers("pid"),
     Column("user"),
     Column("name"),
-    Column("type", tip="compute (CUDA) or graphics"),
-    Column("MiB", is_number=True, tip="Memory on the device, as the driver counts it"),
-    Column("GPU %", is_number=True, tip="Share of the last seconds in which one of its kernels ran"),
+    Column("type", "compute (CUDA) or graphics"),
+    numbers("MiB", "Memory on the device, as the driver counts it"),
+    numbers("GPU %", "Share of the last seconds in which one of its kernels ran"),
     Column("command line"),
 )
 WIDTHS = [92, 88, 96, 168, 136, 96, 76]

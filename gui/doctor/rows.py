@@ -14,9 +14,9 @@ from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS: Final = (
     Column("severity"),
-    Column("rule", tip="What kind of finding it is"),
-    Column("path", tip="Module, parameter or attribute"),
-    Column("place", tip="File and line that are to blame"),
+    Column("rule", "What kind of finding it is"),
+    Column("path", "Module, parameter or attribute"),
+    Column("place", "File and line that are to blame"),
     Column("what is wrong"),
 )
 RULE, PATH, PLACE = 1, 2, 3

@@ -12,11 +12,11 @@ from devexplorer.core.session import State
 from devexplorer.gui.files.file_question import FileQuestionDialog
 from devexplorer.gui.objects.visible import natural
 from devexplorer.gui.widgets import line_edit
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 WIDTH_PX = 620
 KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.npy)"
-_COLUMNS = (Column("name"), Column("shape"), Column("dtype"), Column("bytes", is_number=True))
+_COLUMNS = (Column("name"), Column("shape"), Column("dtype"), numbers("bytes"))
 
 
 class LoadFileDialog(FileQuestionDialog[FileContents]):

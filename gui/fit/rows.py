@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
 from devexplorer.core.records import Fit, FitBytes, FitReport
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 GIB: Final = 1 << 30
 MANY: Final = 10
@@ -19,18 +19,13 @@ AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE = range(8)
 COLUMNS = (
     Column("card"),
-    Column(
-        "memory",
-        tip=("Peak memory against the card's capacity (the line); anything beyond the line does not fit"),
-    ),
-    Column(
-        "takes GiB", True, "At the moment when most is allocated, with the CUDA context and the workspace of libraries"
-    ),
-    Column("of GiB", True, "Memory of the card; of all cards together where the model is split"),
+    Column("memory", "Peak memory against the card's capacity (the line); anything beyond the line does not fit"),
+    numbers("takes GiB", "At the moment when most is allocated, with the CUDA context and the workspace of libraries"),
+    numbers("of GiB", "Memory of the card; of all cards together where the model is split"),
     Column("fits"),
-    Column("largest batch", True, "The largest batch that fits"),
-    Column("simulated step", True, "One step of the batch that was asked for, by the roofline of the card"),
-    Column("simulated samples/s", True, "Samples of the batch in a second of the simulated step"),
+    numbers("largest batch", "The largest batch that fits"),
+    numbers("simulated step", "One step of the batch that was asked for, by the roofline of the card"),
+    numbers("simulated samples/s", "Samples of the batch in a second of the simulated step"),
 )
 
 

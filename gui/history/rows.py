@@ -19,26 +19,24 @@ from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.widgets import Colour
-from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow, numbers
 
 COLUMNS = (
     Column("when"),
     Column("kind"),
-    Column("device", tip="Where it ran; the colour is that of the device here, where it is here"),
-    Column("what", tip="Shape M×N×K, the best of several, or the model"),
+    Column("device", "Where it ran; the colour is that of the device here, where it is here"),
+    Column("what", "Shape M×N×K, the best of several, or the model"),
     Column("dtype"),
-    Column("median", is_number=True, tip="Of a sweep and of copies: that of the fastest; of scaling: the speed-up"),
+    numbers("median", "Of a sweep and of copies: that of the fastest; of scaling: the speed-up"),
     Column(""),
-    Column("% of datasheet", is_number=True),
-    Column(
-        "% of best", is_number=True, tip="Share of the best that was published for this card and dtype; shapes differ"
-    ),
-    Column("noise %", is_number=True, tip="Interquartile range over median: quiet below 1 %, noisy above 5 %"),
-    Column("MHz", is_number=True, tip="SM clock during the run, median"),
-    Column("W", is_number=True, tip="Power during the run, median"),
-    Column("°C", is_number=True, tip="Temperature during the run, median"),
-    Column("remarks", tip="How it ended, and what held the clocks down"),
-    Column("tags", tip="Double-click or F2 to edit; commas between tags"),
+    numbers("% of datasheet"),
+    numbers("% of best", "Share of the best that was published for this card and dtype; shapes differ"),
+    numbers("noise %", "Interquartile range over median: quiet below 1 %, noisy above 5 %"),
+    numbers("MHz", "SM clock during the run, median"),
+    numbers("W", "Power during the run, median"),
+    numbers("°C", "Temperature during the run, median"),
+    Column("remarks", "How it ended, and what held the clocks down"),
+    Column("tags", "Double-click or F2 to edit; commas between tags"),
 )
 WIDTHS = [108, 88, 132, 130, 108, 74, 80, 92, 70, 60, 50, 46, 40, 96]
 TAGS = len(COLUMNS) - 1

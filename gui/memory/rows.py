@@ -8,13 +8,13 @@ from typing import NamedTuple
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.session import Device
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 COLUMNS = (
     Column("part"),
-    Column("size", is_number=True),
-    Column("bytes", is_number=True, tip="Exactly: the parts add up to the total."),
-    Column("share", is_number=True, tip="Of the device's memory."),
+    numbers("size"),
+    numbers("bytes", "Exactly: the parts add up to the total."),
+    numbers("share", "Of the device's memory."),
     Column("what it is"),
 )
 WITH_CHILDREN = ("workspace", "other_processes", "unsplit", "used")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 MOST_ROWS = 500
 """Listed at once, the largest; the filter finds the others."""
@@ -15,25 +15,25 @@ CALLERS = 4
 """Frames that are named in a row: the innermost is often the same helper."""
 SEGMENT_COLUMNS = (
     Column("address"),
-    Column("device", is_number=True, tip="As torch counts."),
-    Column("pool", tip="small: requests up to 1 MiB"),
-    Column("size", is_number=True),
-    Column("in use", is_number=True),
-    Column("largest free", is_number=True, tip="The largest request that fits into this segment."),
-    Column("blocks", is_number=True),
-    Column("map", tip="Filled: in use. Empty: free. As long as the segment is large."),
+    numbers("device", "As torch counts."),
+    Column("pool", "small: requests up to 1 MiB"),
+    numbers("size"),
+    numbers("in use"),
+    numbers("largest free", "The largest request that fits into this segment."),
+    numbers("blocks"),
+    Column("map", "Filled: in use. Empty: free. As long as the segment is large."),
 )
 BLOCK_COLUMNS = (
     Column("address"),
-    Column("size", is_number=True),
-    Column("requested", is_number=True, tip="Before the allocator rounded it up."),
+    numbers("size"),
+    numbers("requested", "Before the allocator rounded it up."),
     Column("state"),
     Column("allocated at"),
 )
 STACK_COLUMNS = (
-    Column("size", is_number=True),
-    Column("share", is_number=True, tip="Of all blocks in use whose line is known."),
-    Column("blocks", is_number=True),
+    numbers("size"),
+    numbers("share", "Of all blocks in use whose line is known."),
+    numbers("blocks"),
     Column("allocated at"),
 )
 STATES = {

@@ -49,7 +49,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
@@ -58,12 +58,10 @@ MOST_RUNS = 1000
 """The newest of the history that are looked at."""
 SIDE_PX = 528
 COLUMNS = (
-    Column("", tip="The mark of its runs, and the dtype"),
-    Column("TFLOP/s", is_number=True, tip="The best of all runs that are drawn"),
-    Column("% of datasheet", is_number=True),
-    Column(
-        "% of best", is_number=True, tip="Share of the best that was published for this card and dtype; shapes differ"
-    ),
+    Column("", "The mark of its runs, and the dtype"),
+    numbers("TFLOP/s", "The best of all runs that are drawn"),
+    numbers("% of datasheet"),
+    numbers("% of best", "Share of the best that was published for this card and dtype; shapes differ"),
     Column("with"),
 )
 WIDTHS = [148, 66, 102, 74, 60]

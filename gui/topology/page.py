@@ -32,7 +32,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SHOWN = {
     "link": "How the two are connected",
@@ -122,10 +122,10 @@ class TopologyPanel(QWidget):
         self.legend.setText("     ".join(f"{code}  {text}".replace(" ", "\N{NO-BREAK SPACE}") for code, text in result))
 
     def _new_columns(self, devices: dict[str, Device]) -> None:
-        columns = [Column(name, tip=device.info.name) for name, device in devices.items()]
+        columns = [Column(name, device.info.name) for name, device in devices.items()]
         columns += [
-            Column("NUMA", is_number=True, tip="NUMA node near the device"),
-            Column("CPUs near", tip="CPU affinity"),
+            numbers("NUMA", "NUMA node near the device"),
+            Column("CPUs near", "CPU affinity"),
         ]
         invented = all(device.info.simulated for device in devices.values())  # near no CPU: nothing but dashes
         self._affinity_px = 0 if invented else NODE_PX + CPUS_PX

@@ -53,7 +53,7 @@ class FiguresDialog(QDialog):
         self._titles = shown.columns
         columns = list(zip(*shown.rows, strict=True)) or [()] * len(shown.columns)
         self.model.set_columns(
-            [Column(title, _are_numbers(texts)) for title, texts in zip(shown.columns, columns, strict=True)]
+            [Column(title, is_number=_are_numbers(texts)) for title, texts in zip(shown.columns, columns, strict=True)]
         )
         self.model.set_rows([TableRow(at, tuple(map(Cell, texts))) for at, texts in enumerate(shown.rows)])
         for at, texts in enumerate(columns):

@@ -32,11 +32,16 @@ _NOWHERE = QModelIndex()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The header of a column: its title, whether the column has numbers, what the title means."""
+    """The header of a column: its title, what the title means, whether the column has numbers."""
 
     title: str
-    is_number: bool = False
     tip: str = ""
+    is_number: bool = False
+
+
+def numbers(title: str, tip: str = "") -> Column:
+    """The header of a column of numbers."""
+    return Column(title, tip, is_number=True)
 
 
 @dataclass(frozen=True, slots=True)
