@@ -62,7 +62,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     fields = asdict(finding)
-    return {name: value for name, value in fields.items() if name not in ("code", "consequences")}
+    return {name: value for name, value in fields.items() if name not in ("code", "consequences", "digest")}
 
 
 def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest:

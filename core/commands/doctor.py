@@ -1,19 +1,22 @@
-"""Carries out `Check`: a separate process examines a model like this one; then the live one is examined.
-Jobs thread."""
+"""Carries out `Check` (a separate process examines a model like this one; then the live one is examined) and
+`ApplyPatch`. Jobs thread."""
 
 from __future__ import annotations
+
+import os
 
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.doctor.code.patches import apply
 from devexplorer.core.doctor.live import messages
 from devexplorer.core.doctor.live.examine import examined_here, live_findings
 from devexplorer.core.models import Extras, parse_inputs
-from devexplorer.core.records import Check, Checked, Diagnosis, DoctorRequest
-from devexplorer.core.workspace import CommandResult, Target, Workspace
+from devexplorer.core.records import Answer, ApplyPatch, Check, Checked, Diagnosis, DoctorRequest, Fact, Offer
+from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace
 
 
 def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> CommandResult:
@@ -33,6 +36,24 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
         found = diagnosed(request, progress)
     found = _with_live(found, name, model, extras)
     return CommandResult(messages.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))
+
+
+def apply_patch(workspace: Workspace, command: ApplyPatch, progress: ProgressMonitor) -> CommandResult:
+    """The user's file with the fix; the model here is left as it is. Raises `Refused` when the file is another one
+    now."""
+    name, again = os.path.basename(command.file), Offer(f"Check {command.target} again", command.again)
+    try:
+        kept = apply(command.file, command.patch, command.digest)
+    except BadInput as error:
+        raise Refused(*error.findings, offers=(again,)) from error
+    words = (
+        f"The former file is kept as {kept.name}. {command.target} here is still made of the former code: open it again"
+        " to use the new one."
+    )
+    facts = (Fact("file", command.file), Fact("former file", str(kept)))
+    return CommandResult(
+        Answer(title=f"{name} was changed", words=words, facts=facts, subject=command.target, offers=(again,))
+    )
 
 
 def _request(workspace: Workspace, target: Target, command: Check) -> DoctorRequest | None:

@@ -17,6 +17,7 @@ import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, objects_text
 from devexplorer.core.records import (
+    ApplyPatch,
     Ask,
     BaseCommand,
     Check,
@@ -318,6 +319,13 @@ SPECS: tuple[CommandSpec, ...] = (
         Crossover, "comparing {c.device} with the CPU", "Nothing was measured", "experiments.crossover:crossover"
     ),
     # doctor, planner
+    CommandSpec(
+        ApplyPatch,
+        lambda c: f"changing {os.path.basename(c.file)}",
+        lambda c: f"{os.path.basename(c.file)} was not changed",
+        "commands.doctor:apply_patch",
+        in_script=False,
+    ),
     CommandSpec(Check, "checking {c.target}", "The model was not checked", "commands.doctor:check"),
     CommandSpec(
         PlanFit, lambda c: f"planning {c.target or c.spec.source}", "There is no plan", "commands.planner:plan_fit"

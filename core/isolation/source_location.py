@@ -56,6 +56,11 @@ def kind_of(file: str) -> str:
     return "skipped" if path.startswith(_STANDARD) else "user"
 
 
+def is_sample(file: str) -> bool:
+    """Whether it is a file of DevExplorer's sample models."""
+    return os.path.abspath(file).startswith(_SAMPLES)
+
+
 def place_at(file: str, line: int, function: str) -> SourceLocation | None:
     """A line as a place; None where it is torch's, Python's or DevExplorer's."""
     kind = kind_of(file)

@@ -48,6 +48,7 @@ from devexplorer.core.records.devices import (
     Topology,
 )
 from devexplorer.core.records.doctor import (
+    ApplyPatch,
     Check,
     Checked,
     CodeLines,

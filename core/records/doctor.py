@@ -19,6 +19,24 @@ class Check(BaseCommand, tag="Check"):
     """Shapes as `--input` takes them; empty: what the workspace knows, or a guess."""
 
 
+class ApplyPatch(BaseCommand, tag="ApplyPatch"):
+    """Apply the patch of a finding to its file; the former file is kept beside it."""
+
+    file: str
+    """Absolute."""
+    patch: str
+    """As in the finding."""
+    digest: str
+    """That of the finding: the file is left alone when it has changed since."""
+    again: Check
+    """The check that is offered afterwards."""
+
+    @property
+    def target(self) -> str:
+        """The model that was checked."""
+        return self.again.target
+
+
 class DoctorRequest(Record):
     """What the doctor's separate process is asked."""
 
@@ -83,6 +101,8 @@ class Finding(Record):
     """The lines around `line`."""
     patch: str | None = None
     """The fix as a unified diff, where it is mechanical."""
+    digest: str = ""
+    """SHA-256 of the file that the patch is for; empty where there is no patch, or DevExplorer's own file."""
     consequences: tuple[Finding, ...] = ()
     """What fails because of this: findings in their own right when this rule is ignored."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.doctor import Check, Checked
+from devexplorer.core.records.doctor import ApplyPatch, Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 from devexplorer.core.records.planner import FitPlanned, PlanFit
 from devexplorer.core.records.workspace_file import OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
@@ -403,6 +403,7 @@ LaboratoryCommand = (
     | TimeWork
     | Crossover
     | Check
+    | ApplyPatch
     | PlanFit
 )
 

@@ -38,6 +38,8 @@ class FindingView(ScrollColumn):
 
     path_requested = Signal(str)
     """The button with the path was clicked: path in the model."""
+    patch_requested = Signal(object)
+    """The patch of this finding is to be applied (`Finding`)."""
 
     def __init__(self) -> None:
         super().__init__("The chosen finding", LEAST_PX, WIDTH_PX)
@@ -56,6 +58,7 @@ class FindingView(ScrollColumn):
         self.no_source = label("", words="dim", wrap=True)
         self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
         self.patch = DiffView()
+        self.apply_button = push_button("Apply patch…", self._apply)
         self.rule = label("", Role.LABEL, "dim", wrap=True)
         for text in (self.title, self.message, self.fix, self.cost, self.no_source, self.rule):
             text.setSizePolicy(
@@ -77,6 +80,7 @@ class FindingView(ScrollColumn):
             self.cost,
             self.patch_title,
             self.patch,
+            (self.apply_button, 0, Qt.AlignmentFlag.AlignLeft),
             self.rule,
             None,
             spacing=6,
@@ -95,7 +99,7 @@ class FindingView(ScrollColumn):
         self.source.setVisible(False)
         self.no_source.setVisible(False)
         self.path_button.setVisible(False)
-        self._show_patch(None)
+        self._show_patch(None, "")
         show_text(self.rule, "What was not checked is neither right nor wrong.")
 
     def show_finding(self, finding: Finding) -> None:
@@ -109,7 +113,7 @@ class FindingView(ScrollColumn):
         show_text(self.no_source, no_code if finding.code is None else "")
         self.path_button.setVisible(True)
         self.path_button.setToolTip(f"Select {finding.path or 'the model'} in the list of objects")
-        self._show_patch(finding.patch)
+        self._show_patch(finding.patch, finding.digest)
         show_text(self.rule, RULES[finding.rule].summary if finding.rule in RULES else "")
 
     def show_line(self) -> None:
@@ -149,10 +153,17 @@ class FindingView(ScrollColumn):
             self.sign.setToolTip(finding.severity)
             self.sign.setAccessibleName(finding.severity)
 
-    def _show_patch(self, patch: str | None) -> None:
+    def _show_patch(self, patch: str | None, digest: str) -> None:
         self.patch.set_code((patch or "").rstrip("\n"))
         self.patch.setVisible(bool(patch))
         self.patch_title.setVisible(bool(patch))
+        self.apply_button.setVisible(bool(patch))
+        self.apply_button.setEnabled(bool(digest))
+        self.apply_button.setToolTip("" if digest else "A file of DevExplorer itself is not changed.")
+
+    def _apply(self) -> None:
+        if isinstance(self.shown, Finding):
+            self.patch_requested.emit(self.shown)
 
     def _open(self) -> None:
         if self.shown is not None and not QDesktopServices.openUrl(QUrl.fromLocalFile(self.shown.file)):

@@ -7,7 +7,7 @@ from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.records import Answer, Diagnosis, ObjectSnapshot, Row
+from devexplorer.core.records import Answer, ApplyPatch, Check, Diagnosis, Finding, ObjectSnapshot, Row
 from devexplorer.core.session import State
 from devexplorer.gui.doctor.finding import FindingView
 from devexplorer.gui.doctor.form import DoctorForm
@@ -61,6 +61,8 @@ class DoctorPanel(QWidget):
     command_requested = Signal(object)
     target_chosen = Signal(str, str)
     """Something in a model is to be selected in the tree: name of the model, path of a finding."""
+    patch_requested = Signal(object)
+    """A patch is to be applied, if the user still says so when it is shown (`ApplyPatch`)."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -87,6 +89,7 @@ class DoctorPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)
         self.table.activated.connect(self._activate)
         self.finding.path_requested.connect(self._choose_target)
+        self.finding.patch_requested.connect(self._ask_for_patch)
         self.refresh()
 
     def _lay_out(self) -> None:
@@ -193,6 +196,13 @@ class DoctorPanel(QWidget):
         self.finding.show_line()
         if isinstance(key, tuple) and key[0] == FINDING and self.diagnosis is not None:
             self._choose_target(findings_of(self.diagnosis)[key[1]].path)
+
+    def _ask_for_patch(self, finding: Finding) -> None:
+        found = self.diagnosis
+        if found is not None and self._target is not None and finding.patch is not None:
+            again = Check(target=self._target, device=found.device, train=found.train, inputs=found.inputs)
+            patch = ApplyPatch(file=finding.file, patch=finding.patch, digest=finding.digest, again=again)
+            self.patch_requested.emit(patch)
 
     def _choose_target(self, path: str) -> None:
         if self._target is not None:

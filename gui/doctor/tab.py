@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, follow_selection, lazy_page
 
 if TYPE_CHECKING:
+    from devexplorer.core.records import ApplyPatch
     from devexplorer.gui.doctor.page import DoctorPanel
 
 
 def _connect(context: WindowContext, page: DoctorPanel) -> None:
     page.target_chosen.connect(context.target_requested)
+    page.patch_requested.connect(partial(_apply, context))
+
+
+def _apply(context: WindowContext, command: ApplyPatch) -> None:
+    from devexplorer.gui.doctor.patch import PatchDialog  # when first opened
+
+    if (reason := context.controller.why_no_engine()) is not None:
+        context.hint(reason)
+        return
+    context.ask(PatchDialog(command, context.window))
 
 
 TAB: TabSpec[DoctorPanel] = TabSpec(

@@ -149,12 +149,13 @@ class _Gutter(QWidget):
 
 
 class _DiffColours(Colours):
-    """Removed lines are dim, added ones are not, and both keep their signs."""
+    """Removed lines are red, added ones green, and both keep their signs."""
 
     def highlightBlock(self, text: str) -> None:
         look, theme = QTextCharFormat(), current_theme()
         is_head = text.startswith(("---", "+++", "@@"))
-        colour = theme.dim if is_head or text.startswith("-") else theme.text if text.startswith("+") else theme.soft
+        signs = {"-": theme.error, "+": theme.added}
+        colour = theme.dim if is_head else signs.get(text[:1], theme.soft)
         look.setForeground(QColor(colour))
         if text.startswith("+") and not is_head:
             look.setFontWeight(600)

@@ -73,6 +73,11 @@ class Theme:
     devices: tuple[str, ...]
     """Accelerators 0 to 6; from the ninth device on (the CPU is the first) they come again with a dash pattern."""
 
+    @property
+    def added(self) -> str:
+        """Lines that a patch adds: the palette's green, which is readable on code."""
+        return self.devices[2]
+
 
 # Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened, in linear light, until they
 # reach 4.5:1 as text on every background, sky blue and yellow a step further to stay apart from blue and amber.

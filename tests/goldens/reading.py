@@ -225,7 +225,7 @@ def _known(state: State) -> dict[str, Any]:
         "crossings": {target: plain(hops) for target, hops in state.hops.items()},
         "work": plain(state.work),
         "crossover": plain(state.crossover),
-        "diagnoses": {target: plain(diagnosis) for target, diagnosis in state.diagnoses.items()},
+        "diagnoses": {target: _diagnosis(plain(diagnosis)) for target, diagnosis in state.diagnoses.items()},
         "plan": plain(state.fit),
         "segments": None
         if state.snapshot is None
@@ -237,6 +237,13 @@ def _known(state: State) -> dict[str, Any]:
 def type_tag(record: msgspec.Struct | type[msgspec.Struct]) -> str:
     """The name of a record in files."""
     return str(record.__struct_config__.tag)
+
+
+def _diagnosis(told: dict[str, Any]) -> dict[str, Any]:
+    for finding in (*told["problems"], *told["notes"]):
+        for one in (finding, *finding["consequences"]):
+            del one["digest"]  # it came later
+    return told
 
 
 def _object(snapshot: ObjectSnapshot) -> dict[str, Any]:

@@ -1,19 +1,25 @@
 """Fixes that are mechanical, as unified diffs: made from the syntax tree of the line at fault, checked by
-parsing the result.
+parsing the result; and applied when the user says so.
 
-Pure but for reading the file. None wherever the right fix needs a decision.
+Pure but for reading the file, until `apply`. None wherever the right fix needs a decision.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import io
 import os
+import re
+import shutil
+from itertools import count
+from pathlib import Path
 
+from devexplorer.core.base import BadInput, replacing
 from devexplorer.core.doctor.code.fault_site import blamed
 from devexplorer.core.doctor.code.fixes import FIXES
-from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.isolation.source_location import is_sample, kind_of
 from devexplorer.core.records import Finding
 
 
@@ -50,3 +56,67 @@ def _diff(file: str, old: str, new: str) -> str:
 def _lines(text: str) -> list[str]:
     """With their ends; `str.splitlines` would also end one at a form feed within a text."""
     return io.StringIO(text, newline="\n").readlines()
+
+
+def digest_of(file: str) -> str:
+    """SHA-256 of the file that a patch is for; empty for one of DevExplorer's own, or one that cannot be read."""
+    try:
+        return "" if is_sample(file) else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def apply(file: str, patch: str, digest: str) -> Path:
+    """Write the file with the patch applied, atomically; returns where the former one is kept: `net.py.orig`, or the
+    next free number. Raises `BadInput` with one line, and has changed nothing, when that cannot be."""
+    path = Path(os.path.realpath(file))
+    try:
+        former = path.read_bytes()
+        if not digest or hashlib.sha256(former).hexdigest() != digest:
+            raise BadInput(f"the file {path.name} has changed since the check; check again for a patch that fits")
+        new = patched(former.decode(), patch).encode()
+        kept = _keep(path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(new)
+            shutil.copymode(path, temporary)
+    except OSError as error:
+        raise BadInput(f"the file {path.name} cannot be changed: {error.strerror or error}") from error
+    return kept
+
+
+def _keep(path: Path) -> Path:
+    """A copy of the file beside it, under a name that was free."""
+    for number in count():
+        kept = path.with_name(f"{path.name}.orig{f'.{number}' if number else ''}")
+        try:
+            kept.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        shutil.copy2(path, kept)
+        return kept
+    raise AssertionError
+
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+
+
+def patched(text: str, patch: str) -> str:
+    """The text with a unified diff applied. Raises `BadInput` where it is not the text that the diff was made for."""
+    old, changes = _lines(text), _lines(patch)
+    new: list[str] = []
+    at = 0
+    for index, change in enumerate(changes[2:], start=2):  # behind both names
+        if (hunk := _HUNK.match(change)) is not None:
+            begin = int(hunk[1]) - (hunk[2] != "0")
+            new, at = [*new, *old[at:begin]], begin
+            continue
+        sign, body = change[:1], change[1:]
+        if index + 1 < len(changes) and changes[index + 1].startswith("\\"):  # "No newline at end of file"
+            body = body.removesuffix("\n")
+        if sign in " -":
+            if old[at : at + 1] != [body]:
+                raise BadInput(f"line {at + 1} is not what the patch expects; check again")
+            at += 1
+        if sign in " +":
+            new.append(body)
+    return "".join([*new, *old[at:]])

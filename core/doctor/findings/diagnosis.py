@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from devexplorer.core.doctor.code.patches import patch_for
+from devexplorer.core.doctor.code.patches import digest_of, patch_for
 from devexplorer.core.doctor.findings.collector import Effect, Evidence, FindingCollector
 from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
@@ -116,4 +116,5 @@ def diagnosis(
 
 def _finding(evidence: Evidence) -> Finding:
     finding = evidence.complete()
-    return finding if finding.patch is not None else replace(finding, patch=patch_for(finding, evidence.holder))
+    patch = finding.patch or patch_for(finding, evidence.holder)
+    return replace(finding, patch=patch, digest=digest_of(finding.file)) if patch else finding

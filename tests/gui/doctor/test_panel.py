@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,12 +11,13 @@ from fakes.diagnoses import CODE, FILE, PATCH, diagnosis, finding, hidden_sync, 
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor
 from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
-from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication
+from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication, QTextBlock
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import (
     AddVirtual,
     Answer,
+    ApplyPatch,
     Cancel,
     Check,
     Command,
@@ -33,6 +35,7 @@ from devexplorer.gui.doctor.form import AT_WORK, NO_MODEL, ONLY_CPU
 from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
 from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
 from devexplorer.gui.widgets import reading_order
+from devexplorer.gui.widgets.source_view import DiffView
 from devexplorer.gui.widgets.table import Cell
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, set_theme
 
@@ -580,3 +583,41 @@ def test_the_sentences_have_the_room_and_other_columns_what_is_left(
 def test_tab_goes_from_the_patch_to_its_button(panel: DoctorPanel) -> None:
     stops = list(reading_order(panel))
     assert stops.index(panel.finding.patch.copy_button) == stops.index(panel.finding.patch) + 1
+
+
+def test_a_patch_for_the_users_file_can_be_applied_and_one_for_a_sample_cannot(
+    qtbot: QtBot, panel: DoctorPanel, state: State
+) -> None:
+    asked: list[ApplyPatch] = []
+    panel.patch_requested.connect(asked.append)
+    say(state, panel, diagnosis(finding("a", patch=PATCH), inputs="2x8", train=True))
+    button = panel.finding.apply_button
+    assert not button.isEnabled()
+    assert button.toolTip() == "A file of DevExplorer itself is not changed."
+    say(state, panel, diagnosis(finding("a", patch=PATCH, digest="ab"), inputs="2x8", train=True))
+    assert button.isEnabled()
+    qtbot.mouseClick(button, LEFT)
+    again = Check(target="mlp", device=panel.diagnosis.device, train=True, inputs="2x8") if panel.diagnosis else None
+    assert asked == [ApplyPatch(file=FILE, patch=PATCH, digest="ab", again=again)]  # type: ignore[arg-type]
+    say(state, panel, diagnosis(finding("a")))
+    assert not button.isVisible()
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+def test_a_difference_is_told_by_colours_and_by_signs(qtbot: QtBot, panel: DoctorPanel, theme: Theme) -> None:
+    view = DiffView()
+    qtbot.addWidget(view)
+    view.set_code(PATCH.rstrip("\n"))
+    set_theme(theme)
+    lines = {block.text()[:4]: block.layout().formats() for block in blocks(view)}
+    colours = {text: formats[0].format.foreground().color().name().upper() for text, formats in lines.items()}
+    assert colours["-   "] == theme.error.upper()
+    assert colours["+   "] == theme.added.upper()
+    assert colours["--- "] == colours["+++ "] == theme.dim.upper()
+
+
+def blocks(view: DiffView) -> Iterator[QTextBlock]:
+    block = view.document().begin()
+    while block.isValid():
+        yield block
+        block = block.next()

@@ -13,9 +13,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
-from devexplorer.core.records import Check, Checked
+from devexplorer.core.records import Check, Checked, OpenModel
 from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.page import DoctorPanel
+from devexplorer.gui.doctor.patch import PatchDialog
 from devexplorer.gui.doctor.rows import FINDING, PLACE
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.menus import context_menu
@@ -152,3 +153,46 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
     ):  # the page alone: restyling a whole application with many windows takes a minute
         set_theme(theme)
     assert window.bottom_dock.page("doctor").finding.source.line == 6
+
+
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.scale = torch.ones(4)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+"""
+
+
+def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(NET)
+    hands = start("Tesla T4")
+    hands.session.send(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
+    hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
+    hands.select("net")
+    hands.click(toolbar_button(hands, "check"))
+    panel = checked(hands, "net")
+    hands.click(panel.finding.apply_button)
+    dialog = hands.dialog(PatchDialog)
+    assert '+        self.register_buffer("scale", torch.ones(4))' in dialog.patch.code.splitlines()
+    assert "net.py.orig" in dialog.message.text()
+    hands.click(dialog.cancel_button)
+    assert file.read_text() == NET
+
+    hands.click(panel.finding.apply_button)
+    hands.click(hands.dialog(PatchDialog).accept_button)
+    inspector = hands.window.inspector
+    hands.until(lambda: inspector.title.text() == "net.py was changed", "applied")
+    assert file.with_name("net.py.orig").read_text() == NET
+    assert "register_buffer" in file.read_text()
+    [button] = inspector.offers.buttons
+    assert button.text() == "Check net again"
+    hands.click(button)
+    hands.until(lambda: hands.state.diagnoses["net"].clean and not hands.state.jobs, "clean")
