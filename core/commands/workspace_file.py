@@ -58,6 +58,8 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
         )
     collected = collect(workspace, uuid.uuid4().hex, command.layout)
     nbytes = sum(tensor.nbytes for tensor in collected.values.values())
+    if command.most_bytes is not None and nbytes > command.most_bytes:
+        raise BadInput(f"it takes {bytes_text(nbytes)}, and {bytes_text(command.most_bytes)} is the most")
     tick = Ticker(progress, nbytes, f"writing {target.name}", "nothing was written")
     with written(command.path, target, nbytes + HEADER_BYTES * (len(collected.values) + 10)) as temporary:
         size = write(temporary, collected, tick)
@@ -100,7 +102,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
     answer = Answer(
-        title=f"{path.name} is open",
+        title="The unsaved work is back" if command.copy else f"{path.name} is open",
         words=" ".join([f"{count_text(len(read), 'object')}, as they were when they were saved.", *notes]),
         facts=(Fact("file", str(path)), Fact("objects", f"{len(read):,}, {bytes_text(size)}")),
         offers=tuple(offers),
@@ -109,7 +111,9 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         answer,
         snapshots,
         removed=tuple(name for name in gone if name not in read),
-        events=(WorkspaceFile(path=str(path), again=again, opened=True, layout=manifest.layout),),
+        events=(
+            WorkspaceFile(path="" if command.copy else str(path), again=again, opened=True, layout=manifest.layout),
+        ),
         devices_changed=len(workspace.registry.infos()) != before,
     )
 

@@ -12,7 +12,7 @@ on the link.
 """
 
 from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.core.records.base import BaseCommand, Record
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,

@@ -354,6 +354,8 @@ class UndoState(BaseEvent, tag="UndoState"):
     """The most that is kept; the oldest changes leave first."""
     command: Command | None = None
     """The command that Undo would take back."""
+    contents: int = 0
+    """A number for what the workspace holds: while one engine runs, the same number means the same contents."""
 
 
 class Undid(BaseEvent, tag="Undid"):

@@ -13,6 +13,8 @@ class SaveWorkspace(BaseCommand, tag="SaveWorkspace"):
     overwrite: bool = False
     layout: str = ""
     """The window's layout, as text that comes back when it is opened."""
+    most_bytes: int | None = None
+    """Refused where its values take more; None: any size."""
 
 
 class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
@@ -28,6 +30,8 @@ class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
     """Only if the file has this stamp; empty: whatever it has."""
     code: tuple[str, ...] = ()
     """Models whose code may run: it has run in this session before."""
+    copy: bool = False
+    """It is the copy of a session that ended: the workspace has no file of its own then."""
 
 
 class RunModelCode(BaseCommand, tag="RunModelCode"):
@@ -41,6 +45,7 @@ class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
     """A file holds the workspace as it is now: it was saved there, or opened from there."""
 
     path: str
+    """Empty: the workspace has no file of its own."""
     again: OpenWorkspace
     """What brings it back."""
     opened: bool = False

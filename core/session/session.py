@@ -30,6 +30,7 @@ from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
 from devexplorer.core.records import (
     Answer,
+    BaseEvent,
     Command,
     DeviceInfo,
     DeviceSample,
@@ -119,6 +120,8 @@ class Session(EventHandlers):
         self._hidden = False
         self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
+        self.aside: Callable[[BaseEvent], None] = lambda event: None
+        """Gets the events of what was sent with `send_aside`."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -175,6 +178,10 @@ class Session(EventHandlers):
             self.put(Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock()))
             return self._requests
 
+    def send_aside(self, command: Command) -> None:
+        """Send a command of which the window shows nothing; its number is negative, and `aside` gets its events."""
+        self._engine.send(command)
+
     @property
     def actions(self) -> tuple[Action, ...]:
         """All actions that were not undone, with their Python, the oldest first."""
@@ -192,11 +199,6 @@ class Session(EventHandlers):
         """Add an event of the window itself (an uncaught exception, a Qt warning). Any thread."""
         self._mailbox.put(event)
 
-    @property
-    def dropped(self) -> int:
-        """Samples that were dropped because they were not drained in time."""
-        return self._mailbox.dropped
-
     def restart_engine(self) -> None:
         """End the engine, even one that hangs, and start another; after repeated crashes, start one again."""
         self._deaths.clear()
@@ -211,13 +213,9 @@ class Session(EventHandlers):
         return self._visible_devices
 
     def set_visible_devices(self, value: str | None) -> None:
-        """End the engine and start it with this CUDA_VISIBLE_DEVICES (None: as inherited, empty: no card); the
-        workspace is rebuilt.
-
-        A running process notices no change: CUDA reads the variable once. Virtual GPUs obey a chosen value as if they
-        were cards. Raises `BadInput` for an invalid list; an `Answer` afterwards lists the visible cards with
-        their numbers, and what was not restored.
-        """
+        """Start another engine with this CUDA_VISIBLE_DEVICES (None: as inherited, empty: no card), because CUDA reads
+        the variable once; the workspace is rebuilt. Virtual GPUs obey it as cards do. Raises `BadInput` for an invalid
+        list; an `Answer` afterwards lists the visible cards, and what was not restored."""
         value = None if value is None else checked(value)
         self._visible_before, self._visible_devices = self._running_visible, value
         self._explanation_due = True
@@ -266,9 +264,7 @@ class Session(EventHandlers):
 
     def start_recording(self, path: Path, *, overwrite: bool = False) -> None:
         """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file
-        cannot be made.
-
-        When the disk is full or the file vanishes later, the recording ends with a `Log` of level error.
+        cannot be made. When the disk is full or the file vanishes later, it ends with a `Log` of level error.
         """
         self._tee.start(path, self._recording_failed, overwrite=overwrite)
         self._set_pace()
@@ -322,6 +318,9 @@ class Session(EventHandlers):
     def _take(self, event: Event) -> list[Event]:
         """Follow one event; returns what the window should see of it. A handler that returns None leaves it as it
         is."""
+        if isinstance(event, BaseEvent) and event.request < 0:
+            self.aside(event)
+            return []
         shown: list[Event] | None = self.handle(event)
         if shown is not None:
             return shown

@@ -38,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Folders whose Python may run when a model is opened from there."""
     recent_models: tuple[tuple[str, str], ...] = ()
     """Models that were opened last: source and folder of `OpenModel`."""
+    recent_files: tuple[str, ...] = ()
+    """Files of any kind that were opened or saved last, the newest first."""
     learned: tuple[str, ...] = ()
     """Exercises that were done."""
     notifications: bool = True

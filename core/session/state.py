@@ -51,6 +51,7 @@ from devexplorer.core.session.marker import Marker as Marker
 from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
+from devexplorer.core.session.unsaved import Unsaved
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
@@ -127,6 +128,7 @@ class State(QueryResults):
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
         self.undo = UndoState(title=None, kept_bytes=0)
+        self.unsaved = Unsaved()
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
@@ -157,6 +159,11 @@ class State(QueryResults):
     def active_runs(self) -> list[Run]:
         """Runs that have not ended."""
         return [run for run in self.runs.values() if not run.ended]
+
+    @property
+    def unsaved_work(self) -> bool:
+        """Whether closing the window would lose something."""
+        return bool(self.objects) and self.unsaved.changed
 
     @property
     def models(self) -> list[str]:
@@ -259,6 +266,8 @@ class State(QueryResults):
     @handles(UndoState)
     def _undo_state(self, event: UndoState) -> Change:
         self.undo = event
+        job = self.jobs.get(event.request)
+        self.unsaved.follow(event, None if job is None else job.command, self.workspace_file)
         return Change.UNDO
 
     @handles(JobStarted)
@@ -395,6 +404,7 @@ class State(QueryResults):
         self.objects.clear()
         self.row_tables.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
+        self.unsaved.engine_lost()
         self.forget_all()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason
@@ -424,6 +434,7 @@ class State(QueryResults):
             "The engine runs again. Sample models and tensors were made again from their recipes and moved to where"
             " they were."
         )
+        self.unsaved.rebuilt(event)
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
         return Change.ANSWER
 

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,6 +38,8 @@ class Entry:
     """`the move of mlp to vgpu:1`."""
     command: Command
     changes: tuple[Change, ...]
+    before: int = 0
+    """`History.contents` that undoing it brings back."""
 
     @property
     def kept_bytes(self) -> int:
@@ -59,6 +62,9 @@ class History:
         """What the current command has changed so far."""
         self._barrier = False
         self._why = ""
+        self._numbers = count(1)
+        self.contents = 0
+        """A number for what the workspace holds: the same one, the same contents."""
         self.note = ""
         """Why the last command cannot be undone, as a sentence; empty: it can be undone, or it has changed
         nothing."""
@@ -82,6 +88,7 @@ class History:
             redo_title=self._redo[-1].title if self._redo else None,
             budget_bytes=self.budget_bytes,
             command=None if top is None else top.command,
+            contents=self.contents,
         )
 
     def changed(self, title: str, *changes: Change) -> None:
@@ -104,6 +111,7 @@ class History:
         self.note = self._why or "This cannot be undone."
 
     def _clear(self) -> None:
+        self.contents = next(self._numbers)
         self._entries.clear()
         self._redo.clear()
 
@@ -111,10 +119,11 @@ class History:
         """Objects were deleted for good; changes to other objects can still be undone."""
         for name in names:
             self._entries = [
-                replace(entry, changes=left)
+                replace(entry, changes=left, before=next(self._numbers))
                 for entry in self._entries
                 if (left := tuple(item for change in entry.changes if (item := change.without(name)) is not None))
             ]
+        self.contents = next(self._numbers)
         self._redo.clear()
         self.note = f"This cannot be undone: {why}." if why else self._why
 
@@ -127,7 +136,7 @@ class History:
     @contextmanager
     def transaction(self, command: Command, *, again: bool = False) -> Iterator[None]:
         """All changes within are one entry; if it fails half-way, they are reverted. `again`: this is a Redo."""
-        self._current = Entry("", command, ())
+        self._current = Entry("", command, (), self.contents)
         self._barrier = False
         self._why = self.note = ""
         try:
@@ -158,6 +167,7 @@ class History:
                 change.settle()
         if not again:
             self._redo.clear()
+        self.contents = next(self._numbers)
         self._entries.append(entry)
         del self._entries[:-LIMIT]
         while self._entries and sum(entry.kept_bytes for entry in self._entries) > self.budget_bytes:
@@ -188,6 +198,7 @@ class History:
             made_good.pop_all()
         del undone
         self._redo.append(replace(self._entries.pop(), changes=()))
+        self.contents = entry.before
         if removed:
             gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
         if report is not None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from devexplorer.gui.widgets.form_dialog import FormDialog
 
 
+MOST_RECENT = 10
+
+
 class _Refreshable(Protocol):
     def refresh(self) -> None: ...
 
@@ -128,6 +131,16 @@ class WindowContext(QObject):
     def save_settings(self, **fields: Any) -> None:
         """Remember these fields of `Settings` for the next start."""
         self.settings = msgspec.structs.replace(self.settings, **fields)
+
+    @property
+    def recent_files(self) -> tuple[Path, ...]:
+        """Files of any kind that were opened or saved, the newest first."""
+        return tuple(map(Path, self.settings.recent_files))
+
+    def remember_file(self, path: Path) -> None:
+        """A file was opened or saved."""
+        others = (item for item in self.settings.recent_files if item != str(path))
+        self.save_settings(recent_files=(str(path), *others)[:MOST_RECENT])
 
     # --- dialogs
 

@@ -12,6 +12,7 @@ from devexplorer.core.files.kinds import SUFFIXES
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 ALL_KINDS = f"Workspaces, models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
@@ -19,7 +20,9 @@ ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
 """What brings the answers that dialogs about files wait for."""
 
 
-def actions(context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles) -> list[ActionSpec]:
+def actions(
+    context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles, copy: UnsavedCopy
+) -> list[ActionSpec]:
     """The actions, in the order of the menu."""
     c, selection = context.controller, context.selection
 
@@ -36,6 +39,8 @@ def actions(context: WindowContext, models: ModelOpener, workspaces: WorkspaceFi
                    c.why_no_engine, "Ctrl+S", menu=FILE),
         ActionSpec("save_workspace_as", "Save workspace as…", "Write everything to another workspace file",
                    workspaces.save_as, c.why_no_engine, menu=FILE),
+        ActionSpec("restore_copy", "Restore unsaved work", "Open the copy of a session that ended unexpectedly",
+                   copy.restore, copy.why_none, menu=FILE),
         ActionSpec("run_code", "Run its code…", "Build models that came from a workspace file without their code",
                    workspaces.ask, workspaces.why_no_code, menu=FILE),
         ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",

@@ -11,10 +11,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.records import OpenModel
-from devexplorer.gui.actions import WindowContext
-
-MOST_RECENT = 10
+from devexplorer.core.records import Load, LoadCheckpoint, OpenModel
+from devexplorer.gui.actions import MOST_RECENT, WindowContext
 
 
 class ModelOpener(QObject):
@@ -65,15 +63,20 @@ class ModelOpener(QObject):
         self._context.controller.send(command)
 
     def _remember(self) -> None:
-        """Note the models that were opened since; one that could not be opened is not offered again."""
+        """Note the models and files that were opened since; one that could not be opened is not offered again."""
         state = self._context.state
         new = min(state.done_count - self._done_count, len(state.done))
         self._done_count = state.done_count
         for done in list(state.done)[len(state.done) - new :] if new > 0 else ():
+            if done.ok and isinstance(done.command, Load | LoadCheckpoint):
+                self._context.remember_file(Path(done.command.path).absolute())
             if not isinstance(done.command, OpenModel):
                 continue
             source = (done.command.source, done.command.folder)
             self._failed = None if done.ok else source
             if done.ok:
+                path = Path(done.command.folder, done.command.source.rpartition(":")[0])
+                if path.suffix == ".py":
+                    self._context.remember_file(path.absolute())
                 recent = (source, *(item for item in self.recent if item != source))
                 self._context.save_settings(recent_models=recent[:MOST_RECENT])

@@ -45,6 +45,8 @@ class Opening(QObject):
         lines = [file.reason for file in files if file.kind is None]
         recordings = [file.path for file in files if file.kind == RECORDING]
         others = [file for file in files if file.kind not in (None, RECORDING)]
+        for file in others:
+            self._context.remember_file(file.path.absolute())
         reason = self._context.controller.why_no_engine() if others else None
         if reason is not None:
             lines.append(reason)

@@ -4,6 +4,7 @@ only."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, count_text
 from devexplorer.core.records import OpenWorkspace, RunModelCode, SaveWorkspace
 from devexplorer.core.session import Change, Settings
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
+    from devexplorer.core.session.jobs import Done
+    from devexplorer.gui.files.close_question import CloseQuestion
 
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "span_s", "left_plot", "right_plot")
@@ -25,7 +28,7 @@ LAYOUT = ("layout", "span_s", "left_plot", "right_plot")
 
 
 class WorkspaceFiles(QObject):
-    """`save`, `save_as`, `open`; knows which file the workspace is that of."""
+    """`save`, `save_as`, `open`; knows which file the workspace is that of, and asks before unsaved work is closed."""
 
     layout_opened = Signal(object)
     """The layout of a file that was opened (`Settings` with its fields)."""
@@ -35,13 +38,19 @@ class WorkspaceFiles(QObject):
         self._context = context
         self._seen: WorkspaceFile | None = None
         self._questions: deque[str] = deque()
+        self._question: CloseQuestion | None = None
+        self._lose = False
+        """The user does not want what is not saved."""
+        self._closing = False
+        """The window closes once the workspace is saved."""
+        self._saved_before: Done | None = None
         context.state_changed.connect(self._follow)
 
     @property
     def path(self) -> Path | None:
         """The file that the workspace was saved to or opened from last."""
         event = self._context.state.workspace_file
-        return None if event is None else Path(event.path)
+        return None if event is None or not event.path else Path(event.path)
 
     def save(self) -> None:
         """Save to that file; ask for one where there is none."""
@@ -50,10 +59,15 @@ class WorkspaceFiles(QObject):
         else:
             self._save(self.path)
 
-    def save_as(self) -> None:
-        """Ask where to, then save."""
+    def save_as(self, then: Callable[[], None] = lambda: None) -> None:
+        """Ask where to, then save; `then` is called once that is under way."""
         name = self.path.name if self.path is not None else f"workspace.{SUFFIX}"
-        self._context.save_file("Save the workspace", name, {SUFFIX: "DevExplorer workspaces"}, self._save)
+
+        def chosen(path: Path) -> None:
+            then()
+            self._save(path)
+
+        self._context.save_file("Save the workspace", name, {SUFFIX: "DevExplorer workspaces"}, chosen)
 
     def _save(self, path: Path) -> None:
         settings = msgspec.to_builtins(self._context.current_settings())
@@ -63,6 +77,49 @@ class WorkspaceFiles(QObject):
     def open(self, path: Path) -> None:
         """Open a workspace file; the engine's answer offers to replace what is here."""
         self._context.controller.send(OpenWorkspace(path=str(path)))
+
+    # --- closing
+
+    def may_close(self) -> bool:
+        """Whether nothing would be lost; if something would, the user is asked, and the window closes itself after the
+        answer."""
+        state = self._context.state
+        if self._lose or not state.unsaved_work:
+            return True
+        if self._question is None:
+            from devexplorer.gui.files.close_question import CloseQuestion  # when first needed
+
+            count = len(state.objects)
+            words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
+            if self.path is not None:
+                words = f"{self.path.name} does not have the latest changes."
+            self._question = CloseQuestion(words, self._context.window)
+            self._question.save_wanted.connect(self._save_and_close)
+            self._question.discarded.connect(self._close_without)
+            self._question.finished.connect(self._answered)
+            self._context.open_dialog(self._question)
+        return False
+
+    def _answered(self) -> None:
+        self._question = None
+
+    def _save_and_close(self) -> None:
+        if self.path is None:
+            self.save_as(self._close_when_saved)
+        else:
+            self._close_when_saved()
+            self._save(self.path)
+
+    def _close_when_saved(self) -> None:
+        self._closing, self._saved_before = True, self._last_save()
+
+    def _close_without(self) -> None:
+        self._lose = True
+        self._context.window.close()
+
+    def _last_save(self) -> Done | None:
+        done = self._context.state.done
+        return next((item for item in reversed(done) if isinstance(item.command, SaveWorkspace)), None)
 
     # --- models whose code has not run
 
@@ -112,12 +169,22 @@ class WorkspaceFiles(QObject):
         self._context.open_dialog(dialog)
 
     def _follow(self, changes: Change) -> None:
-        event = self._context.state.workspace_file
-        if not changes & Change.LABORATORY or event is self._seen:
-            return
-        self._seen = event
-        name = "" if event is None else f": {Path(event.path).name}"
-        self._context.window.setWindowTitle(f"DevExplorer{name}")
+        window = self._context.window
+        if changes & Change.LABORATORY and self._context.state.workspace_file is not self._seen:
+            self._file_changed()
+        if changes & (Change.UNDO | Change.OBJECTS):
+            window.setWindowModified(self._context.state.unsaved_work)
+        if self._closing and (saved := self._last_save()) is not self._saved_before:
+            self._closing = False  # if it failed, the answer says why, and the window stays
+            if saved is not None and saved.ok:
+                window.close()
+
+    def _file_changed(self) -> None:
+        event = self._seen = self._context.state.workspace_file
+        path = self.path
+        if path is not None:
+            self._context.remember_file(path)
+        self._context.window.setWindowTitle("DevExplorer[*]" if path is None else f"DevExplorer: {path.name}[*]")
         if event is not None and event.opened:
             self._show_layout(event.layout)
             self.ask()

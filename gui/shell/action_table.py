@@ -35,7 +35,7 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *doctor.actions(context),
         *split.actions(context),
         *experiments.actions(context),
-        *files.actions(context, window.models, window.workspaces),
+        *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
         *memory.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),

@@ -13,6 +13,7 @@ saved, the session ends engine and threads with a deadline. Nothing waits for a 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
+from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.replaying import Replaying
 from devexplorer.gui.widgets import app_icon
@@ -89,9 +91,11 @@ class App:
         self.window.hidden_changed.connect(self._set_hidden)
         context.script_chosen.connect(self._write_script)
         self.window.opening.recognition_wanted.connect(self._recognise)
+        self.window.recent.look_wanted.connect(self._look_for)
         self._history_file = history_file
         self.history: StoreThread | None = None
         self.background = Background(self.put)
+        self.leaving = Leaving(self)
         self._plot_export: PlotExport | None = None
         for slot in self.window.slots:
             slot.export_requested.connect(self._export)
@@ -101,6 +105,7 @@ class App:
         assert session is not None, (
             "nothing can be sent before the engine is ready, and it is not before the session is"
         )
+        self.leaving.make_way()
         return session.send(command)
 
     def put(self, event: Event) -> None:
@@ -119,6 +124,7 @@ class App:
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
         self.session = self.replaying.live = session
+        self.window.may_close = self.leaving.may_close
         self.window.context.set_session(session)
         self._keep_runs(session)
         heartbeat = self._heart(session)
@@ -162,6 +168,7 @@ class App:
         self.background.deliver()
         if self.session is not None:  # also behind a recording that is on show
             self.session.beat()
+        self.leaving.beat()
 
     def _set_hidden(self, hidden: bool) -> None:
         if self.heartbeat is not None:
@@ -198,11 +205,21 @@ class App:
         """See what these files are and open them, without waiting for their disk."""
         self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
 
+    def _look_for(self, paths: tuple[Path, ...]) -> None:
+        """See which of the recent files are still there, without waiting for their disk."""
+        menu = self.window.recent
+        self.background.ask(
+            "recent", lambda: frozenset(path for path in paths if not os.path.exists(path)), menu.show_missing
+        )
+
     def take_tour(self) -> None:
         """Show the tour in this window."""
         from devexplorer.gui.shell.tour import Tour  # QtTest is for the tour alone
 
+        self.leaving.unasked = True
+
         def ended(failed: str | None) -> None:
+            self.leaving.unasked = False
             self.window.say(
                 "The tour is over: the model was built, moved, measured and moved back." if failed is None else failed
             )
@@ -214,6 +231,8 @@ class App:
     def stop(self) -> None:
         """End everything; bounded by `CLOSE_SECONDS`."""
         self.saving_failed = self.settings_file.save(self.window.settings())
+        self.window.may_close = lambda: True  # nothing can be saved any more
+        self.leaving.end()
         if self.heartbeat is not None:
             self.heartbeat.stop()
         until = time.monotonic() + CLOSE_SECONDS
@@ -248,13 +267,15 @@ def open_window(
     qt.setApplicationDisplayName("DevExplorer")
     qt.setDesktopFileName("devexplorer")  # the entry of `install-desktop`, by which a desktop knows the window
     qt.setWindowIcon(app_icon())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: qt.quit())  # runs between two beats
     with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
         # The tour starts from the defaults and leaves the user's layout alone.
         settings = settings_file or SettingsFile(Path(scratch) if tour else None)
         app = App(qt, settings, theme, Path(scratch) / "history.sqlite3" if tour else None)
         app.files = files
+        app.leaving.unasked = tour
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: app.leaving.leave())  # runs between two beats
+        qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
         code = _run(app, virtual_spec, guide, replay)
     return code if guide is None else guide.report()
@@ -276,7 +297,10 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
     def live() -> None:
         from devexplorer.core.session.session import Session  # psutil, NVML, process handling: loaded behind the window
 
-        app.connect(Session(virtual_spec=virtual_spec))
+        session = Session(virtual_spec=virtual_spec)
+        app.connect(session)
+        if guide is None:
+            app.leaving.keep_copies(session)
 
     def begin() -> None:
         app.replaying.go_live = live

@@ -25,17 +25,14 @@ from PySide6.QtGui import (
     QShortcut,
     QShowEvent,
 )
-from PySide6.QtWidgets import (
-    QApplication,
-    QMainWindow,
-    QWidget,
-)
+from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from devexplorer.core.records import Log
 from devexplorer.core.session import Change, Settings, State
 from devexplorer.core.session.long_jobs import LongJobs
 from devexplorer.core.telemetry.alert_rules import complete
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
+from devexplorer.gui.alerts.alarm_line import ABOUT as ALARMS
 from devexplorer.gui.alerts.alarm_line import AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.alerts.tab import TAB as ALERTS
@@ -44,6 +41,8 @@ from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.opening import Opening, dropped_files
+from devexplorer.gui.files.recent import RecentMenu
+from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
@@ -91,14 +90,10 @@ class MainWindow(QMainWindow):
     hidden_changed = Signal(bool)
 
     def __init__(
-        self,
-        state: State,
-        controller: Controller,
-        settings: Settings,
-        tabs: Sequence[TabSpec[Any]] = TABS,
+        self, state: State, controller: Controller, settings: Settings, tabs: Sequence[TabSpec[Any]] = TABS
     ) -> None:
         super().__init__()
-        self.setWindowTitle("DevExplorer")
+        self.setWindowTitle("DevExplorer[*]")
         self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
         self.state, self.controller = state, controller
         state.alerts.set_rules(complete(settings.alert_rules))
@@ -120,17 +115,22 @@ class MainWindow(QMainWindow):
             "memory": self.memory, "throughput": self.throughput, "pages": self.bottom_dock,
         }  # fmt: skip
         self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
+        self.banner = Banner()
+        self.unsaved_copy = UnsavedCopy(self.context, self.banner)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
-        self.banner = Banner()
+        self.recent = RecentMenu(self.context)
+        self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())
         self._long_jobs = LongJobs(state)
         self.status = StatusBar(controller)
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
+        self.may_close: Callable[[], bool] = lambda: True
+        """Asks where something would be lost; the application sets it while there is an engine that can save."""
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
         """The error that the line across the window spoke of last."""
@@ -197,7 +197,7 @@ class MainWindow(QMainWindow):
         self.devices.selected.connect(self.context.select_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.target_requested.connect(self.objects.select_near)
-        self.banner.action_chosen.connect(lambda _about: ALERTS.show(self.context))
+        self.banner.action_chosen.connect(lambda about: about == ALARMS and ALERTS.show(self.context))
         self.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
@@ -320,7 +320,8 @@ class MainWindow(QMainWindow):
         """Open the command palette."""
         from devexplorer.gui.shell.palette import CommandPalette
 
-        self.context.open_dialog(CommandPalette(palette_choices(self.specs, self.controller), self))
+        recent = self.recent.choices()
+        self.context.open_dialog(CommandPalette(palette_choices(self.specs, self.controller, recent), self))
 
     # --- actions of the table that need the window
     # ---------------------------------------------------------------------
@@ -440,6 +441,9 @@ class MainWindow(QMainWindow):
         self.hidden_changed.emit(True)
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if not self.may_close():
+            event.ignore()
+            return
         super().closeEvent(event)
         app = QApplication.instance()
         if app is not None:

@@ -100,8 +100,10 @@ def fill_selection_menus(menu: QMenu, specs: Sequence[ActionSpec], actions: dict
         fill_menu(submenu, title, specs, actions)
 
 
-def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:
-    """Everything that can be done: the action table, a move to each device, each sample model."""
+def palette_choices(
+    specs: Sequence[ActionSpec], controller: Controller, recent: Sequence[tuple[str, str, Callable[[], object]]] = ()
+) -> list[Choice]:
+    """Everything that can be done: the action table, a move to each device, each sample model, each recent file."""
     from devexplorer.gui.shell.palette import Choice  # when the palette is opened
 
     state, choices = controller.state, []
@@ -115,4 +117,5 @@ def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list
     why = controller.why_no_engine()
     for name, description in recipes.items():
         choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
+    choices += [Choice(text, folder, True, run) for text, folder, run in recent]
     return choices

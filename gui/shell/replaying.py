@@ -48,6 +48,11 @@ class Replaying:
         return bar
 
     @property
+    def live_state(self) -> State:
+        """What is known about this machine, whether or not a recording is on show."""
+        return self._state if self.replay is None else self._aside
+
+    @property
     def session(self) -> Session | ReplaySession | None:
         """What is on show."""
         return self.replay if self.replay is not None else self.live
@@ -57,6 +62,7 @@ class Replaying:
         cannot be."""
         from devexplorer.core.replay.session import ReplaySession  # when the first one is opened
 
+        self._window.context.remember_file(path.absolute())
         rules = self._state.alerts.rules
         if self.replay is None:
             self._state.exchange(self._aside)

@@ -40,12 +40,23 @@ class Banner(QFrame):
         self.passing.timeout.connect(self.hide)
         self.hide()
 
-    def say(self, text: str, *, error: bool = False, passing: bool = False, about: str = "", action: str = "") -> None:
-        """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it."""
+    def say(
+        self,
+        text: str,
+        *,
+        error: bool = False,
+        passing: bool = False,
+        about: str = "",
+        action: str = "",
+        dismiss: str = "Dismiss",
+    ) -> None:
+        """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it; `dismiss`:
+        of the one that closes it."""
         self.about = about
         kind: Tone = "error" if error else "warning"
         self._icon.show_icon(kind, kind)
         self.action_button.setText(action)
+        self.close_button.setText(dismiss)
         self.action_button.setVisible(bool(action))
         line = " ".join(text.split())
         shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"

@@ -217,7 +217,9 @@ def _known(state: State) -> dict[str, Any]:
             for done in state.done
         ],
         "moves": [plain(done.report) for done in state.done if done.report is not None],
-        "undo": {field: value for field, value in plain(state.undo).items() if field != "command"},  # it came later
+        "undo": {
+            field: value for field, value in plain(state.undo).items() if field not in ("command", "contents")
+        },  # came later
         "values": {target: plain(found.values) for target, found in state.values.items()},
         "comparison": plain(state.comparison),
         "file": plain(state.file),

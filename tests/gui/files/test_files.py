@@ -182,7 +182,7 @@ def test_ctrl_s_saves_the_workspace_and_ctrl_o_opens_it(hands: Hands, tmp_path: 
     QTest.keyClick(name, Qt.Key.Key_Return)
     hands.until(path.exists, "saved")
     _closed(hands)
-    hands.until(lambda: hands.window.windowTitle() == "DevExplorer: work.devexplorer", "named")
+    hands.until(lambda: hands.window.windowTitle() == "DevExplorer: work.devexplorer[*]", "named")
     first = path.read_bytes()
     hands.press(Qt.Key.Key_S, CTRL)
     hands.until(lambda: path.read_bytes() != first, "saved again without a question")

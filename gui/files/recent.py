@@ -1,0 +1,62 @@
+"""The menu of the files that were opened last. Main thread; whether they are still there is looked up elsewhere: a disk
+can be slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QMenu
+
+from devexplorer.gui.actions import WindowContext
+
+
+class RecentMenu(QMenu):
+    """Filled whenever it is shown; `Settings.recent_files` has the files, the newest first."""
+
+    look_wanted = Signal(object)
+    """Which of these files are missing (tuple of Path)? Whoever answers calls `show_missing`."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__("Open recent", context.window, toolTipsVisible=True)
+        self._context = context
+        self._missing: frozenset[Path] = frozenset()
+        self.aboutToShow.connect(self._fill)
+        self._fill()
+
+    def choices(self) -> list[tuple[str, str, Callable[[], None]]]:
+        """For the palette: what it is called, where it is, what opens it."""
+        return [
+            (f"Open recent {path.name}", str(path.parent), partial(self.open, path))
+            for path in self._context.recent_files
+            if path not in self._missing
+        ]
+
+    def open(self, path: Path) -> None:
+        """Open it by what it is."""
+        self._context.files_chosen.emit([path])
+
+    def show_missing(self, missing: frozenset[Path]) -> None:
+        """These are not there."""
+        self._missing = missing
+        for action in self.actions():
+            path = action.data()
+            if isinstance(path, str):
+                there = Path(path) not in missing
+                action.setEnabled(there)
+                action.setToolTip(path if there else f"{path} is not there any more.")
+
+    def _fill(self) -> None:
+        self.clear()
+        paths = self._context.recent_files
+        for path in paths:
+            folder = str(path.parent).replace(str(Path.home()), "~", 1)
+            action = self.addAction(f"{path.name}\t{folder}".replace("&", "&&"), partial(self.open, path))
+            action.setData(str(path))
+        if paths:
+            self.addSeparator()
+        self.addAction("Clear", partial(self._context.save_settings, recent_files=())).setEnabled(bool(paths))
+        self.show_missing(self._missing)
+        self.look_wanted.emit(paths)

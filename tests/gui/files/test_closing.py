@@ -1,0 +1,228 @@
+"""Closing a window with unsaved work asks; a session that ended without being closed leaves a copy, which the next one
+offers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hands import CTRL, Hands
+from fakes.window import open_window
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
+
+from devexplorer.gui.files.close_question import CloseQuestion
+
+Start = Callable[[], Hands]
+
+
+@pytest.fixture
+def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
+    windows: list[Hands] = []
+
+    def make() -> Hands:
+        windows.append(open_window(qapp, tmp_path / "settings", "2x Tesla T4", Hands))
+        return windows[-1].ready()
+
+    yield make
+    for window in windows:
+        window.end()
+
+
+def questions() -> list[CloseQuestion]:
+    return [one for one in QApplication.topLevelWidgets() if isinstance(one, CloseQuestion) and one.isVisible()]
+
+
+def work(hands: Hands) -> None:
+    """A model on another device than Build gives it."""
+    hands.build("mlp")
+    hands.point("mlp")
+    hands.press(Qt.Key.Key_1, CTRL)
+    hands.on("mlp", "vgpu:0")
+
+
+def name_it(hands: Hands, path: Path) -> None:
+    name = hands.dialog(QFileDialog).findChild(QLineEdit, "fileNameEdit")
+    assert isinstance(name, QLineEdit)
+    name.setText(str(path))
+    QTest.keyClick(name, Qt.Key.Key_Return)
+
+
+def test_nothing_is_asked_where_nothing_would_be_lost(start: Start) -> None:
+    hands = start()
+    work(hands)
+    assert hands.window.isWindowModified()
+    hands.press(Qt.Key.Key_Z, CTRL)
+    hands.on("mlp", "cpu")
+    assert not hands.window.isWindowModified()
+    assert hands.window.close(), "Build makes this again"
+    assert not questions()
+
+
+def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: Path) -> None:
+    hands, path = start(), tmp_path / "work.devexplorer"
+    work(hands)
+    assert hands.window.windowTitle() == "DevExplorer[*]"
+    assert not hands.window.close()
+    question = hands.dialog(CloseQuestion)
+    assert question.words.text() == "1 object is not saved to a file."
+    assert question.focusWidget() is question.accept_button
+    assert not hands.window.close()
+    assert len(questions()) == 1, "once"
+    QTest.keyClick(question, Qt.Key.Key_Escape)
+    hands.until(lambda: not questions(), "Escape stays")
+    assert hands.window.isVisible()
+
+    assert not hands.window.close()
+    hands.click(hands.dialog(CloseQuestion).accept_button)
+    QTest.keyClick(hands.dialog(QFileDialog), Qt.Key.Key_Escape)
+    hands.until(
+        lambda: not [one for one in QApplication.topLevelWidgets() if isinstance(one, QDialog) and one.isVisible()]
+    )
+    hands.press(Qt.Key.Key_S, CTRL)
+    name_it(hands, path)
+    hands.until(lambda: not hands.window.isWindowModified(), "saved")
+    assert hands.window.isVisible(), "to save is not to close, where choosing a name was given up"
+    assert hands.window.windowTitle() == "DevExplorer: work.devexplorer[*]"
+
+    first = path.read_bytes()
+    hands.press(Qt.Key.Key_2, CTRL)
+    hands.on("mlp", "vgpu:1")
+    assert hands.window.isWindowModified()
+    assert not hands.window.close()
+    question = hands.dialog(CloseQuestion)
+    assert question.words.text() == "work.devexplorer does not have the latest changes."
+    hands.click(question.accept_button)
+    hands.until(lambda: not hands.window.isVisible(), "saved and closed")
+    assert path.read_bytes() != first
+
+
+def test_a_save_that_fails_keeps_the_window(start: Start, tmp_path: Path) -> None:
+    hands, folder = start(), tmp_path / "gone"
+    folder.mkdir()
+    work(hands)
+    hands.press(Qt.Key.Key_S, CTRL)
+    name_it(hands, folder / "work.devexplorer")
+    hands.until(lambda: not hands.window.isWindowModified(), "saved")
+    (folder / "work.devexplorer").unlink()
+    folder.rmdir()
+    hands.press(Qt.Key.Key_2, CTRL)
+    hands.on("mlp", "vgpu:1")
+    assert not hands.window.close()
+    hands.click(hands.dialog(CloseQuestion).accept_button)
+    hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "refused")
+    assert "there is no folder" in hands.window.inspector.words.text().lower()
+    assert hands.window.isVisible()
+    assert not hands.window.close()
+    hands.click(hands.dialog(CloseQuestion).discard_button)
+    assert not hands.window.isVisible()
+
+
+def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(start: Start, tmp_path: Path) -> None:
+    hands, folder = start(), tmp_path / "autosave"
+    hands.app.leaving.keep_copies(hands.session, folder)
+    hands.app.background.join(10)
+    autosave = hands.app.leaving.autosave
+    assert autosave is not None
+    work(hands)
+    answer, done = hands.state.answer, hands.state.done_count
+    assert autosave.copy()
+    hands.until(lambda: not autosave.busy, "copied")
+    [copy] = folder.iterdir()
+    assert (hands.state.answer, hands.state.done_count) == (answer, done), "nothing of it is seen"
+    assert hands.window.isWindowModified(), "a copy is no file of the user's"
+    copy.rename(copy.with_name(f"{platform.node()}-{2**22 + 1}-1.devexplorer"))  # as a window that is gone has left it
+    hands.window.workspaces._lose = True
+    hands.end()
+
+    again = start()
+    again.app.leaving.keep_copies(again.session, folder)
+    banner = again.window.banner
+    again.until(banner.isVisible, "offered")
+    assert banner.words.text().startswith("The last session ended unexpectedly. A copy of its unsaved work was kept at")
+    assert [banner.action_button.text(), banner.close_button.text()] == ["Restore", "Discard"]
+    again.click(banner.action_button)
+    again.until(lambda: "mlp" in again.state.objects, "restored")
+    again.on("mlp", "vgpu:0")
+    assert not banner.isVisible()
+    assert again.window.windowTitle() == "DevExplorer[*]"
+    assert again.window.isWindowModified()
+    assert again.window.inspector.title.text() == "The unsaved work is back"
+    assert not again.window.close()
+    again.click(again.dialog(CloseQuestion).discard_button)
+    assert not again.window.isVisible()
+    again.app.stop()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_copy_can_be_discarded(start: Start, tmp_path: Path) -> None:
+    hands, folder = start(), tmp_path / "autosave"
+    folder.mkdir()
+    (folder / f"{platform.node()}-{2**22 + 1}-1.devexplorer").write_text("damaged")
+    hands.app.leaving.keep_copies(hands.session, folder)
+    hands.until(hands.window.banner.isVisible, "offered")
+    hands.click(hands.window.banner.action_button)
+    hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "refused")
+    assert len(list(folder.iterdir())) == 1, "what could not be opened stays"
+    assert hands.window.actions_by_id["restore_copy"].isEnabled()
+    hands.window.unsaved_copy.offer(hands.window.unsaved_copy.found, hands.app.leaving.autosave)  # type: ignore[arg-type]
+    hands.click(hands.window.banner.close_button)
+    assert hands.app.background.join(10)
+    assert list(folder.iterdir()) == []
+    hands.window.refresh_actions()
+    assert not hands.window.actions_by_id["restore_copy"].isEnabled()
+
+
+TERMINATED = """
+import json, os, signal, sys
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+from devexplorer.core.records import NewTensor
+from devexplorer.gui.files.close_question import CloseQuestion
+from devexplorer.gui.shell.app import open_window
+from devexplorer.gui.shell.main_window import MainWindow
+qt = QApplication(sys.argv[:1])
+seen, step = {"banner": "", "asked": False}, [0]
+def look():
+    window = next(one for one in qt.topLevelWidgets() if isinstance(one, MainWindow))
+    seen["asked"] |= any(isinstance(one, CloseQuestion) for one in qt.topLevelWidgets())
+    if window.banner.isVisible() and window.banner.action_button.text() == "Restore":
+        seen["banner"] = window.banner.words.text()
+    if step[0] == 0 and window.state.engine is not None:
+        step[0] = 1
+        window.controller.send(NewTensor(name="t", shape=(4,)))
+    elif step[0] == 1 and window.state.unsaved_work:
+        step[0] = 2
+        os.kill(os.getpid(), signal.SIGTERM)
+timer = QTimer()
+timer.timeout.connect(look)
+timer.start(20)
+code = open_window()
+print(json.dumps(seen), flush=True)
+sys.exit(code)
+"""
+
+
+def test_a_signal_asks_nothing_and_leaves_a_copy(tmp_path: Path) -> None:
+    variables = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CONFIG_HOME": str(tmp_path / "config"),
+                 "XDG_STATE_HOME": str(tmp_path / "state")}  # fmt: skip
+    seen = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", TERMINATED], env=variables, capture_output=True, text=True, timeout=90, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        seen.append(json.loads(done.stdout.splitlines()[-1]))
+    assert not any(item["asked"] for item in seen)
+    assert not seen[0]["banner"]
+    assert "A copy of its unsaved work was kept" in seen[1]["banner"]
+    copies = list((tmp_path / "state" / "devexplorer" / "autosave").iterdir())
+    assert len(copies) == 2, "that of the second, and that of the first, which was not decided about"

@@ -1,0 +1,89 @@
+"""The menu of recent files: newest first, at most ten, what is gone is greyed, and the palette finds them too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.records import OpenWorkspace, WorkspaceFile
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.actions import MOST_RECENT
+from devexplorer.gui.shell.palette import CommandPalette
+
+
+@pytest.fixture
+def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    window = QuietWindow(qapp, tmp_path / "settings")
+    yield window
+    window.close()
+
+
+def lines(quiet: QuietWindow) -> list[tuple[str, bool]]:
+    """The menu as it is shown: its lines, and whether each can be chosen."""
+    menu = quiet.window.recent
+    menu.popup(quiet.window.pos())
+    quiet.answered()
+    found = [(action.text().split("\t")[0], action.isEnabled()) for action in menu.actions() if action.text()]
+    menu.close()
+    return found
+
+
+def test_what_was_opened_or_saved_is_listed_the_newest_first(quiet: QuietWindow, tmp_path: Path) -> None:
+    assert lines(quiet) == [("Clear", False)]
+    for name in ("a.npy", "b&w.npy"):
+        (tmp_path / name).write_bytes(b"\x93NUMPY....")
+        quiet.window.opening.open([tmp_path / name])
+        quiet.answered()
+        QApplication.activeModalWidget().close()
+        quiet.settle()
+    saved = tmp_path / "gone.devexplorer"
+    quiet.tell(WorkspaceFile(path=str(saved), again=OpenWorkspace(path=str(saved))))
+    quiet.window.opening.open([tmp_path / "missing.npy"])
+    quiet.answered()
+    assert lines(quiet) == [("gone.devexplorer", False), ("b&&w.npy", True), ("a.npy", True), ("Clear", True)]
+    menu = quiet.window.recent
+    assert "is not there any more" in menu.actions()[0].toolTip()
+    chosen: list[list[Path]] = []
+    quiet.window.context.files_chosen.connect(chosen.append)
+    menu.popup(quiet.window.pos())
+    place = menu.actionGeometry(menu.actions()[2]).center()
+    QTest.mouseMove(menu, place)
+    QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=place)
+    assert chosen == [[tmp_path / "a.npy"]]
+    quiet.answered()
+    QApplication.activeModalWidget().close()
+    quiet.settle()
+    assert lines(quiet)[0][0] == "a.npy"
+
+    QTest.mouseClick(quiet.window.toolbar.palette_button, Qt.MouseButton.LeftButton)
+    quiet.settle()
+    palette = quiet.window.findChild(CommandPalette)
+    assert isinstance(palette, CommandPalette)
+    QTest.keyClicks(palette.field, "b&w")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert chosen[1:] == [[tmp_path / "b&w.npy"]]
+    quiet.answered()
+    QApplication.activeModalWidget().close()
+
+
+def test_it_is_remembered_limited_and_cleared(quiet: QuietWindow, tmp_path: Path, qapp: QApplication) -> None:
+    for number in range(MOST_RECENT + 3):
+        quiet.window.context.remember_file(tmp_path / f"{number}.pt")
+    quiet.app.stop()
+    assert len(SettingsFile(tmp_path / "settings").load().recent_files) == MOST_RECENT
+    again = QuietWindow(qapp, tmp_path / "settings")
+    assert [text for text, _ in lines(again)] == [*(f"{12 - at}.pt" for at in range(MOST_RECENT)), "Clear"]
+    again.window.recent.actions()[-1].trigger()
+    assert lines(again) == [("Clear", False)]
+    again.close()
+
+
+def test_the_menu_file_has_it_below_open(quiet: QuietWindow) -> None:
+    actions = quiet.window.toolbar.open_button.menu().actions()
+    assert [action.text() for action in actions[:3]] == ["Open…", "Open recent", "Save workspace"]
