@@ -76,6 +76,7 @@ class DeviceItem(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAcceptDrops(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)  # else every number repaints ten widgets below it
         self.refresh(device, ())
 
     @property
@@ -198,6 +199,7 @@ class DeviceItem(QWidget):
     def _paint_frame(self, painter: QPainter, radius: float) -> None:
         """Background, outline (dashed when simulated), the edge in the device's colour, the focus frame."""
         theme, colour = current_theme(), self._colour()
+        painter.fillRect(self.rect(), theme.panel)
         box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         outline = QPainterPath()
         outline.addRoundedRect(box, radius, radius)

@@ -17,7 +17,7 @@ from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.widgets import Panel, ScrollArea, draw_text
 
-CARD_WIDTH_PX = 250
+CARD_WIDTH_PX = 236
 """Least width of a card: as many stand side by side as there is room for."""
 LINE_PX = 17
 LABEL_PX = 72

@@ -47,13 +47,13 @@ from devexplorer.gui.widgets import (
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
-LEAST_MOVE_PX = 0.5
+LEAST_MOVE_PX = 1.0
 """A live picture is not drawn again before time has moved it this far: a plot of a day would be painted 30 times a
 second for nothing."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
-"""New readings are drawn when they are half a pixel's time old, and never later than this."""
+"""New readings are drawn when they are a pixel's time old, and never later than this."""
 BUTTON_EDGE_PX = 5
 """Border and padding of the title's button in the style sheet."""
 
@@ -228,7 +228,7 @@ class TimelinePlot(Panel):
             self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
-        moved = abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * min(self._pixel_s, 2 * LONGEST_WAIT_S)
+        moved = abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * min(self._pixel_s, LONGEST_WAIT_S)
         newest = self._state.markers[-1] if self._state.markers else None
         if not (moved or texts_are_due or newest is not self._newest_marker):
             return  # time has not moved the picture, and readings wait for as long: most beats end here
