@@ -47,13 +47,11 @@ from devexplorer.gui.widgets import (
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
-LEAST_MOVE_PX = 1.0
-"""A live picture is not drawn again before time has moved it this far: a plot of a day would be painted 30 times a
-second for nothing."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
-"""New readings are drawn when they are a pixel's time old, and never later than this."""
+"""A live picture is drawn again when time has moved it by a pixel, and never later than this: a plot of a day would be
+painted 30 times a second for nothing."""
 BUTTON_EDGE_PX = 5
 """Border and padding of the title's button in the style sheet."""
 
@@ -191,7 +189,7 @@ class TimelinePlot(Panel):
         """Whether everything was drawn that is in range; new readings wait for half a pixel's time, the first do
         not."""
         axis = self._axis
-        waited = not len(points) or abs(axis.clock_unix_s - drawn.at_s) >= min(self._pixel_s / 2, LONGEST_WAIT_S)
+        waited = not len(points) or abs(axis.clock_unix_s - drawn.at_s) >= min(self._pixel_s, LONGEST_WAIT_S)
         grew = version != drawn.version and drawn.right_s == math.inf and waited
         return drawn.key == key and drawn.left_s <= axis.left_unix_s <= axis.right_unix_s <= drawn.right_s and not grew
 
@@ -228,7 +226,7 @@ class TimelinePlot(Panel):
             self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
-        moved = abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * min(self._pixel_s, LONGEST_WAIT_S)
+        moved = abs(moved_to_s - self._moved_to_s) >= min(self._pixel_s, LONGEST_WAIT_S)
         newest = self._state.markers[-1] if self._state.markers else None
         if not (moved or texts_are_due or newest is not self._newest_marker):
             return  # time has not moved the picture, and readings wait for as long: most beats end here
