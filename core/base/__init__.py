@@ -41,6 +41,7 @@ from devexplorer.core.base.python_names import (
     MOVE_LAZILY_IMPORT,
     checked_name,
     expression,
+    object_name,
     quoted,
     suggestion,
     variable,

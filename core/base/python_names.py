@@ -30,6 +30,11 @@ MOVE_LAZILY_IMPORT = "from devexplorer.core.virtual.backend import move_lazily"
 """The line that code needs which moves a model with lazy parameters to a virtual GPU."""
 
 
+def object_name(target: str) -> str:
+    """The object that a target is, or is a part of: `net:layer.weight` -> `net`."""
+    return target.partition(":")[0]
+
+
 def checked_name(name: str, taken: Collection[str]) -> str:
     """The name, if it can be given to a new object; `BadInput` when not."""
     name = name.strip()

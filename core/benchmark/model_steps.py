@@ -42,6 +42,7 @@ from devexplorer.core.models import (
     failed_backward,
     is_uninitialised,
     make_optimizer,
+    parameters_and_buffers,
     parse_inputs,
     samples,
     specs_for,
@@ -213,7 +214,7 @@ class ModelRun(Runner[ModelSpec]):
     def _check_fits(self, model: nn.Module, sample: Sequence[Tensor], *, values: bool = False) -> None:
         """What the run needs at least: the model where it is not there yet, gradients, the optimizer's state,
         inputs."""
-        tensors = [*model.parameters(), *model.buffers()]
+        tensors = parameters_and_buffers(model)
         trained = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
         needed = sum(
             tensor.nbytes for tensor in tensors if self.simulated or tensor.device != torch.device(self.spec.device)

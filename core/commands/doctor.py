@@ -8,7 +8,7 @@ import os
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, object_name
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.code.patches import apply
@@ -22,7 +22,7 @@ from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace
 def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> CommandResult:
     """What the doctor says. Changes nothing; raises `BadInput` where there is nothing to check or no such device,
     `Cancelled`."""
-    target = workspace.target(command.target.partition(":")[0])
+    target = workspace.target(object_name(command.target))
     name, model = target.name, target.module
     device = workspace.registry.choose(command.device)
     if command.inputs.strip():

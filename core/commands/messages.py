@@ -14,6 +14,7 @@ from devexplorer.core.base import (
     MOVE_LAZILY_IMPORT,
     bytes_text,
     count_text,
+    object_name,
     quoted,
     seconds_text,
     sentence,
@@ -182,7 +183,7 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
     code = run_code.backward(report, snapshot.source) if backward else run_code.forward(report, snapshot.source)
     title = f"{report.target} ran {'forward and backward' if backward else 'forward'}"
-    name, offers = report.target.partition(":")[0], []
+    name, offers = object_name(report.target), []
     if report.missing.paths:
         device = next((device for device in snapshot.bytes_by_device if device != "cpu"), "cpu")
         offers.append(Offer(f"Check {name} on {device}", Check(target=name, device=device, train=True)))

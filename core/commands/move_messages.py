@@ -10,6 +10,7 @@ from devexplorer.core.base import (
     count_text,
     expression,
     number_text,
+    object_name,
     quoted,
     seconds_text,
     variable,
@@ -332,14 +333,14 @@ def move_code(report: MoveReport, kinds: Mapping[str, str], with_gradients: Coll
     where = quoted(report.destination) + (f", torch.{report.dtype}" if report.dtype else "")
     lines = []
     for index, title in enumerate(report.objects):
-        thing, is_tensor = expression(title), kinds[title.partition(":")[0]] == "tensor"
+        thing, is_tensor = expression(title), kinds[object_name(title)] == "tensor"
         if report.copied:
             new = variable(report.created[index])
             if is_tensor:
                 lines.append(f"{new} = {thing}.to({where}, copy=True)")
             else:
                 lines.append(f"{new} = {_model_to(report, f'copy.deepcopy({thing})', where)}")
-            if not is_tensor and title.partition(":")[0] in with_gradients:
+            if not is_tensor and object_name(title) in with_gradients:
                 lines.append(f"{new}.zero_grad()")
         else:
             lines.append(f"{thing} = {thing}.to({where})" if is_tensor else _model_to(report, thing, where))

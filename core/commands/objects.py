@@ -10,7 +10,15 @@ from functools import partial
 import msgspec
 import torch
 
-from devexplorer.core.base import BadInput, DevExplorerError, Findings, ProgressMonitor, first_line, objects_text
+from devexplorer.core.base import (
+    BadInput,
+    DevExplorerError,
+    Findings,
+    ProgressMonitor,
+    first_line,
+    object_name,
+    objects_text,
+)
 from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import Extras, dtype_name, is_uninitialised, model_dtype, operand, refuse_value, samples
 from devexplorer.core.partition.messages import with_hops
@@ -211,7 +219,7 @@ def _copied(
 
 def run(workspace: Workspace, command: Forward | Backward, progress: ProgressMonitor) -> CommandResult:
     """A forward, or a forward and a backward."""
-    name = command.target.partition(":")[0]
+    name = object_name(command.target)
     waiting = {row.path for row in workspace.seen(name).rows if not row.initialised}
     backward = isinstance(command, Backward)
     ran = run_command(workspace, command)

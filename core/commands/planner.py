@@ -7,7 +7,15 @@ import shlex
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base import (
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    number_text,
+    object_name,
+    seconds_text,
+)
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
@@ -29,7 +37,7 @@ def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) 
 
 def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
     """The request with what the model of the workspace was made from."""
-    target = workspace.target(command.target.partition(":")[0])
+    target = workspace.target(object_name(command.target))
     made = blueprint(target, workspace.extras(target.name))
     if made is None:
         raise BadInput(

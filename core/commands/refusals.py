@@ -15,6 +15,7 @@ from devexplorer.core.base import (
     DoesNotFit,
     bytes_text,
     expression,
+    object_name,
     out_of_host_memory,
     quoted,
     sentence,
@@ -125,7 +126,7 @@ class Parts(NamedTuple):
 def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     frame = error.frame
     target = getattr(command, "target", "")
-    model = target.partition(":")[0]
+    model = object_name(target)
     facts = tuple(Fact(item.label, operand_text(item)) for item in error.operands)
     title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
     if frame is None:
@@ -165,7 +166,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     assert error.frame is not None
     target = getattr(command, "target", "")
     title = f"{target}: tensors on different devices"
-    model = target.partition(":")[0]
+    model = object_name(target)
     inputs = error.frame.operands
     own = [item for item in error.operands if item not in inputs]
     said = " and ".join(f"{item.label} is on {item.device}" for item in _one_per_device(error.operands))
@@ -220,7 +221,7 @@ def _casts(error: RunFailed, command: Command | None) -> list[Offer]:
         return []
     names, device = tuple(part.strip() for part in given.split(",")), inputs[0].device
     (has,), (wanted,) = came, own
-    model = getattr(command, "target", "").partition(":")[0]
+    model = object_name(getattr(command, "target", ""))
     return [
         _and_again(
             f"Cast {' and '.join(names)} to {wanted}", Move(targets=names, device=device, dtype=wanted), command
@@ -289,9 +290,9 @@ def _on_cpu(command: NewTensor) -> NewTensor:
 
 def _subject(command: Command | None) -> str | None:
     if isinstance(command, Move) and len(command.targets) == 1:
-        return command.targets[0].partition(":")[0]
+        return object_name(command.targets[0])
     target = getattr(command, "target", None)
-    return target.partition(":")[0] if isinstance(target, str) else None
+    return object_name(target) if isinstance(target, str) else None
 
 
 def operand_text(item: Operand) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 import msgspec
 
@@ -38,9 +37,7 @@ class LocalEngine:
         self.engine.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.engine.close()
 
     def send(self, command: Command) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from devexplorer.core.base import first_line
+from devexplorer.core.base import first_line, object_name
 from devexplorer.core.models import device_id
 from devexplorer.core.records import Answer, Ask, Fact, Offer
 from devexplorer.core.workspace import Workspace
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
             words=words,
             facts=tuple(Fact(*fact) for fact in facts),
             code=code,
-            subject=self.target.partition(":")[0],
+            subject=object_name(self.target),
             failed=failed,
             offers=tuple(
                 Offer(label, Ask(target=self.target, question=question)) for label, question in (offers or {}).items()

@@ -26,7 +26,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
-from devexplorer.core.models import Operand, device_id, is_uninitialised, operand
+from devexplorer.core.models import Operand, device_id, is_uninitialised, operand, parameters_and_buffers
 from devexplorer.core.records import Answer, Fact, Replicate
 from devexplorer.core.workspace import CommandResult, CreateChange, Target, Workspace, run_code
 from devexplorer.core.workspace.moves import Mover
@@ -98,7 +98,7 @@ def _checked(workspace: Workspace, command: Replicate) -> tuple[Target, nn.Modul
         checks.demand_none()
     model = target.thing
     assert isinstance(model, nn.Module)
-    held = [*model.parameters(), *model.buffers()]
+    held = parameters_and_buffers(model)
     homes = sorted({device_id(tensor.device) for tensor in held})
     if len(homes) > 1:
         checks.add(

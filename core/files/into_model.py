@@ -21,6 +21,7 @@ from devexplorer.core.base import (
     count_text,
     expression,
     first_line,
+    object_name,
     quoted,
     shape_text,
 )
@@ -145,7 +146,7 @@ def _compared(command: CompareCheckpoint, file: TensorFile, match: Match) -> Ans
         facts=_facts(command.path, file, match),
         code=_compare_code(command, file, match),
         offers=tuple(offers),
-        subject=command.target.partition(":")[0],
+        subject=object_name(command.target),
     )
 
 
@@ -174,7 +175,7 @@ def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Se
         code=code.checkpoint(
             command, file.form, match.container.place, _prefix(match), _absent(file, match), bool(match.mismatched)
         ),
-        subject=command.target.partition(":")[0],
+        subject=object_name(command.target),
     )
 
 

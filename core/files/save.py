@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, count_text, list_text, objects_text
+from devexplorer.core.base import (
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    list_text,
+    object_name,
+    objects_text,
+)
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.gathering import Gathered, Item, gather
@@ -108,7 +116,7 @@ def _answer(command: Save, gathered: Gathered, size: int, replaced: bool) -> Ans
     )
     named = objects_text(command.targets) if command.targets else "everything"
     title = f"{named} {'is' if len(command.targets) < 2 else 'are'} saved"
-    subject = command.targets[0].partition(":")[0] if len(command.targets) == 1 else None
+    subject = object_name(command.targets[0]) if len(command.targets) == 1 else None
     return Answer(title=title, words=" ".join(words), facts=facts, code=code.save(command, gathered), subject=subject)
 
 

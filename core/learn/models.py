@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
@@ -56,7 +57,7 @@ def _still_tied(evidence: Evidence) -> bool:
     names = evidence.kept.get("tied", ())
     assert isinstance(names, tuple)
     rows = [row_of(evidence, name) for name in names]
-    models = {name.partition(":")[0] for name in names}
+    models = set(map(object_name, names))
     return _model_moved(models)(evidence) and any(row is not None and row.tied_to is not None for row in rows)
 
 
@@ -73,7 +74,7 @@ def _in_two_places(evidence: Evidence) -> bool:
     command = newest(evidence, Move)
     if command is None or not _part_moved("2")(command):
         return False
-    names = {target.partition(":")[0] for target in command.targets}
+    names = set(map(object_name, command.targets))
     rows = [(row_of(evidence, f"{name}:0"), row_of(evidence, f"{name}:2")) for name in names]
     return any(first is not None and second is not None and first.devices != second.devices for first, second in rows)
 

@@ -69,6 +69,7 @@ from devexplorer.core.models.walk import (
     is_uninitialised,
     leaves_below,
     named_modules,
+    parameters_and_buffers,
     size_of,
     type_name,
     unregistered,

@@ -16,7 +16,7 @@ from devexplorer.core.models import libraries, loading, samples
 from devexplorer.core.models.guard import Changes, kept
 from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.models.walk import is_uninitialised, parameters_and_buffers
 
 Sizes = list[tuple[torch.dtype, int]]
 """Dtype and number of elements of each tensor."""
@@ -61,9 +61,7 @@ class Recipe:
         except BadInput:  # building with values fails too, unless it only needs values
             return None
         return [
-            (tensor.dtype, tensor.numel())
-            for tensor in (*model.parameters(), *model.buffers())
-            if not is_uninitialised(tensor)
+            (tensor.dtype, tensor.numel()) for tensor in parameters_and_buffers(model) if not is_uninitialised(tensor)
         ]
 
     def make(self, seed: int = 0) -> Made:

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from devexplorer.core.models.walk import parameters_and_buffers
+
 DEPTH = 8
 """How deep containers, functions and objects within each other are followed."""
 _ATOMS = frozenset(
@@ -37,7 +39,7 @@ def clone_model(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module
     """A copy of the model with other tensors in place of its tensors: what is tied stays tied, and no value is
     copied."""
     memo: dict[int, Any] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in parameters_and_buffers(model):
         if id(tensor) not in memo:
             made = make(tensor)
             memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made

@@ -21,7 +21,7 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
-from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised
+from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised, parameters_and_buffers
 
 CHEAP_BYTES = 512 << 20
 """A model of up to this size is copied to try a guess with values."""
@@ -137,7 +137,7 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
 
 def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
     """The same on a copy with values, for models that look at them or hold tensors that PyTorch does not see."""
-    if bytes_of((*model.parameters(), *model.buffers())) > CHEAP_BYTES:
+    if bytes_of(parameters_and_buffers(model)) > CHEAP_BYTES:
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
         with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -15,6 +15,7 @@ from devexplorer.core.isolation.child import Progress
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.models import loading
+from devexplorer.core.models.walk import parameters_and_buffers
 
 LIMIT_SECONDS = 60.0
 
@@ -85,7 +86,7 @@ def _tried(request: TrialRequest, progress: Progress) -> TrialResult:
     from torch.nn.parameter import is_lazy  # only now: code that does not even import is refused before torch is
 
     kinds: dict[tuple[str, int], int] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in parameters_and_buffers(model):
         if is_lazy(tensor):
             continue
         kind = str(tensor.dtype).removeprefix("torch."), tensor.numel()

@@ -73,7 +73,7 @@ def is_uninitialised(tensor: Tensor) -> bool:
 
 def is_lazy(model: nn.Module) -> bool:
     """Whether a parameter or buffer has no shape yet."""
-    return any(map(is_uninitialised, (*model.parameters(), *model.buffers())))
+    return any(map(is_uninitialised, parameters_and_buffers(model)))
 
 
 def is_irregular(tensor: Tensor) -> bool:
@@ -113,6 +113,11 @@ _OWN = frozenset(vars(nn.Module()))
 _WORTH_A_LOOK = (Tensor, nn.Module, list, tuple, dict)
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 """Most attributes are settings."""
+
+
+def parameters_and_buffers(model: nn.Module) -> tuple[Tensor, ...]:
+    """The registered tensors, lazy ones included; a tied one once."""
+    return *model.parameters(), *model.buffers()
 
 
 def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:

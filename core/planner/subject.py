@@ -14,7 +14,16 @@ from devexplorer.core.base import BadInput, bytes_text, first_line
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.models import NamedBuilder, builder_of, bytes_of, error_text, is_lazy, specs_for, tensors_for
+from devexplorer.core.models import (
+    NamedBuilder,
+    builder_of,
+    bytes_of,
+    error_text,
+    is_lazy,
+    parameters_and_buffers,
+    specs_for,
+    tensors_for,
+)
 from devexplorer.core.models.samples.input_spec import InputSpec
 
 NOTE = "Its code asks for CUDA: it ran with emulated CUDA cards, as in the placement doctor."
@@ -77,7 +86,7 @@ class Subject:
     def with_values(self, why: BaseException) -> Subject:
         """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take
         too much memory."""
-        needed = bytes_of((*self.model.parameters(), *self.model.buffers()))
+        needed = bytes_of(parameters_and_buffers(self.model))
         if needed > VALUES_BYTES:
             raise BadInput(
                 f"'{self.title}' cannot run without values ({error_text(why)}), and with values it takes"
@@ -128,7 +137,7 @@ def _subject(builder: NamedBuilder, inputs: str) -> Subject:
     try:
         specs = _specs(builder, model, inputs)
     except BadInput:
-        if values or bytes_of((*model.parameters(), *model.buffers())) > VALUES_BYTES:
+        if values or bytes_of(parameters_and_buffers(model)) > VALUES_BYTES:
             raise
         model, values = _with_values(builder), True
         specs = _specs(builder, model, inputs)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, open_regular
@@ -77,9 +76,7 @@ class Recording:
     def __enter__(self) -> Recording:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.base import object_name
 from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, OpenWorkspace, Remove, Steps
 from devexplorer.core.session.script import Action
@@ -127,7 +128,7 @@ class Journal:
             command = _steps(entry.command)[-1]
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
-            target = getattr(command, "target", "").partition(":")[0]
+            target = object_name(getattr(command, "target", ""))
             for effect in entry.effects:
                 reasons[f"{target}, {effect}"] = "it cannot be repeated"
             if isinstance(command, ClearGradients) and ":" not in command.target:  # nothing left to restore

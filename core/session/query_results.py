@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from devexplorer.core.base import EventHandlers, handles
+from devexplorer.core.base import EventHandlers, handles, object_name
 from devexplorer.core.records import (
     Answer,
     Check,
@@ -64,16 +64,14 @@ class QueryResults(EventHandlers):
 
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
-        return target in self.values and self.objects.get(target.partition(":")[0]) is not self._described_in.get(
-            target
-        )
+        return target in self.values and self.objects.get(object_name(target)) is not self._described_in.get(target)
 
     @handles(*get_args(LaboratoryEvent))
     def _result_arrived(self, event: LaboratoryEvent) -> Change:
         match event:
             case ValuesDescribed(values=values):
                 self.values[values.target] = event
-                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
+                self._described_in[values.target] = self.objects.get(object_name(values.target))
             case CheckpointCompared():
                 self.comparison = event.comparison
             case FileListed():
@@ -98,7 +96,7 @@ class QueryResults(EventHandlers):
         """A check has ended. A cancelled one changes nothing."""
         if done.answer is None or done.cancelled:
             return
-        name = command.target.partition(":")[0]
+        name = object_name(command.target)
         self.check_failures.pop(name, None)
         if done.failed and name in self.objects:
             self.check_failures[name] = done.answer
@@ -107,7 +105,7 @@ class QueryResults(EventHandlers):
         """Drop the results about a removed object."""
         for results in (self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
             results.pop(name, None)
-        self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
+        self.values = {target: found for target, found in self.values.items() if object_name(target) != name}
 
     def forget_all(self) -> None:
         """Drop all results about objects."""

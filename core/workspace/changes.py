@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from devexplorer.core.base import ProgressMonitor
+from devexplorer.core.base import ProgressMonitor, object_name
 from devexplorer.core.records import MoveReport
 from devexplorer.core.workspace.plan import TensorOrigin
 
@@ -140,7 +140,7 @@ class ElementChange(ObjectChange):
     """One element that was set; the state is its value on the CPU, exact to the bit."""
 
     def __init__(self, target: str, index: tuple[int, ...], previous: Any) -> None:
-        super().__init__(target.partition(":")[0], previous)
+        super().__init__(object_name(target), previous)
         self._target, self._index = target, index
 
     def exchange(self, workspace: Workspace, state: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import nn
 
 from devexplorer.core.base import DoesNotFit, bytes_text
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.models import cast_of, is_uninitialised
+from devexplorer.core.models import cast_of, is_uninitialised, parameters_and_buffers
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.memory import worst_case_bytes
 
@@ -43,7 +43,7 @@ Sizes = Sequence[tuple[torch.dtype, int]]
 
 def model_sizes(model: nn.Module) -> Sizes:
     """Those of a model's tensors."""
-    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    tensors = [tensor for tensor in parameters_and_buffers(model) if not is_uninitialised(tensor)]
     return [(tensor.dtype, tensor.numel()) for tensor in tensors]
 
 

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import NO_PROGRESS, BadInput
-from devexplorer.core.models import Operand, device_id, is_uninitialised, operand, run, sampled, settings_kept
+from devexplorer.core.models import (
+    Operand,
+    device_id,
+    is_uninitialised,
+    operand,
+    parameters_and_buffers,
+    run,
+    sampled,
+    settings_kept,
+)
 from devexplorer.core.models.gradient_cuts import NOTHING_MISSING, WithoutGradient, no_backward, without_gradient
 from devexplorer.core.records import Backward, Forward
 from devexplorer.core.virtual.backend import backward_guard
@@ -80,7 +89,7 @@ def _timed_run(
     model = target.module
     had_gradients = any(p.grad is not None for p in model.parameters() if not is_uninitialised(p))
     waiting, buffers = _waiting(model), _buffers(model)
-    devices = sorted({device_id(t.device) for t in (*inputs, *model.parameters(), *model.buffers())})
+    devices = sorted({device_id(t.device) for t in (*inputs, *parameters_and_buffers(model))})
     timing = Timing(workspace.registry, devices, wall=workspace.wall)
     entered: set[int] = set()
     with _seeded(devices) if waiting else nullcontext():
@@ -143,7 +152,7 @@ def _seeded(devices: Sequence[str]) -> Iterator[None]:
 
 def _waiting(model: nn.Module) -> int:
     """How many lazy parameters and buffers have no shape yet."""
-    return sum(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
+    return sum(is_uninitialised(tensor) for tensor in parameters_and_buffers(model))
 
 
 def _buffers(model: nn.Module) -> list[tuple[int, int]]:

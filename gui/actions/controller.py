@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import (
     AddVirtual,
     Backward,
@@ -176,7 +177,7 @@ class Controller:
 
     def remove(self) -> None:
         """Remove the selected objects."""
-        names = tuple(dict.fromkeys(target.partition(":")[0] for target in self.selection()))
+        names = tuple(dict.fromkeys(map(object_name, self.selection())))
         self._send(Remove(names=names))
 
     def add_two_virtual(self) -> None:
@@ -221,7 +222,7 @@ class Controller:
     # -----------------------------------------------------------------------------------------
 
     def _is_model(self, target: str) -> bool:
-        snapshot = self.state.objects.get(target.partition(":")[0])
+        snapshot = self.state.objects.get(object_name(target))
         return snapshot is not None and snapshot.kind == "model"
 
     def _model(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.gui.actions.controller import Controller
 
@@ -39,7 +40,7 @@ class Selection:
 
     def model(self) -> str | None:
         """The one model that everything selected belongs to."""
-        names = {target.partition(":")[0] for target, _ in self.rows()}
+        names = {object_name(target) for target, _ in self.rows()}
         models = [name for name in names if self._controller.state.objects[name].kind == "model"]
         return models[0] if len(models) == 1 else None
 

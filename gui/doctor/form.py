@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QWidget
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import AddVirtual, Cancel, Check
 from devexplorer.core.session import Job, State
 from devexplorer.gui.actions import TWO_T4
@@ -143,4 +144,4 @@ class DoctorForm(QWidget):
 
 
 def _model_of(job: Job) -> str:
-    return job.command.target.partition(":")[0] if isinstance(job.command, Check) else ""
+    return object_name(job.command.target) if isinstance(job.command, Check) else ""

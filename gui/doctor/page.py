@@ -7,6 +7,7 @@ from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import Answer, ApplyPatch, Check, Diagnosis, Finding, ObjectSnapshot, Row
 from devexplorer.core.session import State
 from devexplorer.gui.doctor.finding import FindingView
@@ -105,7 +106,7 @@ class DoctorPanel(QWidget):
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """What is selected in the tree: the one model that all of it belongs to is the doctor's."""
-        names = {target.partition(":")[0] for target in targets}
+        names = set(map(object_name, targets))
         models = [name for name in names if name in self._state.models]
         if len(models) == 1:
             self._target = models[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
-from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.base import bytes_text, count_text, object_name
 from devexplorer.core.records import Save
 from devexplorer.core.session import State
 from devexplorer.gui.widgets import label
@@ -54,7 +54,7 @@ class SaveFileDialog(FormDialog):
         return None if snapshot is None else snapshot.kind
 
     def _what(self) -> str:
-        names = {target.partition(":")[0] for target in self._targets} or set(self._state.objects)
+        names = set(map(object_name, self._targets)) or set(self._state.objects)
         size = sum(
             sum(self._state.objects[name].bytes_by_device.values()) for name in names if name in self._state.objects
         )

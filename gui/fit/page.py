@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
-from devexplorer.core.base import OPTIMIZERS, Findings, parse_input_shapes
+from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.isolation.model_source import parse
@@ -233,7 +233,7 @@ class FitPanel(ExperimentPage):
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree, until the user types."""
-        name = next((target.partition(":")[0] for target in targets), None)
+        name = next(map(object_name, targets), None)
         if name in self._state.models and (not self._typed or not self.model_edit.text().strip()):
             self._typed = False
             self.model_edit.setText(name or "")

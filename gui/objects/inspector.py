@@ -8,6 +8,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import Answer, ObjectSnapshot
 from devexplorer.core.session import State, is_about
 from devexplorer.gui.objects.answer_view import OfferButtons
@@ -138,7 +139,7 @@ class InspectorPanel(Panel):
 
     def _show_selection(self) -> None:
         chosen = {
-            name: self._state.objects[name] for name in map(_name, self._selection) if name in self._state.objects
+            name: self._state.objects[name] for name in map(object_name, self._selection) if name in self._state.objects
         }
         if not _same(chosen, self._summed) or self._selection != self._summed_for:
             if not self._preparing.want(
@@ -164,10 +165,6 @@ class InspectorPanel(Panel):
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:
     return some.keys() == others.keys() and all(snapshot is others[name] for name, snapshot in some.items())
-
-
-def _name(target: str) -> str:
-    return target.partition(":")[0]
 
 
 def _names(targets: tuple[str, ...]) -> str:

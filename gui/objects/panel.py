@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from devexplorer.core.base import object_name
 from devexplorer.core.records import Diagnosis
 from devexplorer.core.session import State
 from devexplorer.gui.actions import tensors_of
@@ -290,7 +291,7 @@ class ObjectsPanel(Panel):
 
     def _add_up(self) -> None:
         """Show the totals now, or when the columns of large objects have been read."""
-        names = dict.fromkeys(target.partition(":")[0] for target in self._counted())
+        names = dict.fromkeys(map(object_name, self._counted()))
         known = (self._state.objects.get(name) for name in names)
         if self._preparing.want(
             [self._state.row_tables.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.base import OPTIMIZERS
+from devexplorer.core.base import OPTIMIZERS, object_name
 from devexplorer.core.records import (
     ClearGradients,
     MakeOptimizer,
@@ -48,7 +48,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         if (reason := controller.why_no_selection()) is not None:
             return reason
         two = selection.parameters()
-        same = len({target.partition(":")[0] for target in two}) == 1
+        same = len(set(map(object_name, two))) == 1
         return None if len(two) == 2 and same else "Select two parameters of one model (hold Ctrl and click)."
 
     def why_no_untie() -> str | None:

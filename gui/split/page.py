@@ -6,7 +6,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base import BadInput, count_text, sentence
+from devexplorer.core.base import BadInput, count_text, object_name, sentence
 from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
 from devexplorer.core.session import State
 from devexplorer.gui.split.blocks import SplitBlocksModel
@@ -125,7 +125,7 @@ class SplitPanel(QWidget):
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree: the model that is selected, or that holds what is selected."""
-        name = next((target.partition(":")[0] for target in targets), None)
+        name = next(map(object_name, targets), None)
         snapshot = None if name is None else self._state.objects.get(name)
         if snapshot is not None and snapshot.kind == "model":
             self._offer_models()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -74,9 +73,7 @@ class CudaEmulation:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             assert self._defaults is not None
             self._defaults.restore()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, NoReturn
 
 import torch
@@ -59,9 +58,7 @@ def device_classes(cards: Cards, seen: Callable[[], None]) -> dict[str, Any]:
             if self.idx >= 0:
                 cards.current = self.idx
 
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-        ) -> None:
+        def __exit__(self, *_: object) -> None:
             cards.current = self.prev_idx
 
     class device_of(device):  # noqa: N801  # torch's name

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -61,9 +60,7 @@ def kinds(cards: Cards) -> dict[str, Any]:
                 current.streams[index] = self.stream
             return self.stream
 
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-        ) -> None:
+        def __exit__(self, *_: object) -> None:
             if self.stream is not None:
                 cards.current = self._before[0]
                 current.streams[self.stream.device_index] = self._before[1]

@@ -23,6 +23,7 @@ from devexplorer.core.models import (
     every_tensor,
     held_by,
     named_modules,
+    parameters_and_buffers,
     samples,
     state_tensors,
 )
@@ -83,7 +84,7 @@ def _ties(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
 
 
 def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
-    devices = sorted({device_id(tensor.device) for tensor in (*model.parameters(), *model.buffers())})
+    devices = sorted({device_id(tensor.device) for tensor in parameters_and_buffers(model)})
     if extras.hops is not None and extras.hops.latest:
         latest = extras.hops.latest
         size, times = sum(hop.bytes for hop in latest), f"{len(latest)} {'copy' if len(latest) == 1 else 'copies'}"

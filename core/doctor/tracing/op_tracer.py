@@ -42,7 +42,7 @@ from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.repairs import REPAIRS
 from devexplorer.core.doctor.tracing.sources import Sources
-from devexplorer.core.models import is_irregular, named_modules
+from devexplorer.core.models import is_irregular, named_modules, parameters_and_buffers
 from devexplorer.core.virtual.device.accounting import KIND
 
 WITHOUT_GRADIENT = "what gets no gradient"
@@ -274,7 +274,7 @@ def _held(model: nn.Module) -> Iterator[Tensor]:
 
 def _numbered(device: torch.device, model: nn.Module) -> torch.device:
     """Tensors say `cuda:0` and `mps:0` where their user may say `cuda` and `mps`."""
-    tensors: tuple[Tensor, ...] = (*model.parameters(), *model.buffers()) if device.index is None else ()
+    tensors: tuple[Tensor, ...] = parameters_and_buffers(model) if device.index is None else ()
     return next((tensor.device for tensor in tensors if tensor.device.type == device.type), device)
 
 

@@ -18,7 +18,15 @@ from devexplorer.core.base import (
     first_line,
     seconds_text,
 )
-from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitialised, size_of, total
+from devexplorer.core.models import (
+    device_id,
+    dtype_name,
+    held_by,
+    is_uninitialised,
+    parameters_and_buffers,
+    size_of,
+    total,
+)
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer, TrainStep
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused
@@ -83,7 +91,7 @@ def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonit
 
 def _needed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """What Undo would keep of a step."""
-    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    held = [tensor for tensor in parameters_and_buffers(model) if not is_uninitialised(tensor)]
     gradients = sum(size_of(tensor.grad) for tensor in held if tensor.is_leaf and tensor.grad is not None)
     return sum(map(size_of, held)) + gradients + sum(state_bytes(optimizer).values())
 
