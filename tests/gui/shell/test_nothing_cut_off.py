@@ -1,0 +1,161 @@
+"""In every layout, at every size and with few and many devices: no text is cut off without a tooltip that has all of
+it, no label of a plot lies on its curves, and the last line of a page is in the window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtWidgets import QAbstractButton, QApplication, QHeaderView, QLabel, QTabBar, QWidget
+
+from devexplorer.core.records import (
+    DeviceInfo,
+    DeviceSample,
+    ObjectChanged,
+    ObjectSnapshot,
+    Row,
+)
+from devexplorer.core.session.state import Marker
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
+from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.shell.tab_table import TABS
+
+SIZES = ((1000, 650), (1366, 740), (1440, 900), (2560, 1440))
+"""The second is 1366x768 with the title bar of a desktop."""
+
+
+def gpu(at: int) -> DeviceInfo:
+    return DeviceInfo(
+        id=f"vgpu:{at}",
+        kind="virtual",
+        name="NVIDIA RTX PRO 6000 Blackwell",
+        memory_total_bytes=96 << 30,
+        simulated=True,
+    )
+
+
+@pytest.fixture(params=[0, 2, 8, 16])
+def quiet(request: pytest.FixtureRequest, qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    gpus = [gpu(at) for at in range(request.param)]
+    quiet = QuietWindow(qapp, tmp_path, *gpus)
+    names = ["cpu", *(info.id for info in gpus)]
+    for second in range(40):
+        for name in names:
+            quiet.state.apply(
+                DeviceSample(
+                    device=name,
+                    time_unix_s=quiet.now - 40 + second,
+                    memory_used_bytes=second << 28,
+                    utilization_percent=100.0,
+                    temperature_c=84.0,
+                    power_w=599.9,
+                    sm_clock_mhz=2617,
+                    memory_clock_mhz=14001,
+                    simulated=name != "cpu",
+                )
+            )
+    row = Row(path="", name="m", kind="tensor", type="Tensor", depth=0, shape=(4, 4), dtype="float32", devices=("cpu",))
+    quiet.tell(
+        ObjectChanged(
+            snapshot=ObjectSnapshot(
+                name="m", kind="tensor", type="Tensor", rows=(row,), bytes_by_device={"cpu": 64}, tensors_by_device={}
+            )
+        )
+    )
+    for second in range(0, 40, 4):
+        quiet.state.markers.append(
+            Marker(quiet.now - second, f"a model with a long name {second} → vgpu:1", names[-1], "move")
+        )
+    quiet.now += 1
+    quiet.tell()
+    yield quiet
+    quiet.close()
+
+
+def cut_off(window: QWidget) -> list[str]:
+    """Texts with less room than they need."""
+    lost = []
+    for label in window.findChildren(QLabel):
+        if not label.isVisible() or not label.text() or label.toolTip():
+            continue
+        if label.wordWrap():
+            fits = label.heightForWidth(label.width()) <= label.height()
+        else:
+            fits = label.sizeHint().width() <= label.width() and label.fontMetrics().height() <= label.height() + 2
+        if not fits:
+            lost.append(f"{type(label).__name__} {label.text()!r}: {label.sizeHint()} in {label.size()}")
+    for button in window.findChildren(QAbstractButton):
+        if button.isVisible():
+            needed = button.fontMetrics().horizontalAdvance(button.text().replace("&", ""))
+            if needed > button.width() and not button.toolTip():
+                lost.append(f"{type(button).__name__} {button.text()!r}: {needed} in {button.width()}")
+    for bar in window.findChildren(QTabBar):
+        for tab in range(bar.count() if bar.isVisible() else 0):
+            needed = bar.fontMetrics().horizontalAdvance(bar.tabText(tab))
+            if bar.isTabVisible(tab) and needed > bar.tabRect(tab).width():
+                lost.append(f"tab {bar.tabText(tab)!r}")
+    for header in window.findChildren(QHeaderView):
+        model = header.model()
+        for section in range(header.count() if header.isVisible() else 0):
+            text = str(model.headerData(section, header.orientation()) or "")
+            tip = model.headerData(section, header.orientation(), Qt.ItemDataRole.ToolTipRole)
+            needed = header.fontMetrics().horizontalAdvance(text)
+            if not header.isSectionHidden(section) and needed > header.sectionSize(section) and not tip:
+                lost.append(f"header {text!r}: {needed} in {header.sectionSize(section)}")
+    return lost
+
+
+def labels_on_curves(window: QWidget) -> list[str]:
+    """Labels of markers and limits that reach into the area of the curves, or over each other."""
+    lost = []
+    for plot in window.findChildren(TimelinePlot):
+        if plot.isVisible():
+            lines = plot.canvas.lines
+            placed = [*lines.labels, *lines.guide_labels]
+            lost += [f"{label.text} lies on the curves" for label in placed if label.rect.bottom() > 0.5]
+            lost += [
+                f"{one.text} lies on {other.text}"
+                for at, one in enumerate(placed)
+                for other in placed[:at]
+                if one.rect.adjusted(1, 1, -1, -1).intersects(other.rect)
+            ]
+    return lost
+
+
+def test_in_every_layout_and_size(quiet: QuietWindow) -> None:
+    for size in SIZES:
+        quiet.resize(*size)
+        for layout in LAYOUTS:
+            quiet.window.workbench.show_layout(layout.name)
+            quiet.now += 0.6
+            quiet.tell()
+            where = f"{layout.name} at {size}"
+            assert cut_off(quiet.window) == [], where
+            assert labels_on_curves(quiet.window) == [], where
+            assert (quiet.window.width(), quiet.window.height()) == size
+
+
+def test_on_every_page_at_1366(quiet: QuietWindow) -> None:
+    quiet.resize(*SIZES[1])
+    dock = quiet.window.bottom_dock
+    for tab in TABS:
+        dock.show_page(tab.name)
+        quiet.settle()
+        assert cut_off(quiet.window) == [], tab.name
+        bottom = dock.mapTo(quiet.window, QPoint(0, dock.height()))
+        assert QRect(QPoint(0, 0), quiet.window.size()).contains(bottom - QPoint(0, 1)), tab.name
+
+
+@pytest.mark.parametrize("quiet", [2], indirect=True)
+def test_it_would_be_noticed(quiet: QuietWindow) -> None:
+    assert (cut_off(quiet.window), labels_on_curves(quiet.window)) == ([], [])
+    heading = next(label for label in quiet.window.objects.findChildren(QLabel) if label.text() == "Objects")
+    heading.setFixedWidth(20)
+    assert "Objects" in cut_off(quiet.window)[0]
+    lines = quiet.window.memory.plot.canvas.lines
+    assert lines.labels
+    lines.labels = [label._replace(rect=label.rect.translated(0, 40)) for label in lines.labels]
+    assert "lies on the curves" in labels_on_curves(quiet.window)[0]
