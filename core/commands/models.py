@@ -7,21 +7,31 @@ import os
 import time
 from typing import NamedTuple
 
+import msgspec
 import torch
 
 from devexplorer.core.base import BadInput, Findings, ProgressMonitor, count_text, python_names
 from devexplorer.core.commands import messages
-from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.isolation.model_classes import meant
+from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import Extras, builders, dtype_name, model_dtype, parse_inputs
-from devexplorer.core.records import Answer, Fact, ObjectSnapshot, OpenModel
-from devexplorer.core.workspace import CommandResult, CreateChange, Target, Workspace, check_new_model, model_sizes
+from devexplorer.core.records import Answer, Fact, ObjectSnapshot, Offer, OpenModel
+from devexplorer.core.workspace import (
+    CommandResult,
+    CreateChange,
+    Refused,
+    Target,
+    Workspace,
+    check_new_model,
+    model_sizes,
+)
 
 
 def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonitor) -> CommandResult:
     """A model of the user's code or of a library. What its code changes in the process is reverted, except imports."""
     folder = os.path.abspath(command.folder or os.curdir)
     recipe, device, dtype = _checked(workspace, command, folder)
-    sizes = _tried(workspace, recipe, folder, progress)
+    sizes = _tried(workspace, command, recipe, folder, progress)
     check_new_model(sizes, device, dtype, workspace.registry)
     progress.stop_if_cancelled("no model was opened")
     name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
@@ -66,13 +76,27 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
     return recipe, device, dtype
 
 
-def _tried(workspace: Workspace, recipe: builders.Recipe, folder: str, progress: ProgressMonitor) -> builders.Sizes:
+def _tried(
+    workspace: Workspace, command: OpenModel, recipe: builders.Recipe, folder: str, progress: ProgressMonitor
+) -> builders.Sizes:
     """The sizes of its tensors, found without allocating them here; none where the model has to be built."""
     if not recipe.source.own_code:
         progress.report(0.0, f"looking at {recipe.source.text}")
         return recipe.sizes() or []
-    result = workspace.trials.demand(recipe.source, folder, progress)
+    try:
+        result = workspace.trials.demand(recipe.source, folder, progress)
+    except BadInput as error:
+        offers = tuple(_instead(name, recipe.source, command) for name in meant(recipe.source, folder))
+        if not offers:
+            raise
+        raise Refused(*error.findings, offers=offers) from error
     return [(getattr(torch, dtype), elements) for dtype, elements, count in result.sizes for _ in range(count)]
+
+
+def _instead(name: str, source: Source, command: OpenModel) -> Offer:
+    target, question, options = source.text.partition("?")
+    there = f"{target.rpartition(':')[0]}:{name}{question}{options}"
+    return Offer(f"Open {name}", msgspec.structs.replace(command, source=there, request=0))
 
 
 def _answer(made: builders.Made, snapshot: ObjectSnapshot, command: OpenModel, seconds: float, move: str) -> Answer:

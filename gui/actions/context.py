@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_RECENT = 10
+InBackground = Callable[[str, Callable[[], Any], Callable[[Any], None]], None]
 
 
 class _Refreshable(Protocol):
@@ -93,6 +94,9 @@ class WindowContext(QObject):
         """Where the last file was chosen."""
         self.current_settings: Callable[[], Settings] = lambda: self.settings
         """All settings as they are now; the window sets it."""
+        self.in_background: InBackground
+        """Do work on a thread of this name and give its result to a function at a later beat; the work raises nothing.
+        The application sets it."""
         self.show_tab: Callable[[str], QWidget]
         """Bring a tab to the front and return its page; the bottom dock sets it."""
         self._refreshed: dict[QDialog, Change] = {}

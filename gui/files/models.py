@@ -5,14 +5,21 @@ The question is asked once per folder (`Settings.trusted_folders`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
+from shiboken6 import isValid
 
 from devexplorer.core.records import Load, LoadCheckpoint, OpenModel
 from devexplorer.gui.actions import MOST_RECENT, WindowContext
+
+if TYPE_CHECKING:
+    from devexplorer.core.isolation.model_classes import Candidate
+    from devexplorer.gui.files.open_model import OpenModelDialog
 
 
 class ModelOpener(QObject):
@@ -37,12 +44,22 @@ class ModelOpener(QObject):
         from devexplorer.gui.files.open_model import OpenModelDialog  # when first opened
 
         dialog = OpenModelDialog(self._context.state, self.recent, self._context.window)
+        dialog.file_chosen.connect(partial(self._look_into, dialog))
         if path is not None:
             dialog.show_file(path)
         elif self._failed is not None:
             dialog.show_source(*self._failed)
         dialog.command_requested.connect(self._send_when_trusted)
         return self._context.open_dialog(dialog)
+
+    def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
+        from devexplorer.core.isolation.model_classes import candidates
+
+        def show(found: Sequence[Candidate]) -> None:
+            if isValid(dialog):  # it can have been closed since
+                dialog.show_candidates(path, found)
+
+        self._context.in_background("recognise", partial(candidates, path), show)
 
     def _send_when_trusted(self, command: OpenModel) -> None:
         from devexplorer.core.isolation.model_source import describe  # when first needed

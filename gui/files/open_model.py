@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
+from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session import State
 from devexplorer.gui.widgets import give_room, line_edit
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 WIDTH_PX = 560
 KINDS = {
@@ -29,10 +33,18 @@ DTYPES = ("as built", "float32", "float16", "bfloat16", "float64")
 TYPES = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "roberta", "whisper")
 """Model types that are offered; any other can be typed."""
 FACTORY = "enter the class or function that creates the model"
+CHOOSE = "choose a class or function of the file"
+
+
+_COLUMNS = (Column("name"), Column("what"), Column("needs", "Arguments without a default"))
+_ROWS_SHOWN = 5
 
 
 class OpenModelDialog(FormDialog):
-    """Say what, from where; `chosen` carries the command."""
+    """Say what, from where; `command_requested` carries the command."""
+
+    file_chosen = Signal(object)
+    """What is in this Python file (Path)? Whoever answers calls `show_candidates`."""
 
     def __init__(self, state: State, recent: tuple[tuple[str, str], ...] = (), parent: QWidget | None = None) -> None:
         """`recent`: sources and folders that were opened last."""
@@ -46,6 +58,11 @@ class OpenModelDialog(FormDialog):
         for kind, words in KINDS.items():
             self.kind.addItem(words, kind)
         self.file = FileField("Python file", "Python (*.py)")
+        self.candidates = RowsModel(_COLUMNS)
+        self.table = RowsTable(self.candidates, "Models in the file", [190, 80])
+        self.table.setFixedHeight((_ROWS_SHOWN + 1) * ROW_PX + 4)
+        self._listed: Path | None = None
+        self._needs: dict[str, tuple[str, ...]] = {}
         self.module = line_edit(placeholder="package.module")
         self.folder = FileField("Folder", "", folder=True)
         self.factory = line_edit(placeholder="MyModel, or make_model: called without arguments")
@@ -64,17 +81,16 @@ class OpenModelDialog(FormDialog):
         self.seed.setRange(0, 2**31 - 1)
         give_room(self.seed)
         self._rows: dict[str, tuple[QWidget, ...]] = {
-            "file": (self.file, self.factory),
-            "module": (self.module, self.factory, self.folder),
+            "file": (self.file, self.table, self.factory, self.options),
+            "module": (self.module, self.factory, self.folder, self.options),
             "transformers": (self.type, self.options),
             "torchvision": (self.vision, self.options),
         }
         rows: list[tuple[str, QWidget]] = [
-            ("recent", self.recent), ("from", self.kind), ("file", self.file), ("module", self.module), ("folder",
-                                                                                                         self.folder),
-            ("type", self.type), ("model", self.vision), ("class or function", self.factory), ("options", self.options),
-            ("inputs", self.inputs), ("name", self.name), ("device", self.device), ("dtype", self.dtype), ("seed",
-                                                                                                           self.seed),
+            ("recent", self.recent), ("from", self.kind), ("file", self.file), ("models in it", self.table),
+            ("module", self.module), ("folder", self.folder), ("type", self.type), ("model", self.vision),
+            ("class or function", self.factory), ("options", self.options), ("inputs", self.inputs),
+            ("name", self.name), ("device", self.device), ("dtype", self.dtype), ("seed", self.seed),
         ]  # fmt: skip
         for words, field in rows:
             self.add_row(words, field)
@@ -83,9 +99,12 @@ class OpenModelDialog(FormDialog):
             edit.textChanged.connect(self._check)
         for box in (self.kind, self.type):
             box.currentTextChanged.connect(self._check)
+        self.file.changed.connect(self._look)
         for file in (self.file, self.folder):
             file.changed.connect(self._check)
         self.recent.currentIndexChanged.connect(self._check)
+        self.table.selectionModel().selectionChanged.connect(self._take_candidate)
+        self.table.activated.connect(self._accept_candidate)
         self._check()
 
     def show_file(self, path: Path) -> None:
@@ -96,6 +115,7 @@ class OpenModelDialog(FormDialog):
     def show_source(self, source: str, folder: str) -> None:
         """Have the fields say this, as `source` gives it."""
         target, _, rest = source.partition(":")
+        source, _, given = source.partition("?")
         if target in ("transformers", "torchvision"):
             name, _, options = rest.partition("?")
             self.kind.setCurrentIndex(self.kind.findData(target))
@@ -109,6 +129,45 @@ class OpenModelDialog(FormDialog):
         self.module.setText("" if is_path else target)
         self.folder.set_path("" if is_path else folder)
         self.factory.setText(factory)
+        self.options.setText(given.replace("&", " "))
+
+    # --- what is in the file
+
+    def _look(self) -> None:
+        """Ask what is in a file that was chosen."""
+        path = self.file.path
+        if path == self._listed:
+            return
+        self._listed, self._needs = path, {}
+        self.candidates.set_rows([])
+        if path is not None and path.suffix == ".py" and os.path.isfile(path):
+            self.file_chosen.emit(path)
+
+    def show_candidates(self, path: Path, found: Sequence[Candidate]) -> None:
+        """What is in this file; the only one that needs nothing is chosen, if nothing was typed."""
+        if path != self._listed:
+            return
+        self._needs = {item.name: item.needs for item in found}
+        self.candidates.set_rows([_row(item) for item in found])
+        ready = [item.name for item in found if not item.needs]
+        if len(ready) == 1 and not self.factory.text():
+            self.table.select_key(ready[0])
+        self._check()
+
+    def _take_candidate(self) -> None:
+        if isinstance(name := self.table.selected_key, str):
+            self.factory.setText(name)
+
+    def _accept_candidate(self) -> None:
+        """Double-click or Return: this one."""
+        if self.accept_button.isEnabled():
+            self.accept_button.click()
+
+    def _missing(self) -> str:
+        """What the chosen class or function needs and was not given."""
+        given = {part.partition("=")[0] for part in _options(self.options.text())}
+        needed = [name for name in self._needs.get(self.factory.text().strip(), ()) if name not in given]
+        return "" if self.kind.currentData() != "file" else ", ".join(f"{name}=…" for name in needed)
 
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, from the fields; `BadInput` when something is missing."""
@@ -116,20 +175,20 @@ class OpenModelDialog(FormDialog):
             source, folder = self.recent.currentData()
             return source, folder
         kind, factory = self.kind.currentData(), self.factory.text().strip()
+        options = f"?{'&'.join(given)}" if (given := _options(self.options.text())) else ""
         if kind == "file":
             path = self.file.path
             if path is None:
                 raise _Missing("choose a Python file")
             if not os.path.isfile(path):
                 raise BadInput(f"there is no file {path}")
-            return f"{path}:{_needed(factory, FACTORY)}", str(path.parent)
+            return f"{path}:{_needed(factory, CHOOSE if self._needs else FACTORY)}{options}", str(path.parent)
         if kind == "module":
             module = _needed(self.module.text().strip(), "enter the module: package.module")
             folder = "" if self.folder.path is None else str(self.folder.path)
-            return f"{module}:{_needed(factory, FACTORY)}", folder
+            return f"{module}:{_needed(factory, FACTORY)}{options}", folder
         name = self.type.currentText() if kind == "transformers" else self.vision.text()
-        options = "&".join(part for part in re.split(r"[\s,&]+", self.options.text().strip()) if part)
-        return f"{kind}:{_needed(name.strip(), 'choose a model')}{f'?{options}' if options else ''}", ""
+        return f"{kind}:{_needed(name.strip(), 'choose a model')}{options}", ""
 
     def _check(self) -> None:
         changed = self._show_rows()
@@ -153,7 +212,10 @@ class OpenModelDialog(FormDialog):
         except BadInput as error:
             self.say(sentence(error.findings[0]), wrong=True)
             return
-        self.say(runs.words)
+        if missing := self._missing():
+            self.say(f"{self.factory.text().strip()} needs {missing} in Options.", warning=True)
+        else:
+            self.say(runs.words)
 
     def _show_rows(self) -> bool:
         """Show the fields of the chosen kind; whether others were on show."""
@@ -161,8 +223,9 @@ class OpenModelDialog(FormDialog):
         wanted = () if recent else (self.kind, *self._rows.get(self.kind.currentData(), ()))
         changed = False
         for field in {self.kind, *(field for fields in self._rows.values() for field in fields)}:
-            if self.form.isRowVisible(field) != (field in wanted):
-                self.form.setRowVisible(field, field in wanted)
+            shown = field in wanted and (field is not self.table or bool(self._needs))
+            if self.form.isRowVisible(field) != shown:
+                self.form.setRowVisible(field, shown)
                 changed = True
         return changed
 
@@ -185,6 +248,15 @@ class OpenModelDialog(FormDialog):
             seed=self.seed.value(),
             inputs=self.inputs.text().strip(),
         )
+
+
+def _row(item: Candidate) -> TableRow:
+    what = "class" if item.is_class else "function"
+    return TableRow(item.name, (Cell(item.name), Cell(what, "dim"), Cell(", ".join(item.needs), "dim")))
+
+
+def _options(text: str) -> list[str]:
+    return [part for part in re.split(r"[\s,&]+", text.strip()) if part]
 
 
 class _Missing(BadInput):

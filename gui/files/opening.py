@@ -1,8 +1,7 @@
 """Opens files of any kind that were dropped on the window or chosen: each by what it is. Main thread only.
 
-Looking at them can wait for a disk or a network, so it is not done here: `recognition_wanted` asks for it, `show` takes
-the result. A recording and a snapshot are shown at once; models and tensors need their dialogs, which open one after
-the other.
+Looking at them can wait for a disk or a network, so a thread does it; `show` takes the result. A recording and a
+snapshot are shown at once; models and tensors need their dialogs, which open one after the other.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, QObject, Signal
+from PySide6.QtCore import QMimeData, QObject
 from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text
-from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, WORKSPACE, FileKind
+from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
@@ -25,9 +24,6 @@ from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 class Opening(QObject):
     """`open` any number of files; what cannot be opened gets one line."""
-
-    recognition_wanted = Signal(object)
-    """What are these files (tuple of Path)? Whoever answers calls `show`."""
 
     def __init__(self, context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles) -> None:
         super().__init__(context)
@@ -38,7 +34,8 @@ class Opening(QObject):
 
     def open(self, paths: Iterable[Path]) -> None:
         """Open each by what it is, as soon as that is known."""
-        self.recognition_wanted.emit(tuple(paths))
+        files = tuple(paths)
+        self._context.in_background("recognise", lambda: [recognise(path) for path in files], self.show)
 
     def show(self, files: Sequence[FileKind]) -> None:
         """Open files that were recognised."""

@@ -25,13 +25,11 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.files.kinds import recognise
 from devexplorer.core.records import Command, Event, Log
 from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.shell.font_scale import make_application
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
@@ -65,7 +63,7 @@ class App:
         settings = settings_file.load()
         if settings_file.damage is not None and sys.stderr is not None:
             print(f"devexplorer: {settings_file.damage}", file=sys.stderr)  # and in the window, once that is shown
-        chosen = themes.THEMES.get(theme or settings.theme) or themes.preferred()
+        chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
         self.state = State()
         self.controller = Controller(
             self.state,
@@ -91,11 +89,11 @@ class App:
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
         context.script_chosen.connect(self._write_script)
-        self.window.opening.recognition_wanted.connect(self._recognise)
         self.window.recent.look_wanted.connect(self._look_for)
         self._history_file = history_file
         self.history: StoreThread | None = None
         self.background = Background(self.put)
+        context.in_background = self.background.ask
         self.leaving = Leaving(self)
         self._plot_export: PlotExport | None = None
         for slot in self.window.slots:
@@ -202,10 +200,6 @@ class App:
 
             self.background.start("script", "The session is saved as Python", work)
 
-    def _recognise(self, paths: tuple[Path, ...]) -> None:
-        """See what these files are and open them, without waiting for their disk."""
-        self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
-
     def _look_for(self, paths: tuple[Path, ...]) -> None:
         """See which of the recent files are still there, without waiting for their disk."""
         menu = self.window.recent
@@ -262,7 +256,7 @@ def open_window(
     """Run the application until its window closes; returns the exit code. `replay`: open it on this recording;
     `files`: open them in it."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
-    qt = QApplication.instance() or make_application(sys.argv[:1])
+    qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
     qt.setApplicationName("devexplorer")
     qt.setApplicationDisplayName("DevExplorer")

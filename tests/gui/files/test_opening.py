@@ -13,7 +13,7 @@ import pytest
 from fakes import recordings
 from fakes.look_records import ENGINE, VGPU
 from fakes.quiet_window import QuietWindow
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
@@ -22,6 +22,14 @@ from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted, L
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
+
+NETS = """from torch import nn
+class Block(nn.Module):
+    def __init__(self, width): ...
+class Net(nn.Module): ...
+def wide():
+    return Block(512)
+"""
 
 
 @pytest.fixture
@@ -82,6 +90,59 @@ def test_a_dropped_model_asks_for_its_class(quiet: QuietWindow, files: Path) -> 
     assert dialog.file.path == files / "nets.py"
     assert dialog.message.text() == "Enter the class or function that creates the model."
     dialog.reject()
+
+
+def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindow, files: Path) -> None:
+    (files / "nets.py").write_text(NETS)
+    assert drop(quiet, files / "nets.py")
+    quiet.answered()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    assert [tuple(cell.text for cell in row.cells) for row in dialog.candidates.rows] == [
+        ("Block", "class", "width"), ("Net", "class", ""), ("wide", "function", ""),
+    ]  # fmt: skip
+    assert dialog.table.isVisible()
+    assert dialog.message.text() == "Choose a class or function of the file."
+    assert not dialog.accept_button.isEnabled()
+
+    def choose(row: int) -> None:
+        where = dialog.table.visualRect(dialog.candidates.index(row, 0)).center()
+        QTest.mouseClick(dialog.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+
+    choose(0)
+    assert dialog.factory.text() == "Block"
+    assert dialog.message.text() == "Block needs width=… in Options."
+    QTest.keyClicks(dialog.options, "width=8")
+    assert "Block() is called" in dialog.message.text()
+    assert dialog.command().source == f"{files}/nets.py:Block?width=8"
+    dialog.options.clear()
+    choose(1)
+    assert dialog.command().source == f"{files}/nets.py:Net"
+    dialog.file.set_path(str(files / "gone.py"))
+    assert not dialog.table.isVisible()
+    dialog.reject()
+
+
+def test_the_only_model_of_a_file_is_chosen_at_once(quiet: QuietWindow, files: Path) -> None:
+    (files / "nets.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    drop(quiet, files / "nets.py")
+    quiet.answered()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    assert dialog.factory.text() == "Net"
+    assert dialog.accept_button.isEnabled()
+    dialog.reject()
+
+
+def test_a_dialog_that_was_closed_is_told_nothing(quiet: QuietWindow, files: Path) -> None:
+    (files / "nets.py").write_text(NETS)
+    drop(quiet, files / "nets.py")
+    [dialog] = dialogs(quiet)
+    dialog.reject()
+    quiet.settle()
+    QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    quiet.answered()
+    assert dialogs(quiet) == []
 
 
 def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietWindow, files: Path) -> None:

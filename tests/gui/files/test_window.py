@@ -108,6 +108,21 @@ def test_code_of_a_folder_runs_after_a_yes_which_can_be_remembered(start: Start,
     again.until(lambda: "small" in again.state.objects, "opened without a question")
 
 
+def test_the_class_that_was_meant_opens_with_one_click(start: Start, tmp_path: Path) -> None:
+    path = _file(tmp_path / "mine", NETS)
+    hands = start()
+    _ask_for(hands, path, "smal")
+    hands.click(hands.dialog(TrustDialog).accept_button)
+    inspector = hands.window.inspector
+    hands.until(lambda: inspector.title.text() == "No model was opened", "refused")
+    assert "no class or function 'smal'" in inspector.words.text()
+    [button] = inspector.offers.buttons
+    assert button.text() == "Open small"
+    hands.click(button)
+    hands.until(lambda: "small" in hands.state.objects and not hands.state.jobs, "opened")
+    assert not _open_dialogs()
+
+
 def test_code_that_ends_its_process_costs_nothing_but_an_answer(start: Start, tmp_path: Path) -> None:
     hands = start()
     _ask_for(hands, _file(tmp_path / "hostile", HOSTILE))

@@ -1,0 +1,237 @@
+"""Which classes and functions of a Python file make models, found in its syntax tree: nothing is imported or run. Any
+thread; reads the file, and those beside it that it imports from.
+
+A class counts whose bases lead to `torch.nn`, through other classes of the file and of files beside it; of installed
+packages only the names of bases are known.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from devexplorer.core.isolation.model_source import Source, located
+
+MOST_BYTES = 4 << 20
+_NO_LAYERS = ("Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer")
+_DEPTH = 6
+"""Of files that import from each other."""
+_ABOVE = 4
+"""So many folders above a file can be the one that its absolute imports begin in."""
+
+
+class Candidate(NamedTuple):
+    """Something in a file that makes a model when it is called."""
+
+    name: str
+    is_class: bool
+    needs: tuple[str, ...]
+    """Arguments without a default."""
+
+
+def candidates(file: Path) -> tuple[Candidate, ...]:
+    """The classes of a file that are models, then the functions that return one; each in the order of the file. Empty
+    for a file that cannot be read or is no Python."""
+    here = _Module.read(file, 0)
+    if here is None:
+        return ()
+    classes = [Candidate(name, True, here.needs(node)) for name, node in here.classes.items() if here.makes_model(node)]
+    functions = [
+        Candidate(name, False, _required(node.args))
+        for name, node in here.functions.items()
+        if not name.startswith("_") and here.returns_model(node)
+    ]
+    return (*classes, *functions)
+
+
+def meant(source: Source, folder: str) -> tuple[str, ...]:
+    """What could have been meant by a class or function that its file does not have, the nearest first; empty where the
+    file has it, or is not known."""
+    if source.kind == "file":
+        file = source.file(folder)
+    else:
+        spec = located(source.place, os.path.abspath(folder or os.curdir))
+        if spec is None or not spec.origin:
+            return ()
+        file = Path(spec.origin)
+    here = _Module.read(file, 0)
+    wanted = source.factory.partition(".")[0]
+    if here is None or wanted in here.names():
+        return ()
+    known = [item.name for item in candidates(file)]
+    folded = {name.lower(): name for name in known[::-1]}
+    near = difflib.get_close_matches(wanted.lower(), list(folded), n=3, cutoff=0.6)
+    return tuple(folded[name] for name in near) or (tuple(known) if len(known) <= 2 else ())
+
+
+def _required(arguments: ast.arguments, skip: int = 0) -> tuple[str, ...]:
+    plain = [*arguments.posonlyargs, *arguments.args]
+    without = plain[skip : len(plain) - len(arguments.defaults)]
+    named = [item for item, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is None]
+    return tuple(item.arg for item in (*without, *named))
+
+
+def _dotted(node: ast.expr | None) -> str:
+    """`nn.Module`; of `Base[int]` and `"Base"` the name as well; empty for anything else."""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute() if left := _dotted(node.value):
+            return f"{left}.{node.attr}"
+        case ast.Subscript():
+            return _dotted(node.value)
+        case ast.Constant(value=str() as text):
+            return text
+        case _:
+            return ""
+
+
+@dataclass(slots=True)
+class _Module:
+    """One file: what its top level defines and imports."""
+
+    file: Path
+    depth: int
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    """Local name -> what it means: `nn` -> `torch.nn`, `Block` -> `.layers.Block`."""
+    stars: list[str] = field(default_factory=list)
+    """Modules of which everything is imported."""
+    others: set[str] = field(default_factory=set)
+    """Further names that are assigned."""
+    _beside: dict[str, _Module | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path, depth: int) -> _Module | None:
+        """Parse a file; None where that cannot be."""
+        try:
+            if depth > _DEPTH or not file.is_file() or file.stat().st_size > MOST_BYTES:
+                return None
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        made = cls(file, depth)
+        for node in _statements(tree.body):
+            made._take(node)
+        return made
+
+    def _take(self, node: ast.stmt) -> None:
+        match node:
+            case ast.ClassDef():
+                self.classes[node.name] = node
+            case ast.FunctionDef():
+                self.functions[node.name] = node
+            case ast.Import():
+                for item in node.names:
+                    top = item.name.partition(".")[0]
+                    self.imports[item.asname or top] = item.name if item.asname else top
+            case ast.ImportFrom():
+                home = "." * node.level + (node.module or "")
+                for item in node.names:
+                    if item.name == "*":
+                        self.stars.append(home)
+                    else:
+                        dot = "" if home.endswith(".") else "."
+                        self.imports[item.asname or item.name] = f"{home}{dot}{item.name}"
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self.others |= {part.id for one in targets for part in ast.walk(one) if isinstance(part, ast.Name)}
+
+    def names(self) -> set[str]:
+        """Every name that is known to be there."""
+        return {*self.classes, *self.functions, *self.imports, *self.others}
+
+    # --- what is a model
+
+    def makes_model(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the bases of a class lead to `torch.nn`."""
+        if node.name in seen:
+            return False
+        return any(self.is_model(_dotted(base), seen | {node.name}) for base in node.bases)
+
+    def is_model(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether this name, as the file has it, is a class of models."""
+        if name in self.classes:
+            return self.makes_model(self.classes[name], seen)
+        first, _, rest = name.partition(".")
+        if not first:
+            return False
+        if first not in self.imports:
+            return any(self._is_foreign(f"{home}.{name}", seen) for home in self.stars)
+        return self._is_foreign(f"{self.imports[first]}{'.' if rest else ''}{rest}", seen)
+
+    def _is_foreign(self, full: str, seen: frozenset[str]) -> bool:
+        home, dot, name = full.rpartition(".")
+        home += "" if home.strip(".") else dot
+        if home == "torch.nn" or home.startswith("torch.nn.modules"):
+            return name[:1].isupper() and name not in _NO_LAYERS
+        if (module := self._module(home)) is not None:
+            return module.is_model(name, seen)
+        return name.endswith(("Module", "PreTrainedModel"))
+
+    def _module(self, home: str) -> _Module | None:
+        """The file of an imported module, where it is beside this one."""
+        if home not in self._beside:
+            level = len(home) - len(home.lstrip("."))
+            above = self.file.parents[level - 1 : level] if level else self.file.parents[:_ABOVE]
+            inside = "/".join(filter(None, home.split(".")))
+            places = [folder / name for folder in above for name in (f"{inside}.py", f"{inside}/__init__.py") if inside]
+            if not inside:
+                places = [folder / "__init__.py" for folder in above]
+            self._beside[home] = next(
+                (module for place in places if (module := _Module.read(place, self.depth + 1)) is not None), None
+            )
+        return self._beside[home]
+
+    def needs(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Arguments without a default of the constructor, which can be that of a base."""
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                return _required(item.args, 1)
+        for base in map(_dotted, node.bases):
+            if base in self.classes and base not in seen:
+                return self.needs(self.classes[base], seen | {node.name})
+        return ()
+
+    def returns_model(self, node: ast.FunctionDef) -> bool:
+        """Whether a function says so, or returns what a class of models was called for."""
+        if node.returns is not None and self.is_model(_dotted(node.returns)):
+            return True
+        made: set[str] = set()
+        for item in _within(node):
+            if isinstance(item, ast.Assign) and self._is_made(item.value, made):
+                made |= {target.id for target in item.targets if isinstance(target, ast.Name)}
+        return any(isinstance(item, ast.Return) and self._is_made(item.value, made) for item in _within(node))
+
+    def _is_made(self, value: ast.expr | None, made: set[str]) -> bool:
+        if isinstance(value, ast.Call):
+            return self.is_model(_dotted(value.func)) or (
+                isinstance(value.func, ast.Attribute) and self._is_made(value.func.value, made)  # Net().to(device)
+            )
+        return isinstance(value, ast.Name) and value.id in made
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of the top level, also below `if` and `try`."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for name in ("body", "orelse", "handlers", "finalbody"):
+                for part in getattr(node, name, ()):
+                    yield from _statements(part.body if isinstance(part, ast.ExceptHandler) else [part])
+
+
+def _within(node: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The statements of a function, in order, without those of functions in it."""
+    waiting: list[ast.AST] = [*node.body]
+    while waiting:
+        item = waiting.pop(0)
+        yield item
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting = [*ast.iter_child_nodes(item), *waiting]

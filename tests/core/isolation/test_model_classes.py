@@ -1,0 +1,125 @@
+"""The models of a Python file, found without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devexplorer.core.isolation.model_classes import Candidate, candidates, meant
+from devexplorer.core.isolation.model_source import parse
+
+NET = """
+import torch, sys
+import torch.nn as tnn
+from torch import nn
+from torch.nn import Module as M, Sequential, Parameter
+from layers import Block, Helper
+from .layers import Norm
+from . import layers
+from lightning import LightningModule
+from typing import Generic
+open(f"{__file__}.ran", "w")
+
+class Plain: ...
+class Net(nn.Module):
+    def __init__(self, width, depth=2, *, heads): ...
+class Deep(Net): ...
+class Deeper(Deep["x"]):
+    def __init__(self): ...
+class A(torch.nn.Linear): ...
+class B(tnn.modules.conv.Conv2d): ...
+class C(M): ...
+class D(Generic, Block): ...
+class E(Norm): ...
+class F(layers.Block): ...
+class G(LightningModule): ...
+class Values(Parameter): ...
+class Tool(Helper): ...
+class Loop(Loop): ...
+class Error(Exception): ...
+if sys.version_info > (3,):
+    class InIf(nn.Module): ...
+else:
+    class InIf(nn.Module): ...
+try:
+    class InTry(Sequential): ...
+except ImportError:
+    pass
+
+def make(width=3):
+    def inner():
+        return 3
+    net = Net(width, heads=1)
+    return net.to("cpu")
+def annotated(width) -> "nn.Module": ...
+def chained(): return Deeper().eval()
+def _private(): return Net()
+def number(): return 3
+async def later(): return Net()
+"""
+LAYERS = """
+from torch import nn
+class Base(nn.Module): ...
+class Block(Base):
+    def __init__(self, size): ...
+class Norm(Block): ...
+class Helper: ...
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path / "net.py"
+
+
+def test_classes_that_lead_to_torch_nn_and_functions_that_return_one(file: Path) -> None:
+    found = candidates(file)
+    assert [item.name for item in found if item.is_class] == [
+        "Net", "Deep", "Deeper", "A", "B", "C", "D", "E", "F", "G", "InIf", "InTry",
+    ]  # fmt: skip
+    assert [item for item in found if not item.is_class] == [
+        Candidate("make", False, ()), Candidate("annotated", False, ("width",)), Candidate("chained", False, ()),
+    ]  # fmt: skip
+    needs = {item.name: item.needs for item in found}
+    assert needs["Net"] == needs["Deep"] == ("width", "heads")
+    assert needs["Deeper"] == needs["A"] == ()
+    assert not Path(f"{file}.ran").exists()
+
+
+def test_everything_of_a_file_beside_can_be_imported_and_files_can_import_each_other(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    (package / "sub").mkdir(parents=True)
+    (package / "__init__.py").write_text("from .sub.net import Net\n")
+    (package / "base.py").write_text("from torch.nn import *\nfrom .sub.net import Net\nclass Base(Module): ...\n")
+    (package / "sub" / "net.py").write_text(
+        "from ..base import *\nfrom pack.base import Base as B\nfrom .. import Net as Other\n"
+        "class Net(Base): ...\nclass Second(B): ...\nclass Third(Other): ...\n"
+    )
+    assert [item.name for item in candidates(package / "sub" / "net.py")] == ["Net", "Second", "Third"]
+
+
+@pytest.mark.parametrize("content", [b"def make(:\n", b"\x00\xff", b"", b"x = 3\n"])
+def test_a_file_without_models_has_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "net.py").write_bytes(content)
+    assert candidates(tmp_path / "net.py") == ()
+    assert candidates(tmp_path / "gone.py") == ()
+    assert meant(parse(f"{tmp_path}/net.py:Net"), "") == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [("Dep", "Deep"), ("net", "Net"), ("mak", "make"), ("Net", None), ("nn", None), ("Plain", None), ("Xyzzy", None)],
+)
+def test_the_class_that_was_meant(file: Path, wanted: str, nearest: str | None) -> None:
+    found = meant(parse(f"{file}:{wanted}"), "")
+    assert found[:1] == (() if nearest is None else (nearest,))
+    assert meant(parse(f"net:{wanted}"), str(file.parent)) == found
+    assert meant(parse("nowhere:Net"), str(file.parent)) == ()
+
+
+def test_of_few_all_could_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    assert meant(parse(f"{tmp_path}/net.py:Transformer"), "") == ("Net",)
