@@ -89,7 +89,7 @@ def _move() -> tuple[Step, ...]:
             "{device}",
         ),
         Step(
-            "The memory of the GPU rises by the size of the model, and a line marks the move.",
+            "The memory of {device} rises by the model and the CUDA context. A line marks the move.",
             lambda w: w.memory,
             layout="explore",
         ),
