@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 
 from devexplorer.core.base import BadInput, DevExplorerError
+from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse
-from devexplorer.core.devices.time_limit import any_abandoned
 
 WINDOW_COMMANDS = (None, "open", "tour")
 _MODULES = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.devices.time_limit import TimeLimitError, call_within
+from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
 LIMIT_S = 25.0

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from devexplorer.core.devices.time_limit import TimeLimitError, call_within
+from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.records import DeviceInfo, Problem
 
 LIMIT_S = 10.0

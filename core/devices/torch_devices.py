@@ -20,13 +20,13 @@ import torch
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, first_line
+from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
-from devexplorer.core.devices.time_limit import TimeLimitError, call_within
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})

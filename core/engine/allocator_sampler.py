@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from devexplorer.core.base import Clock
-from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices import DeviceRegistry
 from devexplorer.core.records import Event, Log
 from devexplorer.core.workspace import Workspace
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from devexplorer.core.base import Clock
-from devexplorer.core.devices.catalog import uuid_bytes
+from devexplorer.core.base.time_limit import AbandonedError
+from devexplorer.core.devices import Card, uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.time_limit import AbandonedError
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 
 SLOW_INTERVAL_S = 2.0

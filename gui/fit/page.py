@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
 from devexplorer.core.benchmark.spec import parse_count
-from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.devices import load_profiles, parse_virtual
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State

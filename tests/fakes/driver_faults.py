@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.torch_answers import TorchAnswers
@@ -34,7 +35,6 @@ from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.plausible import RANGES
-from devexplorer.core.devices.time_limit import any_abandoned
 from fakes.nvml_library import NvmlLibrary
 
 ERROR_CODES = (*range(1, 30), 999)

@@ -31,6 +31,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
+from devexplorer.core.base.time_limit import CallTracker, TimeLimitError, driver_function, run_all
 from devexplorer.core.devices.nvml import fields, slow_fields
 from devexplorer.core.devices.nvml import topology as nvml_topology
 from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
@@ -39,7 +40,6 @@ from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_proce
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.process_facts import process_facts
-from devexplorer.core.devices.time_limit import CallTracker, TimeLimitError, driver_function, run_all
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
 __all__ = ["Card", "Nvml"]

@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from devexplorer.core.base.time_limit import AbandonedError, CallTracker, TimeLimitError
 from devexplorer.core.devices.nvml import fields
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.plausible import in_range
-from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError
 
 InTime = Callable[[Sequence[Callable[[CallTracker], Any]]], list[Any]]
 """Does jobs in time (`time_limit.finished`)."""

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.base.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
-from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.records import Problem
 
 Getter = Callable[[Any, Any], Any]

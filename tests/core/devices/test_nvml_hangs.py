@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from fakes.nvml import FakeCard, FakeNvml, opened
 
+from devexplorer.core.base.time_limit import TimeLimitError, any_abandoned, call_within, driver_function
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.time_limit import TimeLimitError, any_abandoned, call_within, driver_function
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event
 from devexplorer.core.telemetry.sampler import Sampler
 

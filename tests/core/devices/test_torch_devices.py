@@ -12,12 +12,12 @@ import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
 from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
-from devexplorer.core.devices.time_limit import any_abandoned
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.records import DeviceInfo
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from devexplorer.core.devices.time_limit import WorkerPool
+from devexplorer.core.base.time_limit import WorkerPool
 
 
 def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
