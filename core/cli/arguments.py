@@ -10,7 +10,7 @@ from typing import NoReturn
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
 
-THEMES = ("dark", "light")
+THEMES = ("dark", "light", "high-contrast")
 WITH_VALUE = ("--virtual", "--theme", "--replay")
 """Options of the window that are followed by a word."""
 TIMEOUT = "seconds after which its process is ended (default 120)"

@@ -18,7 +18,8 @@ from devexplorer.core.telemetry.alert_rules import Rule
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings; a damaged or unknown field takes its default."""
 
-    theme: str = "dark"
+    theme: str = ""
+    """Empty: as the desktop prefers."""
     geometry: str = ""
     """Of the window, base64 as Qt saves it."""
     layout: str = "explore"

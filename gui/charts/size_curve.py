@@ -28,6 +28,7 @@ from devexplorer.gui.widgets import (
     announce,
     colour_of,
     current_theme,
+    device_dash,
     font,
     number_texts,
     text_width,
@@ -71,7 +72,8 @@ class Series:
         """Of the line: one pixel wide, whatever the scales of the axes."""
         pen = QPen(self.drawn_colour())
         pen.setCosmetic(True)
-        if dashes := self.dashes or (SIMULATED_DASHES if self.simulated else ()):
+        own = device_dash(self.colour) if isinstance(self.colour, int) else ()
+        if dashes := self.dashes or own or (SIMULATED_DASHES if self.simulated else ()):
             pen.setDashPattern(dashes)
         return pen
 
@@ -150,7 +152,7 @@ class SizeCurve(Picture):
         self.curves: list[pg.PlotDataItem] = []
         self._drawn: list[pg.GraphicsObject] = []
         self.readout = Cursor(self.canvas)
-        vbox(self.key, (self.canvas, 1), spacing=0, parent=self)
+        vbox(self.key, (self.canvas, 1), spacing=0, margins=1, parent=self)  # the frame of the focus
         self.canvas.view.sigResized.connect(self._place)
         self.canvas.scene().sigMouseMoved.connect(self._follow)
         self.canvas.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -228,7 +228,7 @@ class DeviceItem(QWidget):
         painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
         painter.restore()
         if self.hasFocus():
-            painter.setPen(theme.accent)
+            painter.setPen(theme.focus)
             painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
     def _sign(self, painter: QPainter, x: int, middle: int, name: str, tone: Tone) -> int:

@@ -161,7 +161,7 @@ class ObjectsTree(QTreeView):
         super().drawRow(painter, option, index)
         if self.hasFocus() and _same_row(self.currentIndex(), index):
             painter.save()
-            painter.setPen(current_theme().accent)
+            painter.setPen(current_theme().focus)
             painter.drawRect(where.adjusted(0, 0, -1, -1))
             painter.restore()
 

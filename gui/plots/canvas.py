@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRect, Qt
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QAccessible,
     QColor,
     QContextMenuEvent,
+    QFocusEvent,
     QKeyEvent,
     QMouseEvent,
+    QPainter,
     QPainterPath,
     QPen,
     QResizeEvent,
@@ -22,7 +24,7 @@ from PySide6.QtWidgets import QGraphicsPathItem
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.widgets import Role, announce, current_theme, font, theme_changed
+from devexplorer.gui.widgets import Role, announce, current_theme, font, paint_focus, theme_changed
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
 GRID_ALPHA, GRID_Z = 0.15, -50
@@ -115,6 +117,21 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
         across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)
+
+    def drawForeground(self, painter: QPainter, rect: QRectF | QRect) -> None:
+        super().drawForeground(painter, rect)
+        painter.save()
+        painter.resetTransform()
+        paint_focus(painter, self)
+        painter.restore()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.viewport().update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.viewport().update()
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         event.ignore()  # the menu is that of the picture that this is part of

@@ -98,7 +98,7 @@ class LegendEntry(QAbstractButton):
         room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
         painter.drawText(room, LEFT, self.text_shown)
         if self.hasFocus():
-            painter.setPen(current_theme().accent)
+            painter.setPen(current_theme().focus)
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
 
 

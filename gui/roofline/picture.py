@@ -246,7 +246,7 @@ class RooflinePicture(PlotCanvas):
 
     # --- painting
 
-    def drawForeground(self, painter: QPainter, _rect: QRectF | QRect) -> None:
+    def drawForeground(self, painter: QPainter, rect: QRectF | QRect) -> None:
         """The labels, and the ring round the mark under the pointer."""
         theme, area = current_theme(), QRectF(self.area())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -268,6 +268,7 @@ class RooflinePicture(PlotCanvas):
             painter.setPen(QPen(QColor(theme.text), 1.5))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawEllipse(QPointF(*self.points_px[self._index]), RING_PX, RING_PX)
+        super().drawForeground(painter, rect)
 
     def _paint_slope_text(self, painter: QPainter, area: QRectF) -> None:
         """Above the higher slope, where no point can be; at the top left where the slope is too short."""

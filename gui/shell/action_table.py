@@ -63,7 +63,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
           for way in WAYS),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
-        ActionSpec("theme", "Light or dark theme", "Change the theme", window.change_theme, key="Ctrl+T"),
+        ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
         ActionSpec("record", "Record…", "Write every reading to a file that can be replayed",
                    partial(_choose_recording, context), window.why_no_recording, "Ctrl+R"),
         ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",

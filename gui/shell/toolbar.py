@@ -76,7 +76,7 @@ class Toolbar(QFrame):
         self.palette_button.setProperty("look", "quiet")
         self.palette_button.setAccessibleName("Commands")
         theme_button = self._action_button("theme", "")
-        theme_button.setAccessibleName("Light or dark theme")
+        theme_button.setAccessibleName("Next theme")
         for dtype in CASTS:
             self.cast_button.menu().addAction(dtype, partial(controller.cast, dtype))
         self.more_button = self._menu_button("»", "", "More actions")

@@ -28,7 +28,7 @@ from devexplorer.core.base import MISSING
 from devexplorer.core.telemetry.fact_rows import Group, Row
 from devexplorer.gui.widgets.layouts import RIGHT
 from devexplorer.gui.widgets.panel import EDGE_PX
-from devexplorer.gui.widgets.picture import Picture, draw_text, text_width
+from devexplorer.gui.widgets.picture import Picture, draw_text, paint_focus, text_width
 from devexplorer.gui.widgets.theme import Role, current_theme, font
 
 ROW_PX, TITLE_PX, GROUP_GAP_PX, COLUMN_GAP_PX = 20, 24, 12, 32
@@ -49,7 +49,7 @@ class FactsSheet(Picture):
     resizes it."""
 
     def __init__(self) -> None:
-        super().__init__("")
+        super().__init__("Facts")
         self.groups: tuple[Group, ...] = ()
         """What is on show."""
         self._places: list[_Place] = []
@@ -128,6 +128,8 @@ class FactsSheet(Picture):
         for index, place in enumerate(self._places):
             if event.region().intersects(place.box):
                 self._paint_row(painter, place.box, self._row(place), current=index == self._current)
+        if self._current is None:
+            paint_focus(painter, self)
 
     def _paint_row(self, painter: QPainter, box: QRect, row: Row, *, current: bool) -> None:
         theme = current_theme()
@@ -135,7 +137,7 @@ class FactsSheet(Picture):
             around = box.adjusted(-6, 0, 6, 0)
             painter.fillRect(around, theme.selection)
             if self.hasFocus():
-                painter.setPen(theme.accent)
+                painter.setPen(theme.focus)
                 painter.drawRect(around.adjusted(0, 0, -1, -1))
         value, unit, room = self._measure(box, row)
         name = box.adjusted(0, 0, -room - 12, 0)

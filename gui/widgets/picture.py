@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.gui.widgets.figures import Figures, offer_table
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
-from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
+from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
 
 
 class Picture(QWidget):
@@ -32,6 +32,7 @@ class Picture(QWidget):
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.smooth)
             self.draw(painter)
+            paint_focus(painter, self)
 
     def tip_at(self, point: QPointF) -> str:
         """The tooltip of what is at a point; empty where there is nothing."""
@@ -50,6 +51,14 @@ class Picture(QWidget):
             QToolTip.showText(event.globalPos(), text, self, QRect(event.pos(), QSize(1, 1)))
             return True
         return super().event(event)
+
+
+def paint_focus(painter: QPainter, widget: QWidget) -> None:
+    """A frame round a painted widget, in its own pixels, while it has the keyboard."""
+    if widget.hasFocus():
+        painter.setPen(current_theme().focus)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawRect(QRectF(widget.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
 
 
 def draw_text(

@@ -32,7 +32,7 @@ QToolButton { padding: 3px 11px 2px 11px; }
 QFileDialog QToolButton { padding: 2px; }
 QPushButton:hover, QToolButton:hover { background: $button_hover; }
 QPushButton:pressed, QToolButton:pressed, QPushButton:checked, QToolButton:checked { background: $border; }
-QPushButton:focus, QToolButton:focus { border-color: $accent; }
+QPushButton:focus, QToolButton:focus { border-color: $focus; }
 QPushButton:disabled, QToolButton:disabled { color: $disabled; background: $panel; border-color: $border; }
 QPushButton[look="primary"], QToolButton[look="primary"] {
   color: $accent_text; background: $accent; border-color: $accent;
@@ -45,7 +45,7 @@ QPushButton[look="quiet"], QToolButton[look="quiet"] {
   color: $dim; background: transparent; border: 1px solid transparent; padding: 1px 6px;
 }
 QPushButton[look="quiet"]:hover, QToolButton[look="quiet"]:hover { color: $text; background: $button_hover; }
-QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color: $accent; }
+QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color: $focus; }
 QPushButton[look="quiet"]:disabled, QToolButton[look="quiet"]:disabled { color: $disabled; }
 QPushButton[words="error"] { color: $error; }
 QPushButton[look="quiet"]:checked { color: $text; background: $border; }
@@ -55,12 +55,12 @@ QToolButton[look="rail"] {
 }
 QToolButton[look="rail"]:hover { background: $button_hover; }
 QToolButton[look="rail"]:checked { color: $text; background: $border; }
-QToolButton[look="rail"]:focus { border-color: $accent; }
+QToolButton[look="rail"]:focus { border-color: $focus; }
 QToolButton[look="title"] {
   color: $text; background: transparent; border: 1px solid transparent; padding: 1px 4px;
 }
 QToolButton[look="title"]:hover { background: $button_hover; }
-QToolButton[look="title"]:focus { border-color: $accent; }
+QToolButton[look="title"]:focus { border-color: $focus; }
 QPushButton[look="copy"] { color: $dim; background: $code; border-radius: 4px; padding: 1px 6px; }
 QPushButton[look="copy"]:hover { color: $text; }
 QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none; }
@@ -69,15 +69,15 @@ QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox {
   color: $text; background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px 7px;
   selection-background-color: $accent; selection-color: $accent_text;
 }
-QLineEdit:focus, QPlainTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus { border-color: $accent; }
+QLineEdit:focus, QPlainTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus { border-color: $focus; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $disabled; background: $panel; }
 QLineEdit[look="quiet"] { background: transparent; border: 1px solid transparent; padding: 1px 6px; }
 QLineEdit[look="quiet"]:hover { border-color: $border_strong; }
-QLineEdit[look="quiet"]:focus { background: $window; border-color: $accent; }
+QLineEdit[look="quiet"]:focus { background: $window; border-color: $focus; }
 QPlainTextEdit[look="code"] { background: $code; border: 1px solid $border; padding: 8px 9px; }
-QPlainTextEdit[look="code"]:focus { border-color: $accent; }
+QPlainTextEdit[look="code"]:focus { border-color: $focus; }
 QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; border-radius: 0; padding: 7px 10px; }
-QPlainTextEdit[look="log"]:focus { border-color: $accent; }
+QPlainTextEdit[look="log"]:focus { border-color: $focus; }
 QTextEdit[look="block"] { color: $text; background: transparent; border: 0; padding: 0; }
 QTextEdit[words="dim"] { color: $dim; }
 QTextEdit[words="soft"] { color: $soft; }
@@ -93,10 +93,11 @@ QCheckBox { spacing: 7px; }
 QCheckBox::indicator, QTreeView::indicator, QListView::indicator {
   width: 14px; height: 14px; background: $window; border: 1px solid $bar_other; border-radius: 3px;
 }
-QCheckBox::indicator:focus { border-color: $accent; }
-QCheckBox:focus { color: $text; }
+QCheckBox::indicator:focus { border-color: $focus; }
+QCheckBox { border: 1px solid transparent; border-radius: 4px; padding: 0 2px; }
+QCheckBox:focus { border-color: $focus; }
 QCheckBox::indicator:checked, QTreeView::indicator:checked, QListView::indicator:checked {
-  background: $accent; border-color: $accent; image: url("$icons/style-tick.svg");
+  background: $accent; border-color: $accent; image: url("$icons/$tick.svg");
 }
 QCheckBox::indicator:disabled { background: $panel; border-color: $border; }
 QComboBox QAbstractItemView {
@@ -107,7 +108,9 @@ QComboBox QAbstractItemView {
 QFrame#panel { background: $panel; border: 1px solid $border; border-radius: 6px; }
 QWidget#panelHeader { border: 0; border-bottom: 1px solid $border; }
 QFrame#offer { background: $card; border: 1px solid $border_strong; border-radius: 6px; }
-QScrollArea, QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
+QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
+QScrollArea { background: transparent; border: 1px solid transparent; }
+QScrollArea:focus { border-color: $focus; }
 
 QTreeView::branch:has-children:closed { image: url("$icons/style-right.svg"); }
 QTreeView::branch:has-children:open { image: url("$icons/style-down.svg"); }
@@ -115,7 +118,7 @@ QTreeView, QTableView, QListView { color: $text; background: $panel; border: 0; 
 QListView#boxed, QTreeView#boxed {
   background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px;
 }
-QListView#boxed:focus, QTreeView#boxed:focus { border-color: $accent; }
+QListView#boxed:focus, QTreeView#boxed:focus { border-color: $focus; }
 QListView#boxed::item { padding: 4px 6px; border-radius: 4px; }
 QTreeView#boxed::item { padding: 4px 6px; }
 QListView#boxed::item:selected, QTreeView#boxed::item:selected { color: $text; background: $selection; }
@@ -146,7 +149,7 @@ QTabBar QToolButton { background: $panel; border: 0; padding: 0; }
 QTabBar QToolButton:hover { background: $button_hover; }
 QTabBar QToolButton::left-arrow { image: url("$icons/style-left.svg"); width: 10px; height: 10px; }
 QTabBar QToolButton::right-arrow { image: url("$icons/style-right.svg"); width: 10px; height: 10px; }
-QTabBar::tab:focus { color: $text; background: $hover; }
+QTabBar::tab:focus { color: $text; background: $hover; border-bottom-color: $focus; }
 
 QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: 10px; margin: 0; }
@@ -159,7 +162,7 @@ QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 QAbstractScrollArea::corner { background: transparent; border: 0; }
 
 QSlider { background: transparent; border: 1px solid transparent; border-radius: 5px; min-height: 20px; }
-QSlider:focus { border-color: $accent; }
+QSlider:focus { border-color: $focus; }
 QSlider::groove:horizontal { background: $bar_free; border-radius: 2px; height: 4px; margin: 0 4px; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; margin: 0 4px; }
 QSlider::sub-page:horizontal:disabled { background: $bar_free; }
@@ -179,6 +182,7 @@ QProgressBar::chunk { background: $accent; border-radius: 2px; }
 
 def stylesheet(theme: Theme) -> str:
     """The sheet in the colours of `theme`."""
-    colours = {name: getattr(theme, name) for name in _SHEET.get_identifiers() if name != "icons"}
+    colours = {name: getattr(theme, name) for name in _SHEET.get_identifiers() if name not in ("icons", "tick")}
     folder = str(files("devexplorer.resources").joinpath("icons")).replace("\\", "/")
-    return _SHEET.substitute(colours, icons=folder)
+    tick = "style-tick" if theme.accent_text == "#FFFFFF" else "style-tick-dark"
+    return _SHEET.substitute(colours, icons=folder, tick=tick)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
-from PySide6.QtGui import QColor, QPainter, QResizeEvent
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
-from devexplorer.gui.widgets.theme import Colour, Role, colour_of, font
+from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
 
 ROW_PX, PAD_PX = 24, 12
 LEAST_ROWS = 2
@@ -216,6 +216,19 @@ class RowsTable(QTableView):
                 if column != self._stretched and not self.isColumnHidden(column)
             )
             self.setColumnWidth(self._stretched, max(self._widths[self._stretched], self.viewport().width() - others))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.hasFocus():
+            current = self.currentIndex()
+            where = self.viewport().rect()
+            if current.isValid():
+                where.setTop(self.rowViewportPosition(current.row()))
+                where.setHeight(self.rowHeight(current.row()))
+            painter = QPainter(self.viewport())
+            painter.setPen(current_theme().focus)
+            painter.drawRect(where.adjusted(0, 0, -1, -1))
+            painter.end()
 
     def select_key(self, key: object) -> bool:
         """Select the row with this key and scroll to it; False: it is not there."""

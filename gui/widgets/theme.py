@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette, QPen
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette, QPen
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.gui.widgets import accessible
@@ -30,6 +30,11 @@ CPU = -1
 
 DASHES: tuple[list[float], ...] = ([], [6.0, 3.0], [2.0, 2.0], [8.0, 3.0, 2.0, 3.0])
 """Dash patterns in pen widths: the CPU and seven accelerators are solid, the next seven dashed, and so on."""
+DISTINCT_DASHES: tuple[list[float], ...] = (
+    [], [9.0, 4.0], [4.0, 4.0], [10.0, 3.0, 2.0, 3.0], [16.0, 3.0], [10.0, 3.0, 2.0, 3.0, 2.0, 3.0], [3.0, 7.0],
+)  # fmt: skip
+"""Of accelerators 0 to 6 where every line has its own; from the ninth device on no colour has the same one again."""
+CPU_DASHES = [2.0, 2.0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,10 @@ class Theme:
     disabled: str
     """Controls that cannot be used now; exempt from the contrast rule, the tooltip says why."""
     accent: str
-    """The primary button, the line below the chosen tab, the focus frame."""
+    """The primary button, the line below the chosen tab."""
     accent_text: str
+    focus: str
+    """The frame of what has the keyboard: at least 3:1 with what it is on."""
     selection: str
     hover: str
     bar_free: str
@@ -72,6 +79,8 @@ class Theme:
     cpu: str
     devices: tuple[str, ...]
     """Accelerators 0 to 6; from the ninth device on (the CPU is the first) they come again with a dash pattern."""
+    every_line_has_its_dashes: bool = False
+    """Also the first devices differ in their dash patterns, not in colour alone."""
 
     @property
     def added(self) -> str:
@@ -98,6 +107,7 @@ DARK = Theme(
     disabled="#646A74",
     accent="#2B6CB0",
     accent_text="#FFFFFF",
+    focus="#6FA8E6",
     selection="#24364B",
     hover="#22262D",
     bar_free="#2A2E35",
@@ -126,6 +136,7 @@ LIGHT = Theme(
     disabled="#98A0AA",
     accent="#2B6CB0",
     accent_text="#FFFFFF",
+    focus="#2B6CB0",
     selection="#DCEAF8",
     hover="#F3F6F9",
     bar_free="#DFE3E8",
@@ -137,7 +148,38 @@ LIGHT = Theme(
     cpu="#69707A",
     devices=("#0072B2", "#9C6200", "#007F5C", "#9C5B7F", "#17506E", "#B85000", "#5E5A00"),
 )
-THEMES = {theme.name: theme for theme in (DARK, LIGHT)}
+CONTRAST = Theme(
+    name="high-contrast",
+    is_dark=True,
+    window="#000000",
+    panel="#000000",
+    card="#0A0A0A",
+    button="#101010",
+    button_hover="#2A2A2A",
+    code="#0A0A0A",
+    border="#50565F",
+    border_strong="#A8AEB8",
+    text="#FFFFFF",
+    soft="#F2F4F6",
+    dim="#D5DAE1",
+    disabled="#8A8F98",
+    accent="#8CC8FF",
+    accent_text="#000000",
+    focus="#FFE45C",
+    selection="#0B2F57",
+    hover="#1C1C1C",
+    bar_free="#33373D",
+    bar_context="#8A919C",
+    bar_other="#B3B9C3",
+    simulated="#B3B9C3",
+    warning="#FFC83D",
+    error="#FFA8A1",
+    cpu="#C3C8D0",
+    devices=("#66BBFF", "#FFBE4A", "#3CE0AE", "#F5AFD5", "#B5E0FF", "#FF9A5E", "#FFF36B"),
+    every_line_has_its_dashes=True,
+)
+"""Every text has 7:1."""
+THEMES = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST)}
 """All that there are, in the order in which the user goes through them."""
 
 Tone = Literal["text", "soft", "dim", "warning", "error"]
@@ -174,6 +216,13 @@ class Role(enum.Enum):
     CODE = "code"
 
 
+def preferred() -> Theme:
+    """For a first start: high contrast where the desktop asks for it (Qt 6.10 and newer know)."""
+    hints = QGuiApplication.styleHints()
+    preference = hints.accessibility().contrastPreference() if hasattr(hints, "accessibility") else None
+    return DARK if preference != Qt.ContrastPreference.HighContrast else CONTRAST
+
+
 def next_theme() -> Theme:
     """The one that comes after the current one."""
     order = list(THEMES.values())
@@ -197,7 +246,11 @@ def severity_tone(severity: str) -> Tone:
 
 
 def device_dash(index: int) -> list[float]:
-    """Dash pattern in pen widths that distinguishes the ninth device from the first; empty for a solid line."""
+    """Dash pattern in pen widths that distinguishes the ninth device from the first, or every device from all others;
+    empty for a solid line."""
+    if current_theme().every_line_has_its_dashes:
+        count = len(DISTINCT_DASHES)
+        return list(CPU_DASHES if index < 0 else DISTINCT_DASHES[(index + index // count) % count])
     return list(DASHES[0 if index < 0 else (index // len(current_theme().devices)) % len(DASHES)])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.hands import Hands
+from fakes.learner import SELDOM_S
 from fakes.window import open_window
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible, QAccessibleInterface
@@ -23,7 +24,9 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.plots.canvas import Canvas, PlotCanvas
-from devexplorer.gui.widgets import Picture
+from devexplorer.gui.widgets import Picture, reading_order
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.theme import THEMES, Theme
 
 NO_ROLE = {QAccessible.Role.NoRole, QAccessible.Role.Client, QAccessible.Role.Grouping}
 QT_CONTAINERS = (QAbstractScrollArea, QTabWidget)
@@ -32,7 +35,7 @@ QT_CONTAINERS = (QAbstractScrollArea, QTabWidget)
 
 @pytest.fixture(scope="module")
 def hands(qapp: QApplication, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hands]:
-    hands = open_window(qapp, tmp_path_factory.mktemp("settings"), "2x Tesla T4", Hands).ready()
+    hands = open_window(qapp, tmp_path_factory.mktemp("settings"), "2x Tesla T4", Hands, SELDOM_S).ready()
     hands.build("mlp")
     hands.select("mlp")
     for spec in hands.window.bottom_dock.specs:  # a page may keep widgets for later, which no single test has to end
@@ -106,6 +109,28 @@ def test_every_dialog_of_the_palette_says_what_its_widgets_are(hands: Hands) -> 
         hands.until(lambda: True)
     assert opened >= 10
     assert missing == {}
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
+def test_what_has_the_keyboard_can_be_seen(hands: Hands, qapp: QApplication, theme: Theme) -> None:
+    """Each stop of the Tab key looks different while it has the focus."""
+    window = hands.window
+    themes.apply(qapp, theme)
+    window.activateWindow()
+    hands.until(window.isActiveWindow, "active")
+    unseen = {}
+    for spec in window.bottom_dock.specs:
+        window.bottom_dock.show_page(spec.name)
+        hands.until(lambda: True)
+        for stop in reading_order(window.workbench):
+            window.rail.buttons["explore"].setFocus()
+            QApplication.processEvents()
+            before = stop.grab().toImage()
+            stop.setFocus(Qt.FocusReason.TabFocusReason)
+            QApplication.processEvents()
+            if stop.hasFocus() and stop.grab().toImage() == before:
+                unseen[f"{type(stop).__name__} {stop.accessibleName()}"] = spec.name
+    assert unseen == {}
 
 
 def test_a_card_is_one_of_several_to_choose_and_says_its_figures(hands: Hands) -> None:

@@ -154,7 +154,7 @@ def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWi
     assert not toolbar.more_button.isVisible()
     quiet.resize(*SIZE)
     names = [button.accessibleName() for button in toolbar.overflow]
-    assert "Light or dark theme" in names
+    assert "Next theme" in names
     assert toolbar.more_button.isVisible()
     quiet.resize(quiet.window.minimumSizeHint().width(), 650)
     assert toolbar.move_button.isVisible()
@@ -166,7 +166,7 @@ def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWi
     QTest.mouseClick(toolbar.more_button, Qt.MouseButton.LeftButton)
     menu = toolbar.more_button.menu()
     lines = {action.text(): action for action in menu.actions()}
-    assert {"Light or dark theme", "dtype", "Copy to"} <= set(lines)
+    assert {"Next theme", "dtype", "Copy to"} <= set(lines)
     assert lines["dtype"].isEnabled()
     lines["dtype"].menu().actions()[2].trigger()
     menu.close()

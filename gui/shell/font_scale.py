@@ -1,0 +1,45 @@
+"""Everything is as large as the system's font asks for. Main thread, before the first widget.
+
+Sizes are designed for a text of 13 px. Qt's scale factor enlarges all of them together, texts, rows, pictures and gaps,
+so that nothing is cut off. Qt reads it once, when the application is made.
+"""
+
+from __future__ import annotations
+
+import os
+
+import shiboken6
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QFontDatabase, QFontInfo
+from PySide6.QtWidgets import QApplication
+
+DESIGNED_PX, USUAL_PX = 13.0, 15.0
+"""The text that sizes are designed for; desktops have up to this as their default."""
+STEP = 0.05
+SMALLEST = QSize(1000, 650)
+"""The window that has to fit on the screen."""
+VARIABLE = "QT_SCALE_FACTOR"
+
+
+def scale_for(font_px: float, screen: QSize) -> float:
+    """How much larger everything is with a system font of this size on a screen of this size, both as Qt counts pixels
+    without it; 1 for the usual fonts and smaller ones."""
+    if font_px <= USUAL_PX:
+        return 1.0
+    most = min(screen.width() / SMALLEST.width(), screen.height() / SMALLEST.height())
+    return max(min(round(font_px / DESIGNED_PX / STEP) * STEP, most), 1.0)
+
+
+def make_application(arguments: list[str]) -> QApplication:
+    """The application, at the scale of the system's font; QT_SCALE_FACTOR of the user counts instead."""
+    app = QApplication(arguments)
+    font = QFontInfo(QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont))
+    scale = 1.0 if VARIABLE in os.environ else scale_for(font.pixelSize(), app.primaryScreen().availableSize())
+    if scale == 1.0:
+        return app
+    shiboken6.delete(app)  # the font was not known before there was an application
+    os.environ[VARIABLE] = f"{scale:.4f}"
+    try:
+        return QApplication(arguments)
+    finally:
+        del os.environ[VARIABLE]  # not for other programs
