@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devexplorer.gui.files.close_question import CloseQuestion
 
 SUFFIX = "devexplorer"
-LAYOUT = ("layout", "span_s", "left_plot", "right_plot")
+LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
 """Fields of `Settings` that a workspace file has."""
 
 

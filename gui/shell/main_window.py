@@ -49,7 +49,6 @@ from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
-from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
@@ -385,8 +384,7 @@ class MainWindow(QMainWindow):
         )
 
     def _show_saved_layout(self, settings: Settings) -> None:
-        if settings.layout in BY_NAME:
-            self.workbench.show_layout(settings.layout)
+        self.workbench.show_saved(settings)
         self.axis.set_span(settings.span_s)
         self.memory.set_choice(settings.left_plot)
         self.throughput.set_choice(settings.right_plot)

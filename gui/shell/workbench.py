@@ -236,6 +236,23 @@ class Workbench(QStackedWidget):
         }
         return self._sizes | made
 
+    def _keep_remembered(self, name: str) -> None:
+        splitter, wanted = self.splitters[name], self._sizes.get(name, [])
+        if len(wanted) == len(splitter.shares) and all(size >= 0 for size in wanted):
+            splitter.keep([size or share for size, share in zip(wanted, splitter.shares, strict=True)])
+
+    def show_saved(self, settings: Settings) -> None:
+        """Arrange everything as it was when a workspace was saved."""
+        self._sizes = self.sizes() | settings.splitters
+        self.room.restore()
+        for name in self.splitters:
+            self._keep_remembered(name)
+        self._context.save_settings(monitor_plots=settings.monitor_plots)
+        if "stack" in vars(self):
+            self.stack.show_choices(settings.monitor_plots)
+        if settings.layout in BY_NAME:
+            self.show_layout(settings.layout)
+
     def _arrange(self, split: Split, layout: Layout) -> KeptSplitter:
         """The splitter of `split`, with its panels in it: another layout may have had them."""
         name = key(layout, split)
@@ -246,10 +263,8 @@ class Workbench(QStackedWidget):
         if name not in self.splitters:
             splitter = KeptSplitter(split.orientation, split.shares, split.least, split.flexible, *parts)
             splitter.setHandleWidth(GAP_PX)
-            wanted = self._sizes.get(name, [])
-            if len(wanted) == len(parts) and all(size >= 0 for size in wanted):
-                splitter.keep([size or share for size, share in zip(wanted, split.shares, strict=True)])
             self.splitters[name] = splitter
+            self._keep_remembered(name)
             return splitter
         splitter = self.splitters[name]
         for at, part in enumerate(parts):

@@ -65,6 +65,16 @@ class PlotStack(QWidget):
         slot.deleteLater()
         self._changed()
 
+    def show_choices(self, choices: Sequence[str]) -> None:
+        """Show these, from above; none: what is shown stays."""
+        for slot, choice in zip(self.slots, choices, strict=False):
+            slot.set_choice(choice)
+        for choice in choices[len(self.slots) : MOST]:
+            self._append(choice)
+        while choices and len(self.slots) > len(choices):
+            self.remove()
+        self._follow()
+
     def refresh(self, now_unix_s: float) -> None:
         """Draw what changed; up to 30 times a second."""
         for slot in self.slots:

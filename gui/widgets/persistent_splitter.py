@@ -22,6 +22,8 @@ class KeptSplitter(QSplitter):
     ) -> None:
         super().__init__(orientation, childrenCollapsible=False)
         self.kept, self._least, self._flexible = list(kept), tuple(least), flexible
+        self.shares = tuple(kept)
+        """What was kept at first."""
         self._shared: list[int] = []
         """As the sizes came out last: a part can need more than its share."""
         for part in parts:

@@ -1,0 +1,157 @@
+"""What the window adds to a workspace file: its layout, and the question before code of a file's model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hands import CTRL, Hands
+from fakes.window import open_window
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
+
+from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.trust import TrustDialog
+
+NET = """
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        Path(__file__).with_name("ran").touch()
+        self.first = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.first(x)
+"""
+
+Start = Callable[[], Hands]
+
+
+@pytest.fixture
+def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
+    windows: list[Hands] = []
+
+    def make() -> Hands:
+        windows.append(open_window(qapp, tmp_path / "settings", "2x Tesla T4", Hands))
+        return windows[-1].ready()
+
+    yield make
+    for window in windows:
+        window.end()
+
+
+def save(hands: Hands, path: Path) -> None:
+    hands.window.actions_by_id["save_workspace"].trigger()
+    name = hands.dialog(QFileDialog).findChild(QLineEdit, "fileNameEdit")
+    assert isinstance(name, QLineEdit)
+    name.setText(str(path))
+    QTest.keyClick(name, Qt.Key.Key_Return)
+    hands.until(lambda: path.exists() and not hands.state.jobs, "saved")
+    hands.until(lambda: "[*]" in hands.window.windowTitle() and path.name in hands.window.windowTitle(), "named")
+
+
+def open_again(hands: Hands, path: Path) -> None:
+    hands.menu(hands.window.toolbar.open_button, "Open recent", path.name)
+
+
+def drag(hands: Hands, splitter: str, pixels: int) -> None:
+    grip = hands.window.workbench.splitters[splitter].handle(1)
+    middle = grip.rect().center()
+    QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=middle)
+    QTest.mouseMove(grip, middle + QPoint(0, pixels))
+    QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=middle)
+
+
+def test_a_file_brings_its_layout_with_it(start: Start, tmp_path: Path) -> None:
+    hands, path = start(), tmp_path / "work.devexplorer"
+    hands.build("mlp")
+    bench = hands.window.workbench
+    QTest.mouseClick(hands.window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
+    drag(hands, "measure rows", 40)
+    QTest.mouseClick(hands.window.rail.buttons["monitor"], Qt.MouseButton.LeftButton)
+    hands.click(bench.stack.add_button)
+    bench.stack.slots[0].set_choice("temperature_c")
+    plots, rows = bench.stack.choices, list(bench.splitters["measure rows"].kept)
+    save(hands, path)
+
+    hands.click(bench.stack.add_button)
+    bench.stack.slots[0].set_choice("power_w")
+    QTest.mouseClick(hands.window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
+    drag(hands, "measure rows", -90)
+    QTest.mouseClick(hands.window.rail.buttons["explore"], Qt.MouseButton.LeftButton)
+    hands.point("mlp")
+    hands.press(Qt.Key.Key_Delete)
+    hands.until(lambda: not hands.state.objects, "removed")
+    assert list(bench.splitters["measure rows"].kept) != rows
+    open_again(hands, path)
+    hands.until(lambda: bench.layout_shown.name == "monitor", "arranged as it was")
+    assert bench.stack.choices == plots
+    assert list(bench.splitters["measure rows"].kept) == rows
+
+    hands.window.workspaces._lose = True
+    hands.window.context.save_settings(layout="explore", splitters={}, monitor_plots=())
+    settings = hands.window.context.settings
+    hands.end()
+    hands.app.settings_file.save(settings)
+    again = start()
+    assert again.window.workbench.layout_shown.name == "explore"
+    again.window.context.remember_file(path)
+    open_again(again, path)
+    again.until(lambda: again.window.workbench.layout_shown.name == "monitor", "in another window too")
+    assert again.window.workbench.stack.choices == plots
+    QTest.mouseClick(again.window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
+    assert list(again.window.workbench.splitters["measure rows"].kept)[1:] == rows[1:]
+
+
+def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_folder(
+    start: Start, tmp_path: Path
+) -> None:
+    folder, path = tmp_path / "mine", tmp_path / "work.devexplorer"
+    folder.mkdir()
+    (folder / "net.py").write_text(NET)
+    hands = start()
+    hands.menu(hands.window.toolbar.open_button, "Open a model…")
+    dialog = hands.dialog(OpenModelDialog)
+    hands.write(dialog.file.edit, str(folder / "net.py"))
+    hands.write(dialog.factory, "Net")
+    hands.click(dialog.accept_button)
+    question = hands.dialog(TrustDialog)
+    hands.tick(question.remember)
+    hands.click(question.accept_button)
+    hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
+    hands.point("net")
+    hands.press(Qt.Key.Key_1, CTRL)
+    hands.on("net", "vgpu:0")
+    save(hands, path)
+    assert hands.window.context.settings.trusted_folders == (str(folder),)
+    hands.end()
+    (folder / "ran").unlink()
+
+    again = start()
+    open_again(again, path)
+    question = again.dialog(TrustDialog)
+    assert str(folder / "net.py") in question.words.text()
+    assert not question.remember.isVisible(), "each model of a file is asked about"
+    QTest.keyClick(question, Qt.Key.Key_Return)  # an Enter too many is a no
+    again.until(lambda: not question.isVisible() and not again.state.jobs, "answered")
+    assert again.where("net") == {"vgpu:0"}
+    again.point("net")
+    assert not again.window.isWindowModified()
+    again.press(Qt.Key.Key_F)
+    again.until(lambda: again.state.answer is not None and again.state.answer.failed, "there is no code")
+    assert "without the code that runs it" in again.window.inspector.words.text()
+    assert not (folder / "ran").exists()
+
+    again.menu(again.window.toolbar.open_button, "Run its code…")
+    again.click(again.dialog(TrustDialog).accept_button)
+    again.until(lambda: again.state.objects["net"].stored is None and not again.state.jobs, "built")
+    assert (folder / "ran").exists()
+    assert again.where("net") == {"vgpu:0"}
+    again.press(Qt.Key.Key_F)
+    again.until(lambda: again.state.answer is not None and "ran" in again.state.answer.title, "forward")
+    again.window.workspaces._lose = True
