@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import nn
 from devexplorer.core.base import (
     BadInput,
     DevExplorerError,
+    DoesNotFit,
     ProgressMonitor,
     bytes_text,
     count_text,
@@ -26,6 +28,7 @@ from devexplorer.core.files.entries import Ticker, shown
 from devexplorer.core.files.save import HEADER_BYTES
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
+from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
 from devexplorer.core.isolation.model_source import parse
@@ -42,6 +45,7 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.workspace import CommandResult, CreateChange, ExchangeChange, Refused, Workspace
+from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
 
 
 def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: ProgressMonitor) -> CommandResult:
@@ -77,7 +81,8 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
 
 
 def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: ProgressMonitor) -> CommandResult:
-    """Make the workspace what it was: everything is read first, then takes the place of what is here."""
+    """Make the workspace what it was. Everything is read first, then takes the place of what is here; where there is no
+    room for both, the file is checked to its last byte, and what is here is removed first."""
     if workspace.names and not command.replace:
         instead = msgspec.structs.replace(command, replace=True, request=0)
         raise Refused(
@@ -91,11 +96,21 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
             raise BadInput(f"'{command.path}' was saved again since; open it to get what is in it now")
         before = len(workspace.registry.infos())
         devices, notes, offers = _devices(workspace.registry, manifest, command)
-        read = file.read(workspace.registry, devices, progress)
-    read = _complete(workspace, read, command, notes, progress)
-    gone = remove(workspace, Remove(names=workspace.names), progress).removed if workspace.names else ()
+        names = workspace.names
+        read: dict[str, Read] = {}
+        try:
+            _make_room(workspace, file, devices, progress)
+            read = file.read(workspace.registry, devices, progress)
+            read = _complete(workspace, read, command, notes, progress)
+        except BaseException as error:  # the old objects need the memory again
+            read.clear()
+            traceback.clear_frames(error.__traceback__)
+            raise
+    change = CreateChange(*read) if workspace.names == names else ReplaceChange(*read)
+    if workspace.names:
+        remove(workspace, Remove(names=workspace.names), progress)
     workspace.add_all(read)
-    workspace.changed(f"the opening of {Path(command.path).name}", CreateChange(*read))
+    workspace.changed(f"the opening of {Path(command.path).name}", change)
     snapshots = workspace.snapshots(read)
     path = Path(command.path).expanduser().absolute()
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
@@ -109,12 +124,28 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     return CommandResult(
         answer,
         snapshots,
-        removed=tuple(name for name in gone if name not in read),
+        removed=tuple(name for name in names if name not in read),
         events=(
             WorkspaceFile(path="" if command.copy else str(path), again=again, opened=True, layout=manifest.layout),
         ),
         devices_changed=len(workspace.registry.infos()) != before,
     )
+
+
+def _make_room(workspace: Workspace, file: OpenedFile, devices: Mapping[str, str], progress: ProgressMonitor) -> None:
+    """Remove what is here where the values of the file do not fit beside it. Undo brings it back, and so does a failure
+    of what follows; where it is too large for Undo, it is removed only if there will be room for sure."""
+    try:
+        file.check_room(workspace.registry, devices)
+    except DoesNotFit:
+        things = [(workspace.get(name), workspace.extras(name)) for name in workspace.names]
+        if not things:
+            raise
+        if not workspace.history.fits(sum(offloaded_bytes(*thing) for thing in things)):
+            file.check_room(workspace.registry, devices, workspace.held_bytes_by_device())
+        file.check_sum(Ticker(progress, 1, "checking the file", "nothing was opened"))
+        del things
+        remove(workspace, Remove(names=workspace.names), progress)
 
 
 def _devices(

@@ -196,18 +196,26 @@ class WorkspaceFile:
         if f"{total:08x}" != self._file.metadata.get(WORKSPACE_CHECKSUM):
             self._file.refuse("it is damaged: its checksum does not match its contents")
 
+    def check_room(
+        self, registry: DeviceRegistry, devices: Mapping[str, str], freed: Mapping[str, int] | None = None
+    ) -> int:
+        """Raise `DoesNotFit` where its values would not fit. `freed`: bytes by device that will be free before they are
+        read. Returns how many bytes there are in all."""
+        sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for tensor in self.manifest.tensors:
+            if tensor.key:
+                sizes[devices[tensor.device]][tensor.key] = self._file.entries[tensor.key].nbytes
+        for device, needed in sizes.items():
+            spare = 0 if freed is None else freed.get(device, 0)
+            check_sizes(list(needed.values()), device, registry, "this workspace", freed_bytes=spare)
+        return sum(sum(needed.values()) for needed in sizes.values())
+
     # --- reading
 
     def read(self, registry: DeviceRegistry, devices: Mapping[str, str], progress: ProgressMonitor) -> dict[str, Read]:
         """Every object, each tensor on the device that `devices` has for the one that the file names; `meta` stays."""
         tensors = self.manifest.tensors
-        sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for tensor in tensors:
-            if tensor.key:
-                sizes[devices[tensor.device]][tensor.key] = self._file.entries[tensor.key].nbytes
-        for device, needed in sizes.items():
-            check_sizes(list(needed.values()), device, registry, "this workspace")
-        total = sum(sum(needed.values()) for needed in sizes.values())
+        total = self.check_room(registry, devices)
         tick = Ticker(progress, total, f"reading {self._file.where.name}", "nothing was opened")
         self.check_sum(tick)
         made: list[Tensor] = []

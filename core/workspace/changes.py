@@ -112,7 +112,7 @@ class CreateChange(Change):
     def without(self, name: str) -> CreateChange | None:
         """Without one of them."""
         left = [item for item in self._names if item != name]
-        return CreateChange(*left) if left else None
+        return type(self)(*left) if left else None
 
 
 class ObjectChange(Change):

@@ -14,14 +14,18 @@ from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.memory import worst_case_bytes
 
 
-def check_sizes(sizes: Sequence[int], device: str, registry: DeviceRegistry, what: str) -> None:
+def check_sizes(
+    sizes: Sequence[int], device: str, registry: DeviceRegistry, what: str, *, freed_bytes: int = 0
+) -> None:
     """Raise `DoesNotFit`, with the bytes, when new tensors of these sizes would not fit; `what` begins the message.
+    `freed_bytes` will be free there before they are made.
 
     What a virtual GPU holds is in this machine's memory as well. Where that is what runs short, the error says so, and
     names `cpu`.
     """
     backend = registry.backend(device)
     free = backend.free_bytes(device)
+    free = None if free is None else free + freed_bytes
     impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
     if free is not None and worst_case_bytes(sizes) <= free:
         return

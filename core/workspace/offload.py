@@ -3,6 +3,7 @@ thread."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.models import Extras, gradient_of, is_uninitialised, leaves_below, storage_address, storages_of
-from devexplorer.core.workspace.changes import Change, Undone
+from devexplorer.core.workspace.changes import Change, CreateChange, Undone
 from devexplorer.core.workspace.plan import TensorOrigin
 from devexplorer.core.workspace.targets import Target, named_tensors
 
@@ -81,6 +82,19 @@ class Removed(Change):
     def without(self, name: str) -> Removed:
         """A removed object cannot be removed again: another one may have its name by now."""
         return self
+
+
+class ReplaceChange(CreateChange):
+    """New objects that others had to make room for: Undo frees their devices before it restores those."""
+
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
+        """Remove them; they are in host memory until everything else is undone as well."""
+        with ExitStack() as taken_back:
+            for name in self.names:
+                taken_back.callback(offload(workspace, name).undo, workspace, progress)
+                workspace.drop((name,))
+            gc.collect()  # a model can be part of a reference cycle, and its memory must be free now
+            return Undone(removed=self.names, back=taken_back.pop_all().close)
 
 
 def offload(workspace: Workspace, name: str) -> Removed:
