@@ -7,8 +7,7 @@ import msgspec
 from devexplorer.core.base import DevExplorerError, ProgressMonitor, RollbackFailed
 from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.records import Combine, Command, Move, Steps
-from devexplorer.core.workspace.command_result import CommandResult, StepFailed
-from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace import CommandResult, StepFailed, Workspace
 
 
 def steps(workspace: Workspace, command: Steps, progress: ProgressMonitor) -> CommandResult:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import platformdirs
 import psutil
 
+from devexplorer.core.base import Clock
 from devexplorer.core.records import Answer, BaseEvent, Cancel, Command, Event, JobEnded, Log, SaveWorkspace
 from devexplorer.core.session.state import State
 
@@ -52,7 +53,7 @@ class Autosave:
         note: Callable[[Event], None],
         remove: Callable[[Path], None],
         folder: Path | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`send` is `Session.send_aside`; `note` gets a line for the log; `remove` removes a file without waiting for
         the disk. `folder`: where copies are, None: the user's state folder."""

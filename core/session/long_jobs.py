@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from devexplorer.core.base import Clock, first_line, number_text
-from devexplorer.core.base.times import elapsed_text
+from devexplorer.core.base import Clock, elapsed_text, first_line, number_text
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
 

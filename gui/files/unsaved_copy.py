@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 
 from devexplorer.core.records import OpenWorkspace
-from devexplorer.core.session.state import Change
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.widgets import Banner
 

@@ -19,7 +19,7 @@ from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
-    from devexplorer.core.session.jobs import Done
+    from devexplorer.core.session import Done
     from devexplorer.gui.files.close_question import CloseQuestion
 
 SUFFIX = "devexplorer"
