@@ -9,7 +9,6 @@ import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QComboBox,
-    QGridLayout,
     QMenu,
     QPushButton,
     QScrollArea,
@@ -30,7 +29,18 @@ from devexplorer.core.telemetry.alert_rules import (
     new_rule,
 )
 from devexplorer.core.telemetry.metrics import UNITS
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, check_box, give_room, hbox, label, push_button, vbox
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Role,
+    ScrollArea,
+    check_box,
+    give_room,
+    grid,
+    hbox,
+    label,
+    push_button,
+    vbox,
+)
 
 GIB = 1 << 30
 THRESHOLD_PX, SECONDS_PX, SIDE_PX = 96, 78, 92
@@ -241,10 +251,8 @@ class AlertRulesForm(QWidget):
     def __init__(self, rules: Iterable[Rule]) -> None:
         super().__init__()
         self.rows: list[_Row] = []
-        self._grid = QGridLayout()
+        self._grid = grid(8, 4)
         self._grid.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
-        self._grid.setHorizontalSpacing(8)
-        self._grid.setVerticalSpacing(4)
         self.scroll_area = _RulesArea(vbox(self._grid, None, spacing=0), "Rules of alerts")
         self.scroll_area.content.installEventFilter(self)
         self.desktop_check = check_box(

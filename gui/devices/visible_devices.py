@@ -14,7 +14,6 @@ from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
-    QGridLayout,
     QHeaderView,
     QTreeWidget,
     QTreeWidgetItem,
@@ -32,7 +31,7 @@ from devexplorer.core.devices.visibility_messages import (
 )
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import State
-from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, hbox, label, line_edit, plain_tip, push_button
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, grid, hbox, label, line_edit, plain_tip, push_button
 from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.table import Padded
 
@@ -93,10 +92,7 @@ class VisibleDevicesDialog(FormDialog):
         self._begin()
 
     def _lay_out(self) -> None:
-        values = QGridLayout()
-        values.setContentsMargins(0, 0, 0, 0)
-        values.setHorizontalSpacing(16)
-        values.setVerticalSpacing(4)
+        values = grid(16, 4)
         for row, (words, value) in enumerate((("the running engine has", self.now), ("the next one gets", self.next))):
             values.addWidget(label(words, words="dim"), row, 0)
             values.addWidget(value, row, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import AddVirtual, Cancel, Check
@@ -14,6 +14,7 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     Role,
     can_add_virtual,
+    grid,
     hbox,
     label,
     line_edit,
@@ -64,9 +65,7 @@ class DoctorForm(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        fields = QGridLayout()
-        fields.setHorizontalSpacing(10)
-        fields.setVerticalSpacing(6)
+        fields = grid(10, 6)
         for row, (words, field) in enumerate((("model", self.model), ("device", self.device), ("inputs", self.inputs))):
             name = label(words, Role.LABEL, "dim")
             name.setBuddy(field)

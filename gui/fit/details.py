@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
 from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, label, put_in_order
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, label, put_in_order
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
@@ -29,10 +29,7 @@ class _Parts(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(8)
-        self._grid.setVerticalSpacing(3)
+        self._grid = grid(8, 3, self)
         self.swatches: dict[str, Swatch] = {}
         self.names: dict[str, QLabel] = {}
         self.numbers: dict[str, QLabel] = {}

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, seconds_text
 from devexplorer.core.records import FitReport, Help
-from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, label, plain_tip, push_button
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, grid, label, plain_tip, push_button
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
 """Helps that the form can be set to."""
@@ -68,10 +68,7 @@ class HelpsView(QWidget):
         takes = _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit")
         batch = _head("batch", "The largest batch that would fit")
         self._heads = (label("What would help", Role.STRONG), takes, batch)
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(10)
-        self._grid.setVerticalSpacing(0)
+        self._grid = grid(10, 0, self)
         self._grid.setColumnStretch(_TITLE, 1)
         for column, head in enumerate(self._heads):
             self._grid.addWidget(head, 0, column)

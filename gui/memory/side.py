@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.session import Device
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
-from devexplorer.gui.widgets import EDGE_PX, Role, hbox, holder, label, push_button, vbox
+from devexplorer.gui.widgets import EDGE_PX, Role, grid, hbox, holder, label, push_button, vbox
 
 FIGURES = ("in use", "reserved", "allocated", "cached", "context")
 
@@ -38,10 +38,7 @@ class _Numbers(QWidget):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(EDGE_PX)
-        self._grid.setVerticalSpacing(4)
+        self._grid = grid(EDGE_PX, 4, self)
         self._grid.setColumnStretch(0, 1)
         self._columns = columns
         self._rows: list[list[QLabel]] = []

@@ -21,6 +21,7 @@ from devexplorer.gui.widgets.layouts import (
     ScrollArea,
     ScrollColumn,
     check_box,
+    grid,
     hbox,
     holder,
     line_edit,

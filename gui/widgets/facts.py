@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.records import Fact
+from devexplorer.gui.widgets.layouts import grid
 from devexplorer.gui.widgets.panel import ShrinkingLabel, label
 from devexplorer.gui.widgets.text_block import TextBlock
 
@@ -21,10 +22,7 @@ class FactsTable(QWidget):
         """`numbers`: the values are numbers, aligned at the right edge."""
         super().__init__()
         self._numbers = numbers
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(12)
-        self._grid.setVerticalSpacing(4)
+        self._grid = grid(12, 4, self)
         self._grid.setColumnStretch(1, 1)
         self._cells: list[tuple[ShrinkingLabel, QLabel | TextBlock]] = []
         self.facts: tuple[Fact, ...] = ()

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
     QFrame,
+    QGridLayout,
     QHBoxLayout,
     QLayout,
     QLineEdit,
@@ -49,6 +50,15 @@ def hbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget |
 def vbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget | None = None) -> QVBoxLayout:
     """The same one below the other."""
     return _filled(QVBoxLayout() if parent is None else QVBoxLayout(parent), items, spacing, margins)
+
+
+def grid(across_px: int, down_px: int, parent: QWidget | None = None) -> QGridLayout:
+    """Rows and columns with so many pixels between them and none around them."""
+    result = QGridLayout(parent)
+    result.setContentsMargins(0, 0, 0, 0)
+    result.setHorizontalSpacing(across_px)
+    result.setVerticalSpacing(down_px)
+    return result
 
 
 def _filled(layout: T, items: tuple[Item, ...], spacing: int, margins: Margins) -> T:
