@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 
 from devexplorer.core.base import Clock
 from devexplorer.core.devices import DeviceRegistry
-from devexplorer.core.records import Event, Log
+from devexplorer.core.records import EventSink, Log
 from devexplorer.core.workspace import Workspace
 
 
 class AllocatorSampler:
     """`read` sends one reading of everything; `start` does so every `interval_s` seconds until `stop`."""
 
-    def __init__(
-        self, send: Callable[[Event], None], registry: DeviceRegistry, workspace: Workspace, clock: Clock
-    ) -> None:
+    def __init__(self, send: EventSink, registry: DeviceRegistry, workspace: Workspace, clock: Clock) -> None:
         self._send, self._registry, self._workspace, self._clock = send, registry, workspace, clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None

@@ -33,13 +33,12 @@ from devexplorer.core.records import (
     BenchResult,
     BenchSpec,
     BenchStarted,
-    Event,
+    EventSink,
     JobEnded,
     StartBenchmark,
 )
 from devexplorer.core.workspace import Workspace
 
-Send = Callable[[Event], None]
 Resolve = Callable[[str], nn.Module]
 """Returns a copy of the model with that name, which the benchmark may change."""
 
@@ -66,7 +65,7 @@ class Benchmarks:
 
     def __init__(
         self,
-        send: Send,
+        send: EventSink,
         registry: DeviceRegistry,
         clock: Clock = time.time,
         resolve: Resolve = samples.build,

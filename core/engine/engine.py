@@ -43,7 +43,7 @@ from devexplorer.core.records import (
     Command,
     EngineDevices,
     EngineReady,
-    Event,
+    EventSink,
     JobEnded,
     JobProgress,
     JobStarted,
@@ -78,7 +78,7 @@ class Engine:
 
     def __init__(
         self,
-        send: Callable[[Event], None],
+        send: EventSink,
         *,
         virtual_spec: str | None = None,
         visible_devices: str | None = None,

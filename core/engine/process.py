@@ -18,14 +18,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from devexplorer.core.base import BadInput, Clock, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
-from devexplorer.core.records import Command, EngineLost, Event, Log
+from devexplorer.core.records import Command, EngineLost, EventSink, Log
 
 GRACE_SECONDS = 0.7
 """How long an engine that was asked to end may take before its group is killed."""
@@ -47,7 +47,7 @@ class EngineProcess:
 
     def __init__(
         self,
-        put: Callable[[Event], None],
+        put: EventSink,
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
         *,

@@ -23,6 +23,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
     Event,
+    EventSink,
     Topology,
 )
 
@@ -63,7 +64,7 @@ class RecordingTee:
     """`put` passes everything to the mailbox; between `start` and `stop` it is also recorded."""
 
     def __init__(
-        self, put: Callable[[Event], None], completed: Callable[[DeviceSample], DeviceSample] = lambda sample: sample
+        self, put: EventSink, completed: Callable[[DeviceSample], DeviceSample] = lambda sample: sample
     ) -> None:
         """`completed` adds the fields to a sample that the window adds; any thread."""
         self._pass_on, self._completed = put, completed

@@ -121,6 +121,7 @@ from devexplorer.core.records.messages import (
     EngineLost,
     EngineReady,
     Event,
+    EventSink,
     Fact,
     Forward,
     JobEnded,

@@ -6,6 +6,8 @@ Ending: every command is answered by exactly one `JobEnded`, after everything el
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from devexplorer.core.records.allocator import AllocatorSnapshot
@@ -448,3 +450,6 @@ Event = (
     | AllocatorSample
     | LaboratoryEvent
 )
+
+EventSink = Callable[[Event], None]
+"""Takes events, on whichever thread they come."""

@@ -20,7 +20,7 @@ import platformdirs
 import psutil
 
 from devexplorer.core.base import Clock
-from devexplorer.core.records import Answer, BaseEvent, Cancel, Command, Event, JobEnded, Log, SaveWorkspace
+from devexplorer.core.records import Answer, BaseEvent, Cancel, Command, EventSink, JobEnded, Log, SaveWorkspace
 from devexplorer.core.session.state import State
 
 MOST_BYTES = 1 << 30
@@ -50,7 +50,7 @@ class Autosave:
         self,
         state: Callable[[], State],
         send: Callable[[Command], None],
-        note: Callable[[Event], None],
+        note: EventSink,
         remove: Callable[[Path], None],
         folder: Path | None = None,
         clock: Clock = time.monotonic,

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from devexplorer.core.base import Clock, DevExplorerError
-from devexplorer.core.records import Answer, Event
+from devexplorer.core.records import Answer, EventSink
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Background:
     """`start` work whose end is an event for the mailbox, or `ask` for a result that `deliver` hands over at a beat."""
 
-    def __init__(self, put: Callable[[Event], None], clock: Clock = time.time) -> None:
+    def __init__(self, put: EventSink, clock: Clock = time.time) -> None:
         """`put` is called on the thread that did the work."""
         self._put, self._clock = put, clock
         self._threads: list[threading.Thread] = []

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import TracebackType
 
 from devexplorer.core.base import Clock
-from devexplorer.core.records import Event, Log
+from devexplorer.core.records import EventSink, Log
 
 
-def install_hooks(put: Callable[[Event], None], clock: Clock = time.time) -> Callable[[], None]:
+def install_hooks(put: EventSink, clock: Clock = time.time) -> Callable[[], None]:
     """Send uncaught exceptions of this process to `put`; returns a function that restores the hooks as they were.
 
     PySide calls `sys.excepthook` for an exception in a slot and continues: without this it would go unnoticed.

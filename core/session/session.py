@@ -35,6 +35,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
     Event,
+    EventSink,
     JobEnded,
     JobProgress,
     JobStarted,
@@ -108,7 +109,7 @@ class Session(EventHandlers):
         virtual_spec: str | None = None,
         interval_s: float = 0.1,
         clock: Clock = time.time,
-        make_engine: Callable[[Callable[[Event], None], str | None, str | None], EngineLike] | None = None,
+        make_engine: Callable[[EventSink, str | None, str | None], EngineLike] | None = None,
         nvml: Nvml | None = None,
         drm: Drm | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import AbandonedError
 from devexplorer.core.devices import Card, uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records import DeviceDetails, DeviceSample, Event
+from devexplorer.core.records import DeviceDetails, DeviceSample, EventSink
 
 SLOW_INTERVAL_S = 2.0
 """Between two readings of processes, limits, PCIe, NVLink, errors."""
@@ -50,7 +50,7 @@ class CardReader:
         self,
         card: Card,
         nvml: Nvml,
-        put: Callable[[Event], None],
+        put: EventSink,
         name: Callable[[CardReader], str | None],
         pace: Schedule,
     ) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
 from devexplorer.core.devices import Drm, DrmCard
-from devexplorer.core.records import DeviceSample, Event
+from devexplorer.core.records import DeviceSample, EventSink
 
 INTERVAL_S = 1.0
 DETAILS_INTERVAL_S = 30.0
@@ -27,7 +27,7 @@ class DrmSampler:
 
     def __init__(
         self,
-        put: Callable[[Event], None],
+        put: EventSink,
         drm: Drm,
         on_cards: Callable[[tuple[DrmCard, ...]], None] = lambda cards: None,
         *,

@@ -29,7 +29,7 @@ from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import WorkerPool
 from devexplorer.core.devices import Card, CpuReader, uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records import DeviceSample, Event, Problem, Topology
+from devexplorer.core.records import DeviceSample, Event, EventSink, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
@@ -69,7 +69,7 @@ class Sampler:
 
     def __init__(
         self,
-        put: Callable[[Event], None],
+        put: EventSink,
         nvml: Nvml,
         cpu: CpuReader,
         interval_s: float = 0.1,

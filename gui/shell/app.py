@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records import Command, Event, Log
+from devexplorer.core.records import Command, Event, EventSink, Log
 from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
@@ -324,7 +324,7 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
     return code
 
 
-def _message_handler(put: Callable[[Event], None]) -> Callable[[QtMsgType, QMessageLogContext, str], None]:
+def _message_handler(put: EventSink) -> Callable[[QtMsgType, QMessageLogContext, str], None]:
     """Qt's own warnings go to the log of the window."""
 
     def handle(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
