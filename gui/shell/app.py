@@ -31,7 +31,7 @@ from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.font_scale import make_application
-from devexplorer.gui.shell.heartbeat import Heartbeat, Source
+from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.replaying import Replaying
@@ -106,6 +106,8 @@ class App:
             "nothing can be sent before the engine is ready, and it is not before the session is"
         )
         self.leaving.make_way()
+        if self.heartbeat is not None:
+            self.heartbeat.stir()
         return session.send(command)
 
     def put(self, event: Event) -> None:
@@ -166,7 +168,8 @@ class App:
             self.window.opening.open(self.files)
             self.files = ()
         self.background.deliver()
-        if self.session is not None:  # also behind a recording that is on show
+        # also behind a recording that is on show; while nothing happens there is nothing to give way to
+        if self.session is not None and self.heartbeat is not None and self.heartbeat.pause_ms == BEAT_MS:
             self.session.beat()
         self.leaving.beat()
 

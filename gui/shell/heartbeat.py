@@ -1,7 +1,8 @@
 """The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects
 garbage. Main thread.
 
-Curves move at up to 30 Hz, texts at 2 Hz, a hidden window at 1 Hz. Cyclic garbage is collected here and nowhere else: a
+30 beats a second while something happens, 10 while there are only readings, 1 while the window is hidden; texts change
+twice a second. Cyclic garbage is collected here and nowhere else: a
 collection on a worker thread may destroy a Qt object there, which crashes Qt.
 """
 
@@ -20,8 +21,9 @@ from devexplorer.core.session import Change, State
 if TYPE_CHECKING:
     from devexplorer.core.session.session import PollResult
 
-BEAT_MS = 33
-HIDDEN_MS = 1000
+BEAT_MS, CALM_MS, HIDDEN_MS = 33, 100, 1000
+CALM_AFTER_S = 2.0
+"""When nothing but readings came for so long, beats become as seldom as readings are."""
 TEXT_SECONDS = 0.5
 YOUNG_GC_SECONDS = 1.0
 MIDDLE_GC_SECONDS = 10.0
@@ -66,7 +68,8 @@ class Heartbeat(QObject):
         self._clock, self._monotonic = clock, monotonic
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
-        self._texts_due = self._young_due = self._middle_due = self._full_due = 0.0
+        self._texts_due = self._young_due = self._middle_due = self._full_due = self._stirred_s = 0.0
+        self._hidden = False
 
     def start(self) -> None:
         """Begin to beat."""
@@ -79,8 +82,23 @@ class Heartbeat(QObject):
 
     def set_hidden(self, hidden: bool) -> None:
         """Beat slowly while the window is hidden."""
-        if self._timer.isActive():
-            self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
+        self._hidden = hidden
+        self.stir()
+
+    def stir(self) -> None:
+        """Something was asked for: beat quickly, so that the answer is seen at once."""
+        self._stirred_s = self._monotonic()
+        self._set_pace()
+
+    @property
+    def pause_ms(self) -> int:
+        """What is left between two beats now."""
+        calm = self._monotonic() - self._stirred_s > CALM_AFTER_S
+        return HIDDEN_MS if self._hidden else CALM_MS if calm else BEAT_MS
+
+    def _set_pace(self) -> None:
+        if self._timer.isActive() and self._timer.interval() != self.pause_ms:
+            self._timer.start(self.pause_ms)
 
     def show(self, session: Source, clock: Clock, behind: tuple[Source, State] | None = None) -> None:
         """From now on the window follows this one, by its clock. `behind` goes on unseen, in its own state."""
@@ -90,8 +108,13 @@ class Heartbeat(QObject):
         """One beat."""
         if self._behind is not None:
             _follow(*self._behind)
-        changes = _follow(self._session, self._state)
+        state = self._state
+        changes = _follow(self._session, state)
         now = self._monotonic()
+        if changes & ~Change.SAMPLES or state.jobs or state.active_runs or state.recording is not None:
+            self.stir()
+        else:
+            self._set_pace()
         try:
             self._view.refresh(changes, self._clock())
             if now >= self._texts_due or changes & EVERYTHING == EVERYTHING:
