@@ -72,14 +72,18 @@ def _open_tab(words: str, name: str, layout: str) -> Step:
     return Step(words, lambda w: _tab(w, name), lambda w: w.bottom_dock.current == name, layout=layout)
 
 
+def _second_device() -> Step:
+    return Step(
+        "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
+        lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
+        lambda w: len(w.state.usable_devices) > 1,
+        layout="explore",
+    )
+
+
 def _move() -> tuple[Step, ...]:
     return (
-        Step(
-            "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
-            lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
-            lambda w: len(w.state.usable_devices) > 1,
-            layout="explore",
-        ),
+        _second_device(),
         Step("Click “Build” and choose vgg16-bn.", lambda w: w.toolbar.build, _model_is_here, "vgg16-bn"),
         Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
         Step(
@@ -137,6 +141,7 @@ def _open() -> tuple[Step, ...]:
         ),
         Step("Your code runs only if you agree, and never in the window's process.", _run_button, _is_opening),
         Step("The model is built. This may take a moment.", lambda _w: None, _own_model_is_here),
+        _second_device(),
         Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
         Step(
             "Click “Check”: it finds the line that would put a tensor on the wrong device.",

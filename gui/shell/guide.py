@@ -174,7 +174,8 @@ class Guide(QObject):
         top = widget.window()
         ring = self._ring if top is self._window else top.findChild(Ring, "", Qt.FindChildOption.FindDirectChildrenOnly)
         (ring or Ring(top)).surround(QRect(widget.mapTo(top, part.topLeft()), part.size()))
-        if top is not self._window:  # a dialog, which lies above
+        self.callout.leave_button.setEnabled(top is self._window)
+        if top is not self._window:  # a dialog, which lies above: Escape closes it first
             self._ring.hide()
             self.callout.place(self._here(top, top.rect()), room)
             return

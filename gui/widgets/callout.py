@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QAccessible, QAccessibleEvent, QColor, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
@@ -74,6 +74,7 @@ class Callout(QWidget):
         self.heading.setText(heading)
         self.words.setText(words)
         self.setAccessibleName(words)
+        QAccessible.updateAccessibility(QAccessibleEvent(self, QAccessible.Event.Alert))  # a screen reader says it
         self.next_button.setText(button)
         self.next_button.setVisible(bool(button))
         self._column.activate()  # the button has come or gone

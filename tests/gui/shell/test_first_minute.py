@@ -70,6 +70,8 @@ class Newcomer(Learner):
         assert self.window.rect().contains(callout)
         assert ring.intersects(QRect(control.mapTo(self.window, QPoint()), control.size()))
         assert not callout.intersects(ring.adjusted(6, 6, -6, -6))
+        words = self.guide.callout.words
+        assert words.height() >= words.heightForWidth(words.width()), "all of it can be read"
 
     def on_step(self, step: Step, what: str = "") -> None:
         self.until(lambda: self.guide.step is step, what or step.words)
@@ -131,6 +133,7 @@ def test_the_machine_is_watched(me: Newcomer) -> None:
 
 
 def test_an_own_model_is_opened_checked_and_fitted(me: Newcomer, tmp_path: Path) -> None:
+    check = next(step for step in PATHS["open"].steps if "Check" in step.words)
     path = tmp_path / "net.py"
     path.write_text(NET)
     me.begin_way("open")
@@ -143,8 +146,12 @@ def test_an_own_model_is_opened_checked_and_fitted(me: Newcomer, tmp_path: Path)
     question = me.dialog(TrustDialog)
     me.until(lambda: me.guide.control is question.accept_button, "the question is pointed at")
     me.click(question.accept_button)
-    me.until(lambda: me.guide.control is me.window.toolbar.check, "the model is here")
+    me.until(lambda: me.guide.control is me.window.devices.offer_button, "the model is here")
     me.do()
+    me.on_step(check)
+    me.do()
+    me.until(lambda: "net" in me.state.diagnoses, "checked")
+    assert me.state.diagnoses["net"].device != "cpu"
     me.do()
     assert me.window.bottom_dock.current == "fit"
     me.do()
