@@ -4,7 +4,7 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QPlainTextEdit, QTabWidget, QWidget
+from PySide6.QtWidgets import QDialog, QPlainTextEdit, QWidget
 
 from devexplorer.core.records import AllocatorSnapshot
 from devexplorer.core.session import State
@@ -31,6 +31,7 @@ from devexplorer.gui.widgets import (
     label,
     line_edit,
     splitter,
+    tab_widget,
     vbox,
 )
 from devexplorer.gui.widgets.table import RowsModel, RowsTable
@@ -86,8 +87,7 @@ class SnapshotDialog(QDialog):
         self._by_place = splitter(self.stack_table, self.frames, sizes=[520, 420])
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         places = holder(vbox(self.nothing, (self._by_place, 1)))
-        self.tabs = QTabWidget(documentMode=True)
-        self.tabs.tabBar().setDrawBase(False)
+        self.tabs = tab_widget("Views of the snapshot")
         self.tabs.addTab(by_segment, "By segment")
         self.tabs.addTab(places, "By place in the code")
         self.more.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)

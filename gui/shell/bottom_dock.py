@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFrame, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import Page, TabSpec, WindowContext
 from devexplorer.gui.shell.layouts import Layout
-from devexplorer.gui.widgets import ScrollArea, chain, vbox
+from devexplorer.gui.widgets import ScrollArea, chain, tab_widget, vbox
 
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""
@@ -68,10 +68,7 @@ class BottomDock(QFrame):
         self._pages: dict[str, Page] = {}
         self._points_at_s = 0.0
         name = ", ".join(self._by_name).capitalize()
-        self.tabs = QTabWidget(documentMode=True, usesScrollButtons=True)
-        self.tabs.setAccessibleName(name)
-        self.tabs.tabBar().setDrawBase(False)
-        self.tabs.tabBar().setAccessibleName(name)
+        self.tabs = tab_widget(name)
         self.areas = {spec.name: PageArea() for spec in specs}
         for spec in specs:
             if spec.name != spec.layout:

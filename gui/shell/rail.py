@@ -47,8 +47,10 @@ class Rail(QFrame):
         self._draw_icons()
 
     def show_chosen(self, name: str) -> None:
-        """Mark the layout that is on show."""
+        """Mark the layout that is on show. Tab goes to its button, from there the arrows to the others."""
         self.buttons[name].setChecked(True)
+        for button in self.buttons.values():
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus if button.isChecked() else Qt.FocusPolicy.NoFocus)
 
     def _draw_icons(self) -> None:
         for name, button in self.buttons.items():

@@ -29,6 +29,7 @@ from devexplorer.gui.widgets.layouts import (
     push_button,
     splitter,
     stack,
+    tab_widget,
     thin_line,
     vbox,
 )

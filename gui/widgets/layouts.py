@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QSplitter,
     QStackedWidget,
+    QTabWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -180,6 +181,17 @@ def stack(*pages: QWidget) -> QStackedWidget:
     result = QStackedWidget()
     for page in pages:
         result.addWidget(page)
+    return result
+
+
+def tab_widget(name: str) -> QTabWidget:
+    """Tabs without a frame; `name` for screen readers."""
+    result = QTabWidget(documentMode=True, usesScrollButtons=True)
+    result.setFocusProxy(None)  # type: ignore[arg-type]  # it stands for its bar: Tab would go round between the two
+    result.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    result.tabBar().setDrawBase(False)
+    for part in (result, result.tabBar()):
+        part.setAccessibleName(name)
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
 
 from devexplorer.gui.widgets.form_page import FormPage
@@ -39,11 +39,13 @@ class SideNav(QWidget):
             self.choices[key] = choice
             column.addWidget(choice)
         column.addStretch(1)
-        next(iter(self.choices.values())).setChecked(True)
+        self.choose(next(iter(self.choices)))
 
     def choose(self, key: str) -> None:
-        """Check one, without saying so."""
+        """Check one, without saying so. Tab goes to that one, the arrows go on from there."""
         self.choices[key].setChecked(True)
+        for choice in self.choices.values():
+            choice.setFocusPolicy(Qt.FocusPolicy.StrongFocus if choice.isChecked() else Qt.FocusPolicy.ClickFocus)
 
     def mark(self, running: set[str]) -> None:
         """A dot behind the titles of pages on which something runs."""

@@ -1,0 +1,160 @@
+"""By keyboard alone: the main job, a check of the doctor, three exercises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.keyboard import ALT, CTRL, Key, Keyboard
+from fakes.window import open_window
+from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
+
+from devexplorer.gui.learn.page import LearnPanel
+from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.widgets import reading_order
+
+
+@pytest.fixture
+def me(qapp: QApplication, tmp_path: Path) -> Iterator[Keyboard]:
+    me = open_window(qapp, tmp_path, None, Keyboard).ready()
+    me.settle()
+    yield me
+    me.end()
+
+
+def build(me: Keyboard, recipe: str) -> None:
+    me.palette(f"build {recipe}")
+    me.until(lambda: recipe in me.state.objects and not me.state.jobs, f"built {recipe}")
+
+
+def add_virtual(me: Keyboard) -> None:
+    me.palette("add two virtual")
+    me.until(lambda: "vgpu:1" in me.state.usable_devices, "two virtual GPUs")
+
+
+def select(me: Keyboard, name: str) -> None:
+    """In the tree, with Tab and the arrows."""
+    me.tab_to("objects")
+    me.press(Key.Key_Home)
+    for _ in me.state.objects:
+        if me.window.objects.selected_targets() == (name,):
+            return
+        me.press(Key.Key_Down)
+    assert me.window.objects.selected_targets() == (name,)
+
+
+def in_group(stop: QWidget) -> bool:
+    """One of several to choose from that is not chosen: Tab goes to the chosen one, the arrows from there to it."""
+    return isinstance(stop, QAbstractButton) and stop.group() is not None and not stop.isChecked()
+
+
+@pytest.mark.parametrize("number", range(1, 1 + len(LAYOUTS)))
+def test_tab_goes_through_the_whole_window_and_comes_round(me: Keyboard, number: int) -> None:
+    build(me, "mlp")
+    me.press(Key(Key.Key_0 + number), ALT)
+    assert me.window.workbench.layout_shown is LAYOUTS[number - 1]
+    roots = (me.window.rail, me.window.toolbar, me.window.workbench.root, me.window.status)
+    stops = {stop for root in roots for stop in reading_order(root) if stop.isVisible() and stop.isEnabled()}
+    first, reached = me.focus, []
+    while not reached or me.focus is not first:
+        reached.append(me.focus)
+        me.press(Key.Key_Tab)
+        assert len(reached) <= len(stops) + 20, "Tab does not come round"
+    missed = {stop for stop in stops - set(reached) if stop.isVisible() and stop.isEnabled() and not in_group(stop)}
+    assert {
+        f"{type(stop).__name__} {stop.accessibleName() or getattr(stop, 'text', str)()}" for stop in missed
+    } == set()
+
+
+def test_the_arrows_go_from_layout_to_layout_and_from_kind_to_kind(me: Keyboard) -> None:
+    me.tab_to("Explore")
+    me.press(Key.Key_Down)
+    assert me.window.workbench.layout_shown.name == "measure"
+    me.tab_to("Matmul")
+    me.press(Key.Key_Down)
+    page = me.window.bottom_dock.page("benchmark")
+    assert page.rail.choices["sweep"].isChecked()
+    me.press(Key.Key_Tab)
+    me.tab_to("Sweep")
+
+
+def test_the_main_job(me: Keyboard) -> None:
+    add_virtual(me)
+    build(me, "mlp")
+    select(me, "mlp")
+    me.press(Key.Key_1, CTRL)
+    me.on("mlp", "vgpu:0")
+    select(me, "mlp")
+    me.press(Key.Key_F)
+    me.idle()
+    assert me.state.answer is not None
+    assert not me.state.answer.failed, me.state.answer
+    me.press(Key.Key_Z, CTRL)
+    me.on("mlp", "cpu")
+
+
+def test_a_check_of_the_doctor_and_its_findings(me: Keyboard) -> None:
+    add_virtual(me)
+    build(me, "list-pitfall")
+    select(me, "list-pitfall")
+    me.palette("check")
+    me.until(lambda: "list-pitfall" in me.state.diagnoses and not me.state.jobs, "checked")
+    me.palette("page doctor")
+    table = me.tab_to("Findings")
+    me.press(Key.Key_Home)
+    page = me.window.bottom_dock.page("doctor")
+    assert table.selected_key is not None
+    assert page.isVisible()
+
+
+def test_three_exercises(me: Keyboard) -> None:
+    add_virtual(me)
+    me.press(Key.Key_4, ALT)
+    panel = me.window.bottom_dock.page("learn")
+    assert isinstance(panel, LearnPanel)
+    choose(me, panel, "this-machine")
+    me.press(Key.Key_Return)
+    me.write(str(len(me.state.usable_devices)))
+    me.press(Key.Key_Return)
+    me.until(lambda: "this-machine" in panel.learned)
+
+    choose(me, panel, "new-tensor")
+    for number, fill in enumerate(("ones", "Custom", "rand:"), start=1):
+        me.palette("new tensor")
+        me.tab_to("Fill")
+        me.press(Key.Key_Home)
+        for _ in range(20):
+            if me.focus.currentText().startswith(fill):
+                break
+            me.press(Key.Key_Down)
+        if fill == "Custom":
+            me.tab_to("Values")
+            me.write("[[1, 2], [3, 4]]")
+        if fill == "rand:":
+            me.tab_to("Device")
+            me.write("vgpu:0")
+        me.tab_to("Create")
+        me.press(Key.Key_Space)
+        me.until(lambda done=number: panel.course.at >= done and not me.state.jobs, f"step {number}")
+    assert "new-tensor" in panel.learned
+
+    choose(me, panel, "move-model")
+    build(me, "mlp")
+    select(me, "mlp")
+    me.press(Key.Key_1, CTRL)
+    me.on("mlp", "vgpu:0")
+    select(me, "mlp")
+    me.press(Key.Key_0, CTRL)
+    me.until(lambda: "move-model" in panel.learned)
+
+
+def choose(me: Keyboard, panel: LearnPanel, exercise_id: str) -> None:
+    """In the list, with Tab and the arrows."""
+    me.tab_to("Exercises")
+    me.press(Key.Key_Home, CTRL)
+    for _ in panel.model.rows:
+        if panel.course.exercise.id == exercise_id:
+            return
+        me.press(Key.Key_Down)
+    assert panel.course.exercise.id == exercise_id
