@@ -204,9 +204,8 @@ class _Table(RowsTable):
     """A row can be copied: its pid and command line are what one wants in a terminal."""
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        model = self.model()
-        chosen = self.selectionModel().selectedRows()
+        model, chosen = self.model(), self.selected_rows
         if event.matches(QKeySequence.StandardKey.Copy) and chosen and isinstance(model, RowsModel):
-            QApplication.clipboard().setText("\t".join(cell.text for cell in model.rows[chosen[0].row()].cells))
+            QApplication.clipboard().setText("\t".join(cell.text for cell in model.rows[chosen[0]].cells))
         else:
             super().keyPressEvent(event)

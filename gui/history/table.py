@@ -60,8 +60,7 @@ class HistoryTable(RowsTable):
     @property
     def chosen(self) -> tuple[StoredRun, ...]:
         """The selected runs, from the top."""
-        rows = sorted(index.row() for index in self.selectionModel().selectedRows())
-        return tuple(self._model.runs[row] for row in rows)
+        return tuple(self._model.runs[row] for row in self.selected_rows)
 
     def choose(self, ids: Iterable[int]) -> None:
         """Select the runs with these numbers, those that are listed, and bring the first of them into sight."""
@@ -87,8 +86,7 @@ class HistoryTable(RowsTable):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.matches(QKeySequence.StandardKey.Copy) and self.chosen:
             lines = ["\t".join(column.title or "unit" for column in COLUMNS)]
-            rows = sorted(index.row() for index in self.selectionModel().selectedRows())
-            lines += ["\t".join(cell.text for cell in self._model.row(row).cells) for row in rows]
+            lines += ["\t".join(cell.text for cell in self._model.row(row).cells) for row in self.selected_rows]
             QApplication.clipboard().setText("\n".join(lines))
         elif event.key() == Qt.Key.Key_F2:
             self.edit_tags()

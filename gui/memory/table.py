@@ -66,10 +66,7 @@ class PartsTable(RowsTable):
 
     def select_part(self, part: str) -> None:
         """Select the row of a part."""
-        for number, row in enumerate(self.rows_model.rows):
-            if row.key == Key(part):
-                self.selectRow(number)
-                self.scrollTo(self.rows_model.index(number, 0))
+        self.select_key(Key(part))
 
     def _clicked(self, index: QModelIndex) -> None:
         self._toggle(self.key_at(index.row()))

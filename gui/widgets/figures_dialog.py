@@ -63,8 +63,7 @@ class FiguresDialog(QDialog):
 
     def copy(self) -> None:
         """Put the selected rows, or all, on the clipboard: tabs between cells, the titles first."""
-        chosen = sorted(index.row() for index in self.table.selectionModel().selectedRows())
-        rows = self.model.rows
+        chosen, rows = self.table.selected_rows, self.model.rows
         lines = [[cell.text.replace(MISSING, "") for cell in rows[at].cells] for at in chosen or range(len(rows))]
         QGuiApplication.clipboard().setText("".join("\t".join(line) + "\n" for line in (self._titles, *lines)))
 

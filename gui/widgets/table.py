@@ -243,7 +243,11 @@ class RowsTable(QTableView):
     @property
     def selected_key(self) -> object | None:
         """Key of the selected row."""
-        model = self.model()
-        chosen = self.selectionModel().selectedRows()
+        model, chosen = self.model(), self.selected_rows
         assert isinstance(model, RowsModel)
-        return model.rows[chosen[0].row()].key if chosen else None
+        return model.rows[chosen[0]].key if chosen else None
+
+    @property
+    def selected_rows(self) -> list[int]:
+        """Numbers of the selected rows, from the top."""
+        return sorted(index.row() for index in self.selectionModel().selectedRows())
