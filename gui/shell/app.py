@@ -30,7 +30,6 @@ from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.shell.font_scale import make_application
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
@@ -260,7 +259,7 @@ def open_window(
     """Run the application until its window closes; returns the exit code. `replay`: open it on this recording;
     `files`: open them in it."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
-    qt = QApplication.instance() or make_application(sys.argv[:1])
+    qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
     qt.setApplicationName("devexplorer")
     qt.setApplicationDisplayName("DevExplorer")

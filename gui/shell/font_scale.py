@@ -1,4 +1,4 @@
-"""Everything is as large as the system's font asks for. Main thread, before the first widget.
+"""Everything is as large as the system's font asks for. Main thread, before any other module of the window is imported.
 
 Sizes are designed for a text of 13 px. Qt's scale factor enlarges all of them together, texts, rows, pictures and gaps,
 so that nothing is cut off. Qt reads it once, when the application is made.
@@ -32,12 +32,15 @@ def scale_for(font_px: float, screen: QSize) -> float:
 
 def make_application(arguments: list[str]) -> QApplication:
     """The application, at the scale of the system's font; QT_SCALE_FACTOR of the user counts instead."""
+    there = QApplication.instance()
+    if isinstance(there, QApplication):
+        return there
     app = QApplication(arguments)
     font = QFontInfo(QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont))
     scale = 1.0 if VARIABLE in os.environ else scale_for(font.pixelSize(), app.primaryScreen().availableSize())
     if scale == 1.0:
         return app
-    shiboken6.delete(app)  # the font was not known before there was an application
+    shiboken6.delete(app)  # the font was not known before; every QObject that is there goes with it
     os.environ[VARIABLE] = f"{scale:.4f}"
     try:
         return QApplication(arguments)

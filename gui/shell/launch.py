@@ -41,6 +41,9 @@ def launch(argv: list[str] | None = None) -> int:
         return refuse(str(error))
 
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
+    from devexplorer.gui.shell.font_scale import make_application
+
+    application = make_application(sys.argv[:1])
     from devexplorer.gui.shell.app import open_window
 
     code = open_window(
@@ -51,6 +54,7 @@ def launch(argv: list[str] | None = None) -> int:
         replay=replay,
         files=() if replay is not None else files,
     )
+    del application
     return ended(code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QSize
@@ -32,21 +33,29 @@ def test_the_smallest_window_still_fits_on_the_screen() -> None:
 
 
 SCRIPT = """
-import os
+import os, sys
+from pathlib import Path
 from devexplorer.gui.shell import font_scale
+assert "devexplorer.gui.widgets" not in sys.modules, "what is made before the application is made again ends with it"
 font_scale.scale_for = lambda px, screen: 1.5
-app = font_scale.make_application(["devexplorer"])
-from PySide6.QtWidgets import QLabel
-label = QLabel("text")
-label.show()
-print(label.devicePixelRatioF(), os.environ.get("QT_SCALE_FACTOR"))
+qt = font_scale.make_application(["devexplorer"])
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
+app = App(qt, SettingsFile(Path(sys.argv[1])))
+app.show()
+qt.processEvents()
+print(app.window.devicePixelRatioF(), os.environ.get("QT_SCALE_FACTOR"), font_scale.make_application([]) is qt)
+app.stop()
 """
 
 
-@pytest.mark.parametrize(("given", "said"), [({}, "1.5 None"), ({"QT_SCALE_FACTOR": "1.25"}, "1.25 1.25")])
-def test_the_application_is_made_at_that_scale_and_the_users_own_counts_more(given: dict[str, str], said: str) -> None:
-    environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"} | given
-    if not given:
-        environment.pop("QT_SCALE_FACTOR", None)
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize(("given", "said"), [({}, "1.5 None True"), ({"QT_SCALE_FACTOR": "1.25"}, "1.25 1.25 True")])
+def test_the_window_is_made_at_that_scale_and_the_users_own_counts_more(
+    tmp_path: Path, given: dict[str, str], said: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "QT_SCALE_FACTOR"}
+    environment |= {"QT_QPA_PLATFORM": "offscreen"} | given
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.strip() == said, done.stderr
