@@ -41,14 +41,16 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     """The empty state of scaling: add two virtual GPUs."""
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
-        pages = {page.kind: page(state, clock) for page in PAGES}
-        super().__init__(pages, {kind: KINDS[kind].meaning for kind in pages})
-        self._state = state
-        for page in pages.values():
-            page.start_requested.connect(self.start_requested)
-            page.stop_requested.connect(self.stop_requested)
-            page.virtual_offered.connect(self.virtual_offered)
+        self._state, self._clock = state, clock
+        super().__init__({page.kind: (page.title, KINDS[page.kind].meaning) for page in PAGES}, self._new_page)
         self.refresh()
+
+    def _new_page(self, kind: str) -> BenchPage[Any]:
+        page = next(page for page in PAGES if page.kind == kind)(self._state, self._clock)
+        page.start_requested.connect(self.start_requested)
+        page.stop_requested.connect(self.stop_requested)
+        page.virtual_offered.connect(self.virtual_offered)
+        return page
 
     @property
     def matmul(self) -> MatmulPage:

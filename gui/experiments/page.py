@@ -21,10 +21,11 @@ class ExperimentsPanel(FormPages[ExperimentPage]):
         self.replicate = ReplicatePage(state)
         self.time_work = TimeWorkPage(state)
         self.crossover = CrossoverPage(state)
-        pages: tuple[ExperimentPage, ...] = (self.ask, self.replicate, self.time_work, self.crossover)
-        super().__init__({page.title: page for page in pages}, {page.title: page.meaning for page in pages})
-        for page in pages:
-            page.command_requested.connect(self.command_requested)
+        every: tuple[ExperimentPage, ...] = (self.ask, self.replicate, self.time_work, self.crossover)
+        by_title = {page.title: page for page in every}
+        super().__init__({page.title: (page.title, page.meaning) for page in every}, by_title.__getitem__)
+        for page in every:
+            self.pages[page.title].command_requested.connect(self.command_requested)
         self.refresh()
 
     def set_selection(self, targets: tuple[str, ...]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar, cast
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
@@ -57,24 +57,42 @@ class SideNav(QWidget):
 
 
 class FormPages(QWidget, Generic[P]):
-    """Pages with forms; one of them is on show."""
+    """Pages with forms; one of them is on show. A page is made when it is first asked for."""
 
-    def __init__(self, pages: Mapping[str, P], meanings: Mapping[str, str]) -> None:
-        """`meanings`: key -> tooltip of its button."""
+    def __init__(self, pages: Mapping[str, tuple[str, str]], make: Callable[[str], P]) -> None:
+        """`pages`: as for `SideNav`; `make` is called with a key."""
         super().__init__()
-        self.pages = pages
-        self.rail = SideNav({key: (page.title, meanings[key]) for key, page in pages.items()})
+        self.pages: Mapping[str, P] = _Pages(self._made)
+        """Those made so far; any key can be asked for."""
+        self._make = make
+        self.rail = SideNav(pages)
         self.rail.chosen.connect(self.show_page)
-        self._stack = stack(*pages.values())
+        self._stack = stack()
         hbox(self.rail, (self._stack, 1), spacing=0, parent=self)
+        self._stack.setCurrentWidget(self.pages[next(iter(pages))])
+
+    def _made(self, key: str) -> P:
+        page = self._make(key)
+        self._stack.addWidget(page)
+        return page
 
     @property
     def page(self) -> P:
         """The page on show."""
-        return list(self.pages.values())[self._stack.currentIndex()]
+        return cast(P, self._stack.currentWidget())
 
     def show_page(self, key: str) -> None:
         """Bring a page to the front."""
         self.rail.choose(key)
         self._stack.setCurrentWidget(self.pages[key])
         self.page.refresh()
+
+
+class _Pages(dict[str, P]):
+    def __init__(self, make: Callable[[str], P]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: str) -> P:
+        self[key] = page = self._make(key)
+        return page
