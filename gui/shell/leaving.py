@@ -74,11 +74,11 @@ class Leaving:
     def leave(self) -> None:
         """The system ends the process: unsaved work gets a copy first, which the next start offers. A second time: at
         once."""
-        if not self.unasked and self.autosave is not None and self.autosave.copy():
+        again, self.unasked = self.unasked, True
+        if not again and self.autosave is not None and self.autosave.copy():
             self._leave_by = time.monotonic() + LEAVE_SECONDS
         else:
-            self._app.qt.exit()
-        self.unasked = True
+            self._app.qt.exit()  # `App.stop` runs inside
 
     def session_ends(self) -> None:
         """The desktop's session ends, and closes the window soon."""
