@@ -59,7 +59,7 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
             f"there is a file '{command.path}' already; choose another name, or overwrite it",
             offers=(Offer("Overwrite it", again),),
         )
-    collected = collect(workspace, uuid.uuid4().hex, command.layout)
+    collected = collect(workspace, uuid.uuid4().hex, command.layout, command.copy_of)
     nbytes = sum(tensor.nbytes for tensor in collected.values.values())
     if command.most_bytes is not None and nbytes > command.most_bytes:
         raise BadInput(f"it takes {bytes_text(nbytes)}, and {bytes_text(command.most_bytes)} is the most")
@@ -114,6 +114,8 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     snapshots = workspace.snapshots(read)
     path = Path(command.path).expanduser().absolute()
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
+    owner = manifest.copy_of if command.copy else str(path)
+    file_event = WorkspaceFile(path=owner, copy=command.copy, again=again, opened=True, layout=manifest.layout)
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
     answer = Answer(
         title="The unsaved work is back" if command.copy else f"{path.name} is open",
@@ -125,9 +127,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         answer,
         snapshots,
         removed=tuple(name for name in names if name not in read),
-        events=(
-            WorkspaceFile(path="" if command.copy else str(path), again=again, opened=True, layout=manifest.layout),
-        ),
+        events=(file_event,),
         devices_changed=len(workspace.registry.infos()) != before,
     )
 

@@ -136,6 +136,8 @@ class Manifest(Record):
     objects: tuple[SavedObject, ...]
     layout: str = ""
     """The window's layout, as it wants it back."""
+    copy_of: str = ""
+    """In a copy of unsaved work: the file that the workspace was saved to otherwise."""
 
 
 class _Version(Record):

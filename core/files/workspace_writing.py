@@ -62,7 +62,7 @@ class Collected(NamedTuple):
     """Sentences about what is not in it."""
 
 
-def collect(workspace: Workspace, stamp: str, layout: str) -> Collected:
+def collect(workspace: Workspace, stamp: str, layout: str, copy_of: str = "") -> Collected:
     """Everything in the workspace, without copying a value."""
     tensors = _Tensors()
     objects: list[SavedObject] = []
@@ -81,7 +81,13 @@ def collect(workspace: Workspace, stamp: str, layout: str) -> Collected:
         if info.usable
     )
     manifest = Manifest(
-        format=FORMAT, stamp=stamp, devices=devices, tensors=tuple(tensors.saved), objects=tuple(objects), layout=layout
+        format=FORMAT,
+        stamp=stamp,
+        devices=devices,
+        tensors=tuple(tensors.saved),
+        objects=tuple(objects),
+        layout=layout,
+        copy_of=copy_of,
     )
     return Collected(manifest, tensors.values, notes)
 

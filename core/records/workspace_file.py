@@ -15,6 +15,8 @@ class SaveWorkspace(BaseCommand, tag="SaveWorkspace"):
     """The window's layout, as text that comes back when it is opened."""
     most_bytes: int | None = None
     """Refused where its values take more; None: any size."""
+    copy_of: str = ""
+    """For a copy of unsaved work: the file that the workspace is saved to otherwise, if there is one."""
 
 
 class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
@@ -31,7 +33,7 @@ class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
     code: tuple[str, ...] = ()
     """Models whose code may run: it has run in this session before."""
     copy: bool = False
-    """It is the copy of a session that ended: the workspace has no file of its own then."""
+    """It is a copy of unsaved work: the workspace is still that of the file which `SaveWorkspace.copy_of` named."""
 
 
 class RunModelCode(BaseCommand, tag="RunModelCode"):
@@ -46,6 +48,8 @@ class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
 
     path: str
     """Empty: the workspace has no file of its own."""
+    copy: bool = False
+    """What was opened is a copy of unsaved work, which `path` does not have."""
     again: OpenWorkspace
     """What brings it back."""
     opened: bool = False

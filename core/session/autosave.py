@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import platformdirs
 import psutil
 
@@ -52,12 +53,14 @@ class Autosave:
         send: Callable[[Command], None],
         note: EventSink,
         remove: Callable[[Path], None],
+        layout: Callable[[], str],
         folder: Path | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`send` is `Session.send_aside`; `note` gets a line for the log; `remove` removes a file without waiting for
-        the disk. `folder`: where copies are, None: the user's state folder."""
+        the disk; `layout` gives that of the window. `folder`: where copies are, None: the user's state folder."""
         self._state, self._send, self._note, self.remove, self._clock = state, send, note, remove, clock
+        self._layout = layout
         self._folder = folder or Path(platformdirs.user_state_dir("devexplorer", appauthor=False)) / "autosave"
         began = int(psutil.Process().create_time())
         self._path = self._folder / f"{platform.node()}-{os.getpid()}-{began}.devexplorer"
@@ -99,20 +102,16 @@ class Autosave:
             with suppress(OSError):  # the engine says what is wrong with the folder
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._writing, self._began_s = contents, self._clock()
-            self._running = self._numbered(
-                SaveWorkspace(path=str(self._path), overwrite=True, most_bytes=MOST_BYTES, request=self._next())
-            )
+            command = SaveWorkspace(path=str(self._path), overwrite=True, most_bytes=MOST_BYTES, layout=self._layout())
+            if (file := self._state().workspace_file) is not None:
+                command = msgspec.structs.replace(command, copy_of=file.path)
+            self._running = self._numbered(command)
         return True
-
-    @property
-    def busy(self) -> bool:
-        """Whether a copy is being written."""
-        return bool(self._running)
 
     def make_way(self) -> None:
         """The user wants something of the engine: it need not wait for the copy."""
         if self._running:
-            self._numbered(Cancel(job=self._running, request=self._next()))
+            self._numbered(Cancel(job=self._running))
 
     def take(self, event: BaseEvent) -> None:
         """An event of one of its commands."""
@@ -142,13 +141,10 @@ class Autosave:
             self.copied = None
             self.remove(self._path)
 
-    def _next(self) -> int:
-        self._number -= 1
-        return self._number
-
     def _numbered(self, command: Command) -> int:
-        self._send(command)
-        return command.request
+        self._number -= 1
+        self._send(msgspec.structs.replace(command, request=self._number))
+        return self._number
 
     # --- what other windows have left; any thread
 

@@ -30,7 +30,7 @@ class Unsaved:
             self._samples.add(event.contents)
         self.contents = event.contents
         if file is not None and file.request == event.request:
-            self._saved = event.contents if file.path else None
+            self._saved = None if file.copy else event.contents
             self._samples.clear()
 
     def engine_lost(self) -> None:

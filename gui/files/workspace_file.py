@@ -69,10 +69,14 @@ class WorkspaceFiles(QObject):
 
         self._context.save_file("Save the workspace", name, {SUFFIX: "DevExplorer workspaces"}, chosen)
 
-    def _save(self, path: Path) -> None:
+    def layout(self) -> str:
+        """That of the window, for a file."""
         settings = msgspec.to_builtins(self._context.current_settings())
-        layout = msgspec.json.encode({name: settings[name] for name in LAYOUT}).decode()
-        self._context.controller.send(SaveWorkspace(path=str(path), overwrite=True, layout=layout))  # the dialog asked
+        return msgspec.json.encode({name: settings[name] for name in LAYOUT}).decode()
+
+    def _save(self, path: Path) -> None:
+        command = SaveWorkspace(path=str(path), overwrite=True, layout=self.layout())  # the dialog asked
+        self._context.controller.send(command)
 
     def open(self, path: Path) -> None:
         """Open a workspace file; the engine's answer offers to replace what is here."""

@@ -41,7 +41,7 @@ class Leaving:
             self._found = found
 
         autosave = self.autosave = Autosave(
-            lambda: app.replaying.live_state, session.send_aside, app.put, remove, folder
+            lambda: app.replaying.live_state, session.send_aside, app.put, remove, app.window.workspaces.layout, folder
         )
         session.aside = autosave.take
         app.background.ask("autosave", autosave.look, found)
@@ -56,7 +56,7 @@ class Leaving:
         if self.autosave is None:
             return
         self.autosave.beat()
-        if self._leave_by is not None and (not self.autosave.busy or time.monotonic() > self._leave_by):
+        if self._leave_by is not None and (time.monotonic() > self._leave_by or not self.autosave.copy()):
             self._app.qt.exit()
         state = self._app.state
         if self._found is not None and state.engine is not None and state.recording is None:

@@ -46,7 +46,7 @@ class Desk:
         self.requests = 0
         self.state.apply(ENGINE)
         self.autosave = Autosave(
-            lambda: self.state, self.sent.append, self.notes.append, discard, folder, lambda: self.now
+            lambda: self.state, self.sent.append, self.notes.append, discard, lambda: "layout", folder, lambda: self.now
         )
 
     def did(self, command: Command, contents: int, *events: Event) -> None:
@@ -68,9 +68,9 @@ class Desk:
     def move(self, contents: int) -> None:
         self.did(Move(targets=("mlp",), device="cpu"), contents)
 
-    def file(self, path: str, contents: int, *, opened: bool = False) -> None:
+    def file(self, path: str, contents: int, *, copy: bool = False) -> None:
         again = OpenWorkspace(path="/w")
-        event = WorkspaceFile(request=self.requests + 1, path=path, again=again, opened=opened)
+        event = WorkspaceFile(request=self.requests + 1, path=path, again=again, opened=copy, copy=copy)
         self.did(SaveWorkspace(path="/w"), contents, event)
 
     def after(self, seconds: float) -> list[Command]:
@@ -115,8 +115,11 @@ def test_work_is_what_neither_a_file_nor_build_would_bring_back(desk: Desk) -> N
 
 def test_a_copy_that_is_opened_is_still_unsaved(desk: Desk) -> None:
     desk.build(1)
-    desk.file("", 2, opened=True)
+    desk.file("/w", 2, copy=True)
     assert desk.state.unsaved_work
+    [command] = desk.after(QUIET_S)
+    assert isinstance(command, SaveWorkspace)
+    assert (command.copy_of, command.layout) == ("/w", "layout")
     desk.file("/w", 2)
     assert not desk.state.unsaved_work
 

@@ -132,9 +132,14 @@ def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(s
     autosave = hands.app.leaving.autosave
     assert autosave is not None
     work(hands)
+    hands.press(Qt.Key.Key_S, CTRL)
+    name_it(hands, tmp_path / "work.devexplorer")
+    hands.until(lambda: not hands.window.isWindowModified(), "saved")
+    hands.press(Qt.Key.Key_2, CTRL)
+    hands.on("mlp", "vgpu:1")
     answer, done = hands.state.answer, hands.state.done_count
     assert autosave.copy()
-    hands.until(lambda: not autosave.busy, "copied")
+    hands.until(lambda: not autosave.copy(), "copied")
     [copy] = folder.iterdir()
     assert (hands.state.answer, hands.state.done_count) == (answer, done), "nothing of it is seen"
     assert hands.window.isWindowModified(), "a copy is no file of the user's"
@@ -150,10 +155,10 @@ def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(s
     assert [banner.action_button.text(), banner.close_button.text()] == ["Restore", "Discard"]
     again.click(banner.action_button)
     again.until(lambda: "mlp" in again.state.objects, "restored")
-    again.on("mlp", "vgpu:0")
+    again.on("mlp", "vgpu:1")
     assert not banner.isVisible()
-    assert again.window.windowTitle() == "DevExplorer[*]"
-    assert again.window.isWindowModified()
+    assert again.window.windowTitle() == "DevExplorer: work.devexplorer[*]"
+    assert again.window.isWindowModified(), "that file does not have it"
     assert again.window.inspector.title.text() == "The unsaved work is back"
     assert not again.window.close()
     again.click(again.dialog(CloseQuestion).discard_button)
