@@ -76,7 +76,7 @@ class _WayButton(QPushButton):
     """An icon, a title, a few words."""
 
     def __init__(self, way: Way) -> None:
-        super().__init__()
+        super().__init__(autoDefault=True)  # Enter presses it
         self.setAccessibleName(way.title)
         self.setAccessibleDescription(way.words)
         self._way = way

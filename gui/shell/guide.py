@@ -118,15 +118,22 @@ class Guide(QObject):
         if window.state.recording is not None:
             self.leave()
             return
-        while (done := steps[self._at].done) is not None and done(window):
-            self._at += 1
+        while (at := self._next_to_do()) is not None and _is_done(steps[at], window):
+            self._at = at + 1  # with what there was to look at before it
         self._gone = self._gone + 1 if self._place() is None else 0
         if self._gone > BACK_AFTER:
-            undone = (at for at in range(self._at - 1, -1, -1) if (done := steps[at].done) and not done(window))
+            before = range(self._at - 1, -1, -1)
+            undone = (at for at in before if steps[at].done and not _is_done(steps[at], window))
             self._at = next((at for at in undone if self._place(at) is not None), self._at)
         self._escape.setEnabled(window.workbench.room.enlarged is None)  # Escape has one meaning
         self._say()
         self._point()
+
+    def _next_to_do(self) -> int | None:
+        """The next step, from the present one on, that is not only to look at."""
+        assert self.path is not None
+        steps = enumerate(self.path.steps[self._at :], start=self._at)
+        return next((at for at, step in steps if step.done is not None), None)
 
     def _elsewhere(self, step: Step) -> bool:
         return bool(step.layout) and step.layout != self._window.workbench.layout_shown.name
@@ -195,3 +202,7 @@ class Guide(QObject):
         """A part of any widget, in the window."""
         corner: QPoint = self._window.mapFromGlobal(widget.mapToGlobal(part.topLeft()))
         return QRect(corner, part.size())
+
+
+def _is_done(step: Step, window: MainWindow) -> bool:
+    return step.done is not None and bool(step.done(window))

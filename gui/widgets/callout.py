@@ -59,6 +59,7 @@ class Callout(QWidget):
         self.next_button = push_button("Next", self.passed, look="primary")
         for button in (self.leave_button, self.next_button):
             button.setFont(font(Role.TEXT))
+            button.setAutoDefault(True)  # Enter presses it
         edge = ARROW_PX + 12
         self._column = vbox(
             hbox((self.heading, 1), self.leave_button),

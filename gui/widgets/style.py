@@ -111,6 +111,7 @@ QFrame#offer { background: $card; border: 1px solid $border_strong; border-radiu
 QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
 QScrollArea { background: transparent; border: 1px solid transparent; }
 QScrollArea:focus { border-color: $focus; }
+QScrollArea#formRow { border: 0; }
 
 QTreeView::branch:has-children:closed { image: url("$icons/style-right.svg"); }
 QTreeView::branch:has-children:open { image: url("$icons/style-down.svg"); }

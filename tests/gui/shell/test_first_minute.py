@@ -207,6 +207,22 @@ def test_what_is_taken_away_is_asked_for_again_and_another_layout_is_pointed_bac
     me.until(lambda: me.guide.control is me.window.memory, "the plot")
 
 
+def test_who_goes_ahead_is_not_called_back_and_enter_goes_on(me: Newcomer) -> None:
+    *_, look, benchmark, throughput, _end = PATHS["move"].steps
+    me.begin_way("move")
+    me.do()
+    me.do("mlp")
+    me.do("vgpu:1")
+    assert me.guide.step is look
+    me.click(me.window.toolbar.benchmark)
+    me.on_step(throughput, f"“{benchmark.words}” was done without being asked for")
+    me.until(me.guide.callout.next_button.hasFocus, "the keyboard is there")
+    QTest.keyClick(me.guide.callout.next_button, Qt.Key.Key_Return)
+    assert me.guide.callout.next_button.text() == "Done"
+    me.click(me.window.toolbar.benchmark)
+    me.until(lambda: not me.state.active_runs and not me.state.jobs, "stopped")
+
+
 def test_what_is_here_already_is_skipped_and_the_palette_has_every_way(me: Newcomer) -> None:
     me.click(me.window.devices.offer_button)
     me.until(lambda: len(me.state.usable_devices) == 3, "two GPUs")

@@ -18,6 +18,7 @@ from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.widgets.form_fields import FormRow
 
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
 READING = DeviceSample(
@@ -118,6 +119,19 @@ def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, 
     assert shown(again) == "measure"
     assert again.window.workbench.splitters["measure rows"].sizes()[1] == before[1] - 60
     again.close()
+
+
+@pytest.mark.parametrize("theme", range(3))
+def test_the_fields_of_a_form_are_whole_where_there_is_room(quiet: QuietWindow, theme: int) -> None:
+    for _ in range(theme):
+        quiet.window.change_theme()
+    quiet.window.bottom_dock.show_page("benchmark")
+    quiet.settle()
+    fields = quiet.window.bottom_dock.page("benchmark").matmul.findChild(FormRow)
+    assert fields is not None
+    assert fields.isVisible()
+    assert fields.viewport().height() >= fields.content.minimumSizeHint().height()
+    assert fields.horizontalScrollBar().maximum() == 0
 
 
 def test_an_unknown_layout_of_a_newer_version_is_the_first_one(qapp: QApplication, tmp_path: Path) -> None:
