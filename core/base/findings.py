@@ -71,7 +71,7 @@ class Findings:
         """A whole number above 0."""
         return None if text is None else self.checked(partial(parse_count, text, name))
 
-    def seconds(self, text: str | None, name: str) -> float | None:
+    def seconds(self, text: str | None, name: str = "") -> float | None:
         """A duration in seconds."""
         return None if text is None else self.checked(partial(parse_seconds, text, name))
 

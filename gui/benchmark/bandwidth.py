@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
-from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
@@ -64,7 +63,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
         findings, chosen = self.checked(), self.devices.chosen
         findings.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
         sizes = findings.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
-        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        seconds = findings.seconds(self.seconds_edit.text().strip())
         findings.demand_none()
         assert sizes is not None
         assert seconds is not None

@@ -14,8 +14,6 @@ from devexplorer.core.benchmark.spec import (
     check_fits,
     check_matmul,
     operand_bytes,
-    parse_count,
-    parse_seconds,
     parse_shape,
 )
 from devexplorer.core.records import MatmulSpec
@@ -96,9 +94,9 @@ class MatmulPage(TablePage[MatmulSpec]):
         findings = self.checked()
         dtype = findings.checked(self.dtype_edit.parse)
         shape = findings.checked(lambda: parse_shape(self.size_edit.text()))
-        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        batch = findings.count(self.batch_edit.text(), "batch")
         mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
-        seconds = findings.checked(lambda: parse_seconds(limit)) if limit else None
+        seconds = findings.seconds(limit) if limit else None
         if not limit and mode != "live":
             findings.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
         findings.demand_none()

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QComboBox
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds.model import step_text
-from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.records import ModelSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import TablePage
@@ -103,8 +102,8 @@ class ModelPage(TablePage[ModelSpec]):
         """One per device. Raises one `BadInput` with everything that is wrong."""
         findings = self.checked()
         target = findings.checked(lambda: self._known_target(self.target.currentText()))
-        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
-        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        batch = findings.count(self.batch_edit.text(), "batch")
+        seconds = findings.seconds(self.seconds_edit.text().strip())
         for name in self.devices.chosen if self.compiled.isChecked() else ():
             if self._state.devices[name].info.simulated:
                 findings.add(

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from devexplorer.core.base import Findings, number_text, seconds_text, shape_text
-from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_shape
 from devexplorer.core.records import MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
@@ -65,7 +65,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         sides = findings.checked(lambda: parse_shape(self.size_edit.text()))
         if sides is not None and len(set(sides)) > 1:
             findings.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
-        iterations = findings.checked(lambda: parse_count(self.iterations_edit.text(), "products per job"))
+        iterations = findings.count(self.iterations_edit.text(), "products per job")
         findings.demand_none()
         assert dtype is not None
         assert sides is not None

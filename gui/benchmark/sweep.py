@@ -9,7 +9,7 @@ import msgspec
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_shapes
-from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
+from devexplorer.core.benchmark.spec import check_chip, operand_bytes
 from devexplorer.core.records import SweepSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
@@ -94,7 +94,7 @@ class SweepPage(BenchPage[SweepSpec]):
                 f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the"
                 " command line"
             )
-        seconds = findings.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        seconds = findings.seconds(self.seconds_edit.text().strip())
         findings.demand_none()
         assert dtype is not None
         assert seconds is not None

@@ -6,7 +6,6 @@ from __future__ import annotations
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import BadInput, Findings, count_text
-from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.records import Ask, Crossover, Replicate, Row, TimeWork
 from devexplorer.core.session import Done, State
 from devexplorer.gui.actions import row_of
@@ -155,8 +154,8 @@ class TimeWorkPage(ExperimentPage):
     def command(self) -> TimeWork:
         """See `ExperimentPage`."""
         findings = Findings()
-        size = findings.checked(lambda: parse_count(self.size_edit.text(), "size"))
-        iterations = findings.checked(lambda: parse_count(self.iterations_edit.text(), "products"))
+        size = findings.count(self.size_edit.text(), "size")
+        iterations = findings.count(self.iterations_edit.text(), "products")
         if self.device.value is None:
             findings.add("no device yet")
         findings.demand_none()

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
-from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices import load_profiles, parse_virtual
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
@@ -151,7 +150,7 @@ class FitPanel(ExperimentPage):
                 findings.add(
                     "your own code runs only after you allow it: open the model first, then choose it here by its name"
                 )
-        batch = findings.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        batch = findings.count(self.batch_edit.text(), "batch")
         cards = self.cards_edit.text().strip()
         if cards:
             findings.checked(lambda: parse_virtual(cards))

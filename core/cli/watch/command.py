@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base import BadInput, bytes_text, parse_count, parse_seconds
+from devexplorer.core.base import BadInput, bytes_text, parse_seconds
 from devexplorer.core.base.plain import plain
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
@@ -49,11 +49,9 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     """Read every device again and again; returns the exit code. `nvml` and `drm` replace the real ones in tests."""
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
-    count = (
-        None if arguments.count is None else findings.checked(partial(parse_count, arguments.count, "--count"), None)
-    )
-    port = None if arguments.prometheus is None else findings.checked(partial(_parse_port, arguments.prometheus), None)
-    path = None if arguments.record is None else findings.checked(partial(_parse_file, arguments.record), None)
+    count = findings.count(arguments.count, "--count")
+    port = findings.parsed(arguments.prometheus, _parse_port, None)
+    path = findings.parsed(arguments.record, _parse_file, None)
     if arguments.address is not None and arguments.prometheus is None:
         findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
     findings.check_virtual(arguments.virtual)
