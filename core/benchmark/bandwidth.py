@@ -21,12 +21,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import Clock, Unavailable, bytes_text
+from devexplorer.core.base import Clock, Unavailable, bytes_text, parse_seconds
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, cases, send
 from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.runner import Runner
-from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.devices import DeviceRegistry

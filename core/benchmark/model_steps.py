@@ -25,13 +25,12 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line, parse_seconds
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, sample_of
 from devexplorer.core.benchmark.runner import Runner
-from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import DeviceRegistry, accelerator

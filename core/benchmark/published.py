@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 
 from devexplorer.core.base import number_text, parse_dtype
-from devexplorer.core.devices import name_words, resource_rows
+from devexplorer.core.devices.profiles import name_words, resource_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from devexplorer.core.base import BadInput, DoesNotFit, Findings, bytes_text, item_bytes, product_dtype
-from devexplorer.core.base import parse_count as parse_count
-from devexplorer.core.base import parse_seconds as parse_seconds
+from devexplorer.core.base import BadInput, DoesNotFit, Findings, bytes_text, item_bytes, parse_seconds, product_dtype
 from devexplorer.core.records import DeviceInfo, MatmulSpec
 
 LARGEST_SIDE = 1_000_000

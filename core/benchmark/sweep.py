@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Clock, Unavailable, shape_text
+from devexplorer.core.base import BadInput, Clock, Unavailable, parse_seconds, shape_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
@@ -31,7 +31,6 @@ from devexplorer.core.benchmark.spec import (
     check_fits,
     check_product,
     operand_bytes,
-    parse_seconds,
     shape_problem,
 )
 from devexplorer.core.benchmark.statistics import spread

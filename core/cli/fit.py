@@ -16,7 +16,7 @@ from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
-from devexplorer.core.devices import parse_virtual
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Fit, FitBytes, FitReport, FitSpec
 

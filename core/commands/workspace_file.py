@@ -23,7 +23,8 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
-from devexplorer.core.devices import MAX_DEVICES, DeviceRegistry, load_profiles, name_words
+from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.files.entries import Ticker, shown
 from devexplorer.core.files.save import HEADER_BYTES
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import bytes_text, out_of_host_memory
-from devexplorer.core.devices import load_profiles
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models import error_text, let_go, named_modules
 from devexplorer.core.models.guesses import needs

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, suggestion
-from devexplorer.core.devices import parse_virtual
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from devexplorer.core.base import BadInput, Unavailable, bytes_text
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.eight_bit import state_sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base import BadInput, count_text
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.partition.blocks import Block, blocks_of
 from devexplorer.core.partition.planner import Groups, propose
 from devexplorer.core.partition.spread import even_budget

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.models import is_irregular
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
 from devexplorer.core.virtual.backend import install

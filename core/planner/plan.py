@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import OPTIMIZERS, BadInput, Findings
-from devexplorer.core.devices import Profile, load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written

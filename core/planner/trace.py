@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
 from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
 

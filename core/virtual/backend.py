@@ -23,7 +23,7 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.devices import parse_virtual
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
-from devexplorer.core.devices import load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State

@@ -26,7 +26,7 @@ from devexplorer.core.telemetry.metrics import is_empty_sample
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 
 if TYPE_CHECKING:
-    from devexplorer.core.devices import Profile
+    from devexplorer.core.devices.profiles import Profile
     from devexplorer.core.telemetry.drm_sampler import DrmSampler
     from devexplorer.core.virtual.device.machine import VirtualMachine
 

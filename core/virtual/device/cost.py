@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 
 LAUNCH_SECONDS = 4e-6
 """What each kernel costs beyond its work: a few microseconds. NVIDIA's article "Getting Started with CUDA Graphs" puts

@@ -13,8 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, bytes_text
-from devexplorer.core.devices import MAX_DEVICES, CpuReader, Profile
+from devexplorer.core.devices import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
+from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
 from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.device.memory import CachingAllocator, Figures

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import combinations
 
-from devexplorer.core.devices import Profile
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records import PeerLink, Topology
 
 NVLINK_GB_S = {1: (20.0,), 2: (25.0,), 3: (25.0, 14.0625), 4: (25.0,), 5: (50.0,)}
