@@ -172,8 +172,8 @@ SPECS: tuple[CommandSpec, ...] = (
     CommandSpec(msg.Backward, "backward of {c.target}", "The model did not run", "commands.objects:run", undoable=True),
     _changing(
         msg.Steps,
-        lambda c: ", then ".join(map(title_of, c.commands)),
-        lambda c: refused_title(c.last),
+        lambda c: f"repeating {c.title}" if c.title else ", then ".join(map(title_of, c.commands)),
+        lambda c: f"{c.title} was not repeated" if c.title else refused_title(c.commands[-1]),
         "commands.steps:steps",
     ),
     CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.objects:undo"),

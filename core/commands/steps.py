@@ -6,7 +6,7 @@ import msgspec
 
 from devexplorer.core.base import DevExplorerError, ProgressMonitor, RollbackFailed
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import Combine, Command, Move, Steps
+from devexplorer.core.records import Combine, Command, Move, ObjectSnapshot, Steps
 from devexplorer.core.workspace import CommandResult, StepFailed, Workspace
 
 
@@ -31,7 +31,7 @@ def steps(workspace: Workspace, command: Steps, progress: ProgressMonitor) -> Co
         report = results[-1].report
         if isinstance(step, Move) and report is not None:
             copies.update(zip(dict.fromkeys(step.targets), report.created, strict=False))
-    return _joined(results)
+    return _joined(results, command.title)
 
 
 def _on_copies(command: Command, copies: dict[str, str]) -> Command:
@@ -41,18 +41,30 @@ def _on_copies(command: Command, copies: dict[str, str]) -> Command:
     return msgspec.structs.replace(command, left=left, right=right)
 
 
-def _joined(results: list[CommandResult]) -> CommandResult:
+def _joined(results: list[CommandResult], title: str) -> CommandResult:
     *before, last = results
+    alive: dict[str, ObjectSnapshot] = {}
+    gone: dict[str, None] = {}
+    for item in results:
+        for snapshot in item.changed:
+            alive[snapshot.name] = snapshot
+            gone.pop(snapshot.name, None)
+        for name in item.removed:
+            alive.pop(name, None)
+            gone[name] = None
+    titles = (f"{item.answer.title}." for item in before)
     answer = msgspec.structs.replace(
         last.answer,
-        words=" ".join((*(f"{item.answer.title}." for item in before), last.answer.words)),
+        title=f"{title[:1].upper()}{title[1:]} is repeated" if title else last.answer.title,
+        words=f"{len(results)} steps, one step of Undo." if title else " ".join((*titles, last.answer.words)),
+        facts=() if title else last.answer.facts,
         code="\n".join(filter(None, (item.answer.code for item in results))),
         offers=tuple(offer for item in results[::-1] for offer in item.answer.offers),
     )
     return CommandResult(
         answer,
-        tuple({snapshot.name: snapshot for item in results for snapshot in item.changed}.values()),
-        tuple(name for item in results for name in item.removed),
+        tuple(alive.values()),
+        tuple(gone),
         next((item.report for item in results[::-1] if item.report and not item.report.already_there), None),
         tuple(effect for item in results for effect in item.side_effects),
         tuple(event for item in results for event in item.events),

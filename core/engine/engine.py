@@ -265,7 +265,7 @@ class Engine:
 
     def _answer(self, command: Command, answer: Answer) -> None:
         """Send the answer; it is about the same part of the subject as the command."""
-        about = command.last if isinstance(command, Steps) else command
+        about = command.commands[-1] if isinstance(command, Steps) else command
         targets = getattr(about, "targets", None) or (getattr(about, "target", None) or "",)
         name, _, path = targets[0].partition(":")
         part = path if len(targets) == 1 and name == answer.subject else ""

@@ -1,4 +1,4 @@
-"""What a file is that the user wants to open: a model's Python, tensors, a recording, an allocator snapshot. Any
+"""What a file is that the user wants to open: a model's Python, tensors, a recording, a session as Python, … Any
 thread; reads a few bytes.
 
 By its first bytes where those say it, by its name where they do not: every pickle looks alike. Nothing of a file is run
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
+SCRIPT = "script"
+SCRIPT_START = b'"""A session of DevExplorer as Python.'
+"""How a session that was saved as a script begins."""
 CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")
 """What torch.save writes, under the names that people give it."""
 SNAPSHOTS = (".pickle", ".pkl")
@@ -50,7 +53,7 @@ def recognise(path: Path) -> FileKind:
         if not stat.S_ISREG(mode):  # reading a pipe would wait for whoever writes into it
             return FileKind(path, None, f"{path.name} is not a regular file.")
         with path.open("rb") as file:
-            head = file.read(max(8 + len(WORKSPACE_START), len(MAGIC)))
+            head = file.read(max(8 + len(WORKSPACE_START), len(MAGIC), len(SCRIPT_START)))
         size = path.stat().st_size
     except OSError as error:
         return FileKind(path, None, f"{path.name} cannot be read: {error.strerror or error}.")
@@ -74,7 +77,9 @@ def _by_content(head: bytes, size: int, suffix: str) -> str | None:
         return WORKSPACE if head[8:].startswith(WORKSPACE_START) else TENSORS  # safetensors
     if head.startswith(_PICKLE):
         return TENSORS if suffix in CHECKPOINTS else SNAPSHOT if suffix in SNAPSHOTS else None
-    return MODEL if suffix == ".py" and b"\0" not in head else None
+    if suffix != ".py" or b"\0" in head:
+        return None
+    return SCRIPT if head.startswith(SCRIPT_START) else MODEL
 
 
 def _expected(suffix: str) -> str:

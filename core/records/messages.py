@@ -164,16 +164,11 @@ class Cancel(BaseCommand, tag="Cancel"):
 
 
 class Steps(BaseCommand, tag="Steps"):
-    """Carry out several commands in order, all or none, as one step of Undo. Where one of them copies an operand of a
-    later `Combine`, that takes the copy."""
+    """Carry out commands in order, all or none, as one step of Undo; a `Combine` takes copies made before it. Not for
+    what the engine itself carries out (benchmarks, Undo, Redo, Cancel). `title` names them: "the session of a.py"."""
 
     commands: tuple[Command, ...]
-    """At least one; none that the engine itself carries out (benchmarks, Undo, Redo, Cancel)."""
-
-    @property
-    def last(self) -> Command:
-        """What it is all for."""
-        return self.commands[-1]
+    title: str = ""
 
 
 Command = (

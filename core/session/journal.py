@@ -17,7 +17,17 @@ import msgspec
 
 from devexplorer.core.base import object_name
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, OpenWorkspace, Remove, Steps
+from devexplorer.core.records import (
+    Answer,
+    ClearGradients,
+    Command,
+    Forward,
+    Move,
+    OpenWorkspace,
+    Remove,
+    RunModelCode,
+    Steps,
+)
 from devexplorer.core.session.script import Action
 
 
@@ -41,15 +51,12 @@ class Entry:
     @property
     def replayed(self) -> bool:
         """Whether it is sent to a new engine."""
-        return any(spec_of(step).replayed for step in _steps(self.command)) and not self.in_file
+        return any(spec_of(step).replayed for step in steps_of(self.command)) and not self.in_file
 
     @property
     def repeated(self) -> Command:
         """What is sent to a new engine: of several steps those that can be repeated."""
-        if not isinstance(self.command, Steps):
-            return self.command
-        again = tuple(step for step in self.command.commands if spec_of(step).replayed)
-        return msgspec.structs.replace(self.command, commands=again)
+        return _repeated(self.command)
 
     @property
     def changes(self) -> bool:
@@ -91,6 +98,14 @@ class Journal:
         """The Python of all commands, in their order."""
         return tuple(entry.action for entry in self._entries if entry.action is not None)
 
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """Everything that changed the workspace, in order; empty where part of it came from a workspace file."""
+        commands = tuple(entry.command for entry in self._entries)
+        if any(isinstance(command, OpenWorkspace) for command in commands):
+            return ()
+        return tuple(command for command in commands if all(map(can_repeat, steps_of(command))))
+
     def replay(self) -> list[Entry]:
         """What to send to a new engine, in order; the caller gives each its new number.
 
@@ -125,7 +140,7 @@ class Journal:
         for entry in self._entries:
             if entry.in_file:
                 continue
-            command = _steps(entry.command)[-1]
+            command = steps_of(entry.command)[-1]
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
             target = object_name(getattr(command, "target", ""))
@@ -148,8 +163,24 @@ class Journal:
             entry.effects = ()
 
 
-def _steps(command: Command) -> tuple[Command, ...]:
-    return command.commands if isinstance(command, Steps) else (command,)
+def can_repeat(command: Command) -> bool:
+    """Whether a command can be part of a session that is repeated: it changes the workspace, or what that needs."""
+    spec = spec_of(command)
+    return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | RunModelCode)
+
+
+def steps_of(command: Command) -> tuple[Command, ...]:
+    """What it does one after the other: itself, unless it is several steps."""
+    if not isinstance(command, Steps):
+        return (command,)
+    return tuple(step for one in command.commands for step in steps_of(one))
+
+
+def _repeated(command: Command) -> Command:
+    if not isinstance(command, Steps):
+        return command
+    again = (_repeated(step) for step in command.commands if any(spec_of(one).replayed for one in steps_of(step)))
+    return msgspec.structs.replace(command, commands=tuple(again))
 
 
 def _named(command: Command, created: str | None) -> Command:
@@ -157,7 +188,9 @@ def _named(command: Command, created: str | None) -> Command:
     if created is None:
         return command
     if isinstance(command, Steps):
-        return msgspec.structs.replace(command, commands=(*command.commands[:-1], _named(command.last, created)))
+        return msgspec.structs.replace(
+            command, commands=(*command.commands[:-1], _named(command.commands[-1], created))
+        )
     named: Any = command
     return msgspec.structs.replace(named, name=created) if spec_of(command).names_result else command
 

@@ -55,6 +55,7 @@ from devexplorer.core.records import (
 from devexplorer.core.session.journal import Journal
 from devexplorer.core.session.rebuild import Rebuild
 from devexplorer.core.session.script import Action, Surroundings, notebook, script
+from devexplorer.core.session.script_file import with_commands
 from devexplorer.core.telemetry.drm_sampler import DrmSampler
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
@@ -186,9 +187,10 @@ class Session(EventHandlers):
         """All actions that were not undone, with their Python, the oldest first."""
         return self._journal.actions
 
-    def script(self) -> str:
-        """The session as a Python script."""
-        return script(self.actions, self._surroundings)
+    def script(self, *, to_repeat: bool = False) -> str:
+        """The session as a Python script; `to_repeat`: with what lets a window repeat it."""
+        text = script(self.actions, self._surroundings)
+        return with_commands(text, self._journal.commands, self._surroundings) if to_repeat else text
 
     def notebook(self) -> str:
         """The same as a Jupyter notebook."""

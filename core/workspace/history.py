@@ -94,9 +94,14 @@ class History:
     def changed(self, title: str, *changes: Change) -> None:
         """Remember what the command of this transaction has changed, `title` as in "the move of mlp to vgpu:1"."""
         assert self._current is not None, "a command that changes something is undoable"
-        titles = [self._current.title, title] if self._current.title else [title]
-        title = " and ".join(dict.fromkeys(titles)) if isinstance(self._current.command, Steps) else titles[0]
-        self._current = replace(self._current, title=title, changes=(*self._current.changes, *changes))
+        command, before = self._current.command, self._current.title
+        if isinstance(command, Steps):
+            title = command.title or " and ".join(dict.fromkeys(filter(None, (before, title))))
+        self._current = replace(
+            self._current,
+            title=title if isinstance(command, Steps) else before or title,
+            changes=(*self._current.changes, *changes),
+        )
 
     def fits(self, size: int) -> bool:
         """Whether so many bytes may be kept; if not, and the command calls `cannot_undo`, its answer says so."""

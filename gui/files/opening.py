@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, QObject
+from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text
-from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
+from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 
@@ -53,6 +54,8 @@ class Opening(QObject):
                     self._context.controller.open_snapshot(path=str(file.path))
                 elif file.kind == WORKSPACE:
                     self._workspaces.open(file.path)
+                elif file.kind == SCRIPT:
+                    repeat_session(self._context, file.path)
                 elif file.kind == MODEL:
                     self._waiting.append(partial(self._models.open, file.path))
                 elif file.kind == TENSORS:
@@ -80,8 +83,3 @@ class Opening(QObject):
     def _closed(self, _code: int) -> None:
         self._dialog = None
         self._next()
-
-
-def dropped_files(data: QMimeData) -> list[Path]:
-    """The files of this machine that are dragged."""
-    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]

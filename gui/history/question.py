@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy
+from PySide6.QtWidgets import QFrame, QSizePolicy
 
-from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button
+from devexplorer.gui.widgets import EDGE_PX, hbox, label, line_edit, push_button
 
 
 class Question(QFrame):
@@ -20,7 +20,7 @@ class Question(QFrame):
         self._then: Callable[[str], None] = lambda _text: None
         self.words = label()
         self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # never widens the window
-        self.edit = QLineEdit()
+        self.edit = line_edit()
         self.edit.setMinimumWidth(240)
         self.yes = push_button(clicked=self._answer, look="primary")
         self.no = push_button("Cancel", self.hide)

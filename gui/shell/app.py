@@ -195,7 +195,7 @@ class App:
         from devexplorer.core.session.script import write  # when it is asked for
 
         if self.session is not None:
-            text = self.session.notebook() if path.suffix == ".ipynb" else self.session.script()
+            text = self.session.notebook() if path.suffix == ".ipynb" else self.session.script(to_repeat=True)
 
             def work() -> str:
                 write(path, text)

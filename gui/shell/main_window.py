@@ -40,7 +40,7 @@ from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.files.models import ModelOpener
-from devexplorer.gui.files.opening import Opening, dropped_files
+from devexplorer.gui.files.opening import Opening
 from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
@@ -71,6 +71,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.file_field import dropped_files
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder

@@ -7,15 +7,22 @@ import os.path
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 
+def dropped_files(data: QMimeData) -> list[Path]:
+    """The files of this machine that are dragged."""
+    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+
+
 class FileField(QWidget):
-    """`changed` is emitted at every edit; `path` is None while the field is empty."""
+    """`changed` is emitted at every edit; `path` is None while the field is empty. Takes a file that is dropped on
+    it."""
 
     changed = Signal()
 
@@ -39,6 +46,16 @@ class FileField(QWidget):
         self.button.setAutoDefault(False)
         hbox((self.edit, 1), self.button, parent=self)
         self.setFocusProxy(self.edit)
+        self.setAcceptDrops(True)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped_files(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
+        event.accept()
+        self.set_path(str(dropped_files(event.mimeData())[0]))
 
     @property
     def path(self) -> Path | None:

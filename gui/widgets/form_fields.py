@@ -96,6 +96,7 @@ class MenuEdit(QLineEdit):
     ) -> None:
         """`choices`: the text of each menu item, and what it fills in."""
         super().__init__(text, placeholderText=placeholder or name)
+        self.setAcceptDrops(False)  # as those of `line_edit`
         self.setAccessibleName(name)
         self.setFixedWidth(width_px)
         self.menu = QMenu(self)

@@ -120,6 +120,7 @@ def line_edit(
     result = QLineEdit(text, placeholderText=placeholder, clearButtonEnabled=clear)
     result.setAccessibleName(name)
     result.setToolTip(tip)
+    result.setAcceptDrops(False)  # a file that is dropped here is the window's, or the dialog's
     if width_px:
         result.setFixedWidth(width_px)
     return result

@@ -83,6 +83,7 @@ def give_room(number: QSpinBox | None) -> None:
     """Qt takes the stylesheet's padding of a spin box on the right only: the left one is the text's own."""
     if number is not None:
         number.lineEdit().setTextMargins(6, 0, 0, 0)
+        number.lineEdit().setAcceptDrops(False)  # as those of `line_edit`
 
 
 class ElidedLabel(QLabel):

@@ -14,9 +14,9 @@ from fakes import recordings
 from fakes.look_records import ENGINE, VGPU
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 
 from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted, ListFile, OpenModel, OpenSnapshot
 from devexplorer.core.session.session import PollResult
@@ -168,6 +168,47 @@ def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietW
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     quiet.settle()
     assert dialogs(quiet) == []
+
+
+def test_no_part_of_the_window_keeps_a_dropped_file_to_itself(
+    quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for spec in quiet.window.bottom_dock.specs:
+        quiet.window.bottom_dock.show_page(spec.name)
+        quiet.settle()
+    opened: list[list[Path]] = []
+    monkeypatch.setattr(quiet.window.opening, "open", opened.append)
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(files / "a.npy"))])
+    copy, left, none = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    takers = [widget for widget in quiet.window.findChildren(QWidget) if widget.acceptDrops()]
+    assert len(takers) > 20
+    for number, widget in enumerate(takers, start=1):
+        for event in (
+            QDragEnterEvent(QPoint(2, 2), copy, data, left, none),
+            QDragMoveEvent(QPoint(2, 2), copy, data, left, none),
+            QDropEvent(QPointF(2, 2), copy, data, left, none),
+        ):
+            QApplication.sendEvent(widget, event)
+        quiet.settle()
+        assert opened == [[files / "a.npy"]] * number, f"{widget} of {widget.parent()}"
+
+
+def test_a_file_that_is_dropped_on_a_field_for_files_is_its_path(quiet: QuietWindow, files: Path) -> None:
+    drop(quiet, files / "nets.py")
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(files / "other.py"))])
+    left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    both = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
+    QApplication.sendEvent(dialog.file, QDragEnterEvent(QPoint(4, 4), both, data, left, none))
+    event = QDropEvent(QPointF(4, 4), both, data, left, none)
+    assert not dialog.file.edit.acceptDrops()
+    QApplication.sendEvent(dialog.file, event)
+    assert event.dropAction() == Qt.DropAction.CopyAction
+    assert dialog.file.path == files / "other.py"
+    dialog.reject()
 
 
 def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path) -> None:

@@ -1,0 +1,92 @@
+"""A session saved as a script is opened again from the commands in its last line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.files.kinds import MODEL, SCRIPT, recognise
+from devexplorer.core.records import (
+    AddVirtual,
+    Answer,
+    BuildModel,
+    Check,
+    Command,
+    Forward,
+    Move,
+    OpenWorkspace,
+    RunModelCode,
+    Save,
+    SetThreads,
+    Steps,
+)
+from devexplorer.core.session.journal import Journal
+from devexplorer.core.session.script import Surroundings, script
+from devexplorer.core.session.script_file import MARK, commands_of, with_commands
+
+SESSION: tuple[Command, ...] = (
+    SetThreads(threads=2),
+    BuildModel(recipe="mlp", name="mlp"),
+    Steps(commands=(Move(targets=("mlp",), device="vgpu:0"), Forward(target="mlp", output="y"))),
+)
+
+
+def saved(path: Path, *commands: Command, virtual: str | None = None) -> Path:
+    around = Surroundings(virtual_spec=virtual)
+    path.write_text(with_commands(script((), around), commands, around))
+    return path
+
+
+def test_what_was_written_comes_back_and_the_file_is_known_by_its_beginning(tmp_path: Path) -> None:
+    path = saved(tmp_path / "session.py", *SESSION, virtual="T4")
+    assert commands_of(path) == (AddVirtual(spec="T4"), *SESSION)
+    assert recognise(path).kind == SCRIPT
+    compile(path.read_text(), "session.py", "exec")
+    (tmp_path / "net.py").write_text('"""A net."""\n')
+    assert recognise(tmp_path / "net.py").kind == MODEL
+
+
+def test_the_journal_has_what_changed_the_workspace() -> None:
+    journal = Journal()
+    told = Answer(title="t", words="w", code="pass")
+    journal.add(BuildModel(recipe="mlp"), "mlp-2")
+    journal.add(Check(target="mlp-2", device="cpu"), answer=told)
+    journal.add(Save(targets=(), path="a.safetensors"), answer=told)
+    journal.add(Forward(target="mlp-2", output="y"), "y")
+    assert journal.commands == (BuildModel(recipe="mlp", name="mlp-2"), Forward(target="mlp-2", output="y"))
+    journal.add(OpenWorkspace(path="w.devexplorer"))
+    assert journal.commands == (), "what was in the file cannot be repeated"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "nothing that can be repeated"),
+        ("\n", "nothing that can be repeated"),
+        (f"{MARK}[", "damaged, or of a newer version"),
+        (f'{MARK}[{{"type":"Unknown"}}]', "damaged, or of a newer version"),
+        (MARK + "[" * 100_000, "damaged, or of a newer version"),
+    ],
+)
+def test_what_cannot_be_repeated_gets_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "session.py"
+    path.write_text(f"import torch\n{text}")
+    with pytest.raises(BadInput, match=reason):
+        commands_of(path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Save(targets=(), path="/somewhere", overwrite=True),
+        OpenWorkspace(path="w.devexplorer", code=("net",)),
+        RunModelCode(target="net"),
+        Steps(commands=(Save(targets=(), path="/somewhere", overwrite=True),)),
+        Steps(commands=(Steps(commands=(RunModelCode(target="net"),)),)),
+    ],
+)
+def test_a_command_that_is_no_part_of_a_session_is_refused(tmp_path: Path, command: Command) -> None:
+    with pytest.raises(BadInput, match="it has a command that is no part of a session"):
+        commands_of(saved(tmp_path / "session.py", command))
