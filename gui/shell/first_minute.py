@@ -63,6 +63,12 @@ def _tool(window: MainWindow, button: QPushButton) -> QWidget:
     return window.toolbar.more_button if button.isHidden() else button
 
 
+def _card(window: MainWindow) -> Place:
+    """That of the first GPU, or of the CPU: with many devices the last ones are scrolled away."""
+    cards = list(window.workbench.cards.items.values())
+    return cards[min(1, len(cards) - 1)] if cards else None
+
+
 def _tab(window: MainWindow, name: str) -> Place:
     tabs = window.bottom_dock.tabs
     return tabs.tabBar(), tabs.tabBar().tabRect(tabs.indexOf(window.bottom_dock.areas[name]))
@@ -116,7 +122,7 @@ def _watch() -> tuple[Step, ...]:
         ),
         Step(
             "Click the card of a device.",
-            lambda w: next(reversed(w.workbench.cards.items.values()), None),
+            _card,
             lambda w: w.context.device is not None,
             layout="monitor",
         ),

@@ -11,6 +11,7 @@ from fakes.learner import SELDOM_S, Learner
 from fakes.look_records import CPU
 from fakes.quiet_window import QuietWindow
 from fakes.window import open_window
+from msgspec.structs import replace
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
@@ -119,8 +120,14 @@ def test_the_menu_has_the_line_marked_that_is_to_be_chosen(me: Newcomer) -> None
     menu.close()
 
 
-def test_the_machine_is_watched(me: Newcomer) -> None:
-    me.begin_way("watch")
+def test_the_machine_is_watched_beginning_with_the_keyboard(me: Newcomer) -> None:
+    me.window.activateWindow()
+    me.until(me.window.isActiveWindow, "active")
+    me.window.objects.take_focus()
+    for _ in range(2):
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+    assert QApplication.focusWidget() is me.window.objects.empty.buttons["watch"]
+    QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
     for step in PATHS["watch"].steps[:-1]:
         assert me.guide.step is step
         me.do()
@@ -243,6 +250,24 @@ def test_escape_first_brings_back_the_panels_that_gave_way(me: Newcomer) -> None
     me.heartbeat.tick()
     QTest.keyClick(me.window, Qt.Key.Key_Escape)
     assert me.guide.path is None
+
+
+def test_with_many_devices_a_card_in_sight_is_pointed_at_and_a_recording_ends_the_path(
+    qapp: QApplication, tmp_path: Path
+) -> None:
+    quiet = QuietWindow(qapp, tmp_path, *(replace(CARD, id=f"nvml:{number}") for number in range(16)), size=(1000, 650))
+    guide = quiet.window.guide
+    QTest.mouseClick(quiet.window.objects.empty.buttons["watch"], LEFT)
+    QTest.mouseClick(quiet.window.rail.buttons["monitor"], LEFT)
+    quiet.tell()
+    card = quiet.window.workbench.cards.items["nvml:0"]
+    assert guide.control is card
+    assert card.visibleRegion().boundingRect() == card.rect()
+    quiet.state.recording = "run.devrec"
+    quiet.tell()
+    assert guide.path is None
+    assert not any(button.isVisible() for button in quiet.window.objects.empty.buttons.values())
+    quiet.close()
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
