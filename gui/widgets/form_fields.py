@@ -136,7 +136,6 @@ class FormRow(ScrollArea):
     def __init__(self) -> None:
         self.row = hbox(margins=(EDGE_PX, 0, 0, 0))
         super().__init__(self.row, sideways=True)
-        self.setObjectName("formRow")
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the fields take it, and are scrolled to
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setMinimumWidth(LEAST_PX)

@@ -7,7 +7,7 @@ from html import escape
 from typing import TypeVar
 
 from PySide6.QtCore import QSize, Qt, SignalInstance
-from PySide6.QtGui import QPalette
+from PySide6.QtGui import QFocusEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
@@ -129,6 +129,9 @@ def line_edit(
 class ScrollArea(QScrollArea):
     """A frameless area whose content takes its width; `sideways`: it may scroll to the side too."""
 
+    _focus_frame: QFrame | None = None
+    """Over the content, whatever that paints; made when the area first has the keyboard."""
+
     def __init__(self, content: QWidget | QLayout | None = None, name: str = "", *, sideways: bool = False) -> None:
         super().__init__(widgetResizable=True)
         self.setAccessibleName(name)
@@ -137,6 +140,26 @@ class ScrollArea(QScrollArea):
             self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         if content is not None:
             self.set_content(content)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        if self._focus_frame is None:
+            self._focus_frame = QFrame(self)
+            self._focus_frame.setObjectName("focusFrame")
+            self._focus_frame.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._focus_frame.setGeometry(self.rect())
+        self._focus_frame.raise_()
+        self._focus_frame.show()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        if self._focus_frame is not None:
+            self._focus_frame.hide()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._focus_frame is not None:
+            self._focus_frame.setGeometry(self.rect())
 
     def set_content(self, content: QWidget | QLayout) -> None:
         """Scroll this widget, or a widget with this layout."""

@@ -108,10 +108,8 @@ QComboBox QAbstractItemView {
 QFrame#panel { background: $panel; border: 1px solid $border; border-radius: 6px; }
 QWidget#panelHeader { border: 0; border-bottom: 1px solid $border; }
 QFrame#offer { background: $card; border: 1px solid $border_strong; border-radius: 6px; }
-QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
-QScrollArea { background: transparent; border: 1px solid transparent; }
-QScrollArea:focus { border-color: $focus; }
-QScrollArea#formRow { border: 0; }
+QScrollArea, QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
+QWidget#focusFrame { background: transparent; border: 1px solid $focus; }
 
 QTreeView::branch:has-children:closed { image: url("$icons/style-right.svg"); }
 QTreeView::branch:has-children:open { image: url("$icons/style-down.svg"); }

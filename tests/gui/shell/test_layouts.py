@@ -222,3 +222,14 @@ def test_after_a_switch_the_keyboard_is_in_the_window_and_tab_follows_the_eye(qu
     ]  # fmt: skip
     known = [place for place in places if place is not None]
     assert known[: known.index(7)] == sorted(known[: known.index(7)]), "from the left and above"
+
+
+@pytest.mark.parametrize(("page", "layout"), [("benchmark", "measure"), ("fit", "explore")])
+def test_a_row_of_fields_that_has_room_shows_all_of_them(quiet: QuietWindow, page: str, layout: str) -> None:
+    """A frame of one pixel would be enough for a scroll bar over it."""
+    quiet.window.bottom_dock.show_page(page)
+    quiet.settle()
+    assert shown(quiet) == layout
+    rows = [row for row in quiet.window.bottom_dock.findChildren(FormRow) if row.isVisible()]
+    assert rows
+    assert {(row.horizontalScrollBar().maximum(), row.verticalScrollBar().maximum()) for row in rows} == {(0, 0)}
