@@ -58,7 +58,7 @@ class LearnPanel(QWidget):
         self._courses = {EXERCISES[0].id: self.course}
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.model, "Exercises", [56, 308])
+        self.table = RowsTable(self.model, "Exercises", [40, 308])
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
         self.progress = label(words="dim")
@@ -70,7 +70,8 @@ class LearnPanel(QWidget):
             "Begin again", self._begin_again, tip="Do this exercise once more, from its first step"
         )
         self.next = push_button("Next exercise", self._go_on, look="primary")
-        self.answer = line_edit(name="Your answer", placeholder="your answer, then Enter")
+        self.answer = line_edit(name="Your answer", placeholder="answer, then Enter")
+        self.answer.setMinimumWidth(148)
         self.answer.setMaximumWidth(240)
         self.answer.returnPressed.connect(self._answer)
         self.wrong = label(words="error")
@@ -116,6 +117,7 @@ class LearnPanel(QWidget):
         narrow = self.width() < WIDE_PX
         self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
         self.table.setMaximumWidth(UNLIMITED_PX if narrow else LIST_PX)
+        self.table.setColumnHidden(2, narrow)
         self.table.setMaximumHeight(self.height() * 2 // 5 if narrow else UNLIMITED_PX)
 
     # --- what the window calls
