@@ -37,6 +37,8 @@ class WorkspaceFiles(QObject):
         super().__init__(context)
         self._context = context
         self._seen: WorkspaceFile | None = None
+        self._arranged: WorkspaceFile | None = None
+        """What was opened last: it comes into sight again when a recording is closed."""
         self._questions: deque[str] = deque()
         self._question: CloseQuestion | None = None
         self._lose = False
@@ -189,7 +191,8 @@ class WorkspaceFiles(QObject):
         if path is not None:
             self._context.remember_file(path)
         self._context.window.setWindowTitle("DevExplorer[*]" if path is None else f"DevExplorer: {path.name}[*]")
-        if event is not None and event.opened:
+        if event is not None and event.opened and event is not self._arranged:
+            self._arranged = event
             self._show_layout(event.layout)
             self.ask()
 

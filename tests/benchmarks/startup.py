@@ -82,6 +82,7 @@ def once(script: str, home: str) -> float:
         **os.environ,
         "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
         "XDG_CONFIG_HOME": home,
+        "XDG_STATE_HOME": home,
         # As installed: pip compiles packages. Without this a source tree would be compiled at each start.
         "PYTHONPYCACHEPREFIX": os.path.join(home, "pycache"),
     }

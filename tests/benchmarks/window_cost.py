@@ -56,6 +56,7 @@ def main() -> int:
             "FAKE_NVML_CARDS": str(arguments.cards),
             "FAKE_NVML_DELAY_US": str(arguments.delay_us),
             "XDG_CONFIG_HOME": folder,
+            "XDG_STATE_HOME": folder,
         }
         command = [sys.executable, __file__, CHILD, "--seconds", str(arguments.seconds)]
         if arguments.xvfb:

@@ -298,6 +298,7 @@ class Monkey:
         for top in QApplication.topLevelWidgets():
             if top is not self._app.window and top.isVisible():
                 top.close()
+        self._app.leaving.unasked = True
         self._app.qt.quit()
         QTimer.singleShot(200, self._app.qt.quit)  # a menu's loop takes the first
 

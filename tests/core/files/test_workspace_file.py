@@ -307,6 +307,17 @@ def test_opening_replaces_only_when_asked_and_undo_brings_everything_back(host: 
     assert everything(host) == before
 
 
+def test_only_a_copy_belongs_to_another_file(host: Place, tmp_path: Path) -> None:
+    host.do(NewTensor(name="t", shape=(2,)))
+    path = str(tmp_path / "w.devexplorer")
+    assert "It takes 8 B, and 7 B is the most" in host.answer(SaveWorkspace(path=path, most_bytes=7)).words
+    host.do(SaveWorkspace(path=path, most_bytes=8, copy_of="/home/work.devexplorer"))
+    for copy, owner in ((False, path), (True, "/home/work.devexplorer")):
+        result = host.do(OpenWorkspace(path=path, replace=True, copy=copy))
+        [event] = [event for event in result.events if isinstance(event, WorkspaceFile)]
+        assert (event.path, event.copy, event.again.path) == (owner, copy, path)
+
+
 def test_saving_is_all_or_nothing(host: Place, tmp_path: Path) -> None:
     host.do(NewTensor(name="t", shape=(2,)))
     path = tmp_path / "w.devexplorer"
