@@ -19,6 +19,7 @@ from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets import show_tables
 
 THROUGHPUT_CHOICE = THROUGHPUT.id
 PARTS_PREFIX = "parts:"
@@ -161,6 +162,9 @@ class PlotSlot(QWidget):
         for device in devices:
             word = " (simulated)" if device.info.simulated else ""
             self._add(self._parts_of, f"{PARTS_PREFIX}{device.info.id}", f"{device.info.id}{word}")
+        self.menu.addSeparator()
+        table = self.menu.addAction("Show as table…", lambda: show_tables(self, [self.plot]))
+        table.setEnabled(self.plot.figures() is not None)
 
     def _add(self, menu: QMenu, choice: str, words: str) -> None:
         action = QAction(words.replace("&", "&&"), menu, checkable=True, checked=choice == self.choice)

@@ -94,7 +94,7 @@ def entries(menu: QMenu) -> dict[str, bool]:
     for action in menu.actions():
         if isinstance(below := action.menu(), QMenu):
             found |= entries(below)
-        elif not action.isSeparator():
+        elif action.data() is not None:
             found[action.data()] = action.isChecked()
     return found
 

@@ -137,6 +137,17 @@ def test_the_context_menu_of_a_plot_has_it_too(quiet: QuietWindow) -> None:
     quiet.close()
 
 
+def test_the_menu_of_the_title_has_it_too(quiet: QuietWindow) -> None:
+    readings(quiet, 20, lambda _age: GIB)
+    slot = quiet.window.memory
+    slot.menu.popup(slot.mapToGlobal(slot.rect().topLeft()))
+    QTest.keyClick(slot.menu, Qt.Key.Key_Up)  # the last line
+    QTest.keyClick(slot.menu, Qt.Key.Key_Return)
+    quiet.settle()
+    assert quiet.window.findChild(FiguresDialog) is not None
+    quiet.close()
+
+
 def test_without_a_plot_that_has_values_a_line_says_so(quiet: QuietWindow) -> None:
     QTest.keyClick(quiet.window, Qt.Key.Key_T, CTRL | SHIFT)
     assert quiet.window.findChild(FiguresDialog) is None
