@@ -22,6 +22,7 @@ from devexplorer.core.session.state import Marker
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.widgets.form_fields import FormRow
 
 SIZES = ((1000, 650), (1366, 740), (1440, 900), (2560, 1440))
 """The second is 1366x768 with the title bar of a desktop."""
@@ -92,6 +93,10 @@ def cut_off(window: QWidget) -> list[str]:
             needed = button.fontMetrics().horizontalAdvance(button.text().replace("&", ""))
             if needed > button.width() and not button.toolTip():
                 lost.append(f"{type(button).__name__} {button.text()!r}: {needed} in {button.width()}")
+    for row in window.findChildren(FormRow):
+        content, room = row.widget(), row.viewport().height()
+        if row.isVisible() and content is not None and content.minimumSizeHint().height() > room:
+            lost.append(f"{type(row).__name__}: {content.minimumSizeHint().height()} in {room}")
     for bar in window.findChildren(QTabBar):
         for tab in range(bar.count() if bar.isVisible() else 0):
             needed = bar.fontMetrics().horizontalAdvance(bar.tabText(tab))
