@@ -26,6 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which layout is on show."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
     """Sizes in pixels, by the splitter's name; 0: as the layout has it."""
+    folded: tuple[str, ...] = ()
+    """Panels that are folded to their headings."""
     span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
     left_plot: str = "memory_used_bytes"
     """What each plot shows: a metric, `tflops`, or `parts:` and a device."""

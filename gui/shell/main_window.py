@@ -309,7 +309,7 @@ class MainWindow(QMainWindow):
         self._move_shortcuts = []
         for name, key in move_order(self.state):
             if key:
-                shortcut = QShortcut(QKeySequence(key), self)
+                shortcut = QShortcut(QKeySequence(key), self, context=Qt.ShortcutContext.ApplicationShortcut)
                 shortcut.activated.connect(partial(self.controller.move, name))
                 self._move_shortcuts.append(shortcut)
 
@@ -378,6 +378,7 @@ class MainWindow(QMainWindow):
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             layout=self.workbench.layout_shown.name,
             splitters=self.workbench.sizes(),
+            folded=self.workbench.folded,
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QFrame, QSplitter, QWidget
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import QApplication, QFrame, QSplitter, QWidget
 
 from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, KeptSplitter, hbox, push_button, reading_order, vbox
 
@@ -24,6 +24,8 @@ class PanelWindow(QWidget):
     def __init__(self, panel: QWidget, title: str, owner: QWidget) -> None:
         super().__init__(owner, Qt.WindowType.Window)
         self.setWindowTitle(f"DevExplorer: {title}")
+        self._main = owner.window()
+        self.addActions(self._main.actions())  # their keys are heard here too
         size = panel.size()
         vbox(panel, margins=8, parent=self)
         self.resize(size.width() + 16, max(size.height() + 16, 300))
@@ -31,6 +33,10 @@ class PanelWindow(QWidget):
     def closeEvent(self, event: QCloseEvent) -> None:
         super().closeEvent(event)
         self.closed.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Digits move things from here as well."""
+        QApplication.sendEvent(self._main, event)
 
 
 class Heading(QFrame):
@@ -106,14 +112,18 @@ class PanelRoom(QObject):
         if panel in self.folded:
             self.unfold(panel)
         elif panel not in self.windows:
-            heading = self.folded[panel] = Heading(title)
-            heading.button.clicked.connect(partial(self.unfold, panel))
-            self._exchange(panel, heading)
-            panel.setParent(self._owner)
-            panel.hide()
-            heading.show()
-            self.share(heading)
-            _give_keyboard(heading)
+            _give_keyboard(self.fold(panel, title))
+
+    def fold(self, panel: QWidget, title: str) -> Heading:
+        """Fold a panel that is neither folded nor in a window."""
+        heading = self.folded[panel] = Heading(title)
+        heading.button.clicked.connect(partial(self.unfold, panel))
+        self._exchange(panel, heading)
+        panel.setParent(self._owner)
+        panel.hide()
+        heading.show()
+        self.share(heading)
+        return heading
 
     def unfold(self, panel: QWidget) -> None:
         """It has its room again."""

@@ -57,6 +57,8 @@ class Workbench(QStackedWidget):
         self.splitters: dict[str, KeptSplitter] = {}
         """Those that were made, by `key`."""
         self.room = PanelRoom(self)
+        self._to_fold = set(settings.folded)
+        """Names of panels that were folded at the end of the last session, and are not on show yet."""
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
         pages.wanted.connect(self._show_pages)
@@ -77,8 +79,19 @@ class Workbench(QStackedWidget):
             panel = self._panel(name)
             place = self.room.folded.get(panel, panel)
             if widget is not None and (place is widget or place.isAncestorOf(widget)):
-                return panel, TITLES.get(name, name.capitalize())
+                return panel, _title(name)
         return None
+
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """Names of the folded panels, to be remembered."""
+        made = {**self._panels, **vars(self)}  # `cached_property` keeps those of only some layouts there
+        return tuple(
+            sorted(
+                self._to_fold
+                | {name for name, part in made.items() if any(part is panel for panel in self.room.folded)}
+            )
+        )
 
     def enlarge(self) -> None:
         """Give the panel with the keyboard all the room, or bring the others back."""
@@ -173,6 +186,9 @@ class Workbench(QStackedWidget):
             self._pages.page("learn")
         if self.shows("cards"):
             self.cards.refresh_devices()
+        for name in self._to_fold & set(layout.root.panels):
+            self._to_fold.discard(name)
+            self.room.fold(self._panel(name), _title(name))
         for heading in self.room.folded.values():
             self.room.share(heading)
         self.arranged.emit()
@@ -277,3 +293,7 @@ class Workbench(QStackedWidget):
 def key(layout: Layout, split: Split) -> str:
     """Under which the sizes of a splitter are remembered."""
     return split.name if layout is LAYOUTS[0] else f"{layout.name} {split.name}"
+
+
+def _title(panel: str) -> str:
+    return TITLES.get(panel, panel.capitalize())

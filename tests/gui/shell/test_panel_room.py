@@ -13,6 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.records import DeviceInfo
+from devexplorer.core.session import SettingsFile
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.widgets import HEADER_PX
 from devexplorer.gui.widgets.digit_keys import FIRST_SCAN_CODE
@@ -208,3 +209,49 @@ def test_digits_are_heard_on_a_keyboard_that_has_them_only_with_shift(
     QApplication.sendEvent(QApplication.focusWidget(), event)
     assert moved == (["vgpu:0"] if does == "move" else [])
     assert quiet.window.workbench.layout_shown.name == ("measure" if does == "layout" else "explore")
+
+
+def test_folded_panels_are_folded_at_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
+    quiet = QuietWindow(qapp, tmp_path)
+    room = quiet.window.workbench.room
+    room.toggle_fold(quiet.window.inspector, "Inspector")
+    quiet.window.workbench.show_layout("monitor")
+    room.toggle_fold(quiet.window.workbench.cards, "Devices at a glance")
+    quiet.window.workbench.show_layout("explore")
+    quiet.settle()
+    settings = quiet.window.settings()
+    assert settings.folded == ("cards", "inspector")
+    quiet.close()
+    SettingsFile(tmp_path).save(settings)
+    again = QuietWindow(qapp, tmp_path)
+    bench = again.window.workbench
+    again.settle()
+    assert again.window.inspector.isHidden()
+    assert again.window.settings().folded == ("cards", "inspector"), "also what is not on show yet"
+    bench.show_layout("monitor")
+    again.settle()
+    assert bench.cards.isHidden()
+    QTest.mouseClick(bench.room.folded[bench.cards].button, Qt.MouseButton.LeftButton)
+    again.settle()
+    assert bench.cards.isVisible()
+    assert again.window.settings().folded == ("inspector",)
+    again.close()
+
+
+def test_the_keys_of_the_window_are_heard_in_the_window_of_a_panel(
+    quiet: QuietWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+    monkeypatch.setattr(quiet.window.controller, "move", moved.append)
+    quiet.tell()  # the keys are bound
+    room = quiet.window.workbench.room
+    room.detach(quiet.window.inspector, "Inspector")
+    quiet.settle()
+    own = room.windows[quiet.window.inspector]
+    own.activateWindow()
+    QTest.keyClick(own, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    assert moved == ["vgpu:0"]
+    QTest.keyClick(own, Qt.Key.Key_3, Qt.KeyboardModifier.AltModifier)
+    quiet.settle()
+    assert quiet.window.workbench.layout_shown.name == "monitor"
+    own.close()
