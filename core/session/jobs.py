@@ -14,6 +14,7 @@ from devexplorer.core.records import (
     BenchSpec,
     Command,
     MoveReport,
+    Steps,
     SweepCell,
 )
 
@@ -73,3 +74,10 @@ class Done(NamedTuple):
     def cancelled(self) -> bool:
         """Whether the user cancelled it."""
         return self.answer is not None and self.answer.cancelled
+
+
+def steps_of(command: Command) -> tuple[Command, ...]:
+    """What it does one after the other: itself, unless it is several steps."""
+    if not isinstance(command, Steps):
+        return (command,)
+    return tuple(step for one in command.commands for step in steps_of(one))

@@ -28,6 +28,7 @@ from devexplorer.core.records import (
     RunModelCode,
     Steps,
 )
+from devexplorer.core.session.jobs import steps_of
 from devexplorer.core.session.script import Action
 
 
@@ -167,13 +168,6 @@ def can_repeat(command: Command) -> bool:
     """Whether a command can be part of a session that is repeated: it changes the workspace, or what that needs."""
     spec = spec_of(command)
     return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | RunModelCode)
-
-
-def steps_of(command: Command) -> tuple[Command, ...]:
-    """What it does one after the other: itself, unless it is several steps."""
-    if not isinstance(command, Steps):
-        return (command,)
-    return tuple(step for one in command.commands for step in steps_of(one))
 
 
 def _repeated(command: Command) -> Command:

@@ -10,7 +10,8 @@ import msgspec
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import AddVirtual, Command
-from devexplorer.core.session.journal import can_repeat, steps_of
+from devexplorer.core.session.jobs import steps_of
+from devexplorer.core.session.journal import can_repeat
 from devexplorer.core.session.script import Surroundings
 
 MARK = "# Commands for DevExplorer, which can open this file: "

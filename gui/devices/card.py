@@ -74,6 +74,8 @@ class DeviceCard(DeviceItem):
         the sign."""
         held = self.texts.held
         if not held:
+            if self.progress is not None:
+                draw_text(painter, where, self.progress.words, "dim", align=RIGHT)
             return
         x = max(where.right() - text_width(held) - SIGN_PX - 6, where.left())
         x = self._sign(painter, x, where.center().y(), "warning", "warning")

@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Problem
-from devexplorer.core.session import Device
+from devexplorer.core.session import Device, Progress
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.actions import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
@@ -39,6 +39,7 @@ from devexplorer.gui.widgets import (
     device_colour,
     device_dash,
     draw_text,
+    paint_progress,
     pixmap,
     plain_tip,
     tell_chosen,
@@ -68,6 +69,9 @@ class DeviceItem(QWidget):
         self._texts: CardTexts | None = None
         self.verdict: Verdict | None = None
         """What a drop would do, while something is dragged."""
+        self.progress: Progress | None = None
+        """Long work that keeps this device busy."""
+        self._described = ""
         self.is_selected = self._hovered = self._drop_here = False
         """Whether this device is the chosen one."""
         self.bar = MemoryBar(device.colour)
@@ -99,6 +103,18 @@ class DeviceItem(QWidget):
             self._show_bar()
             self.update()
 
+    def set_progress(self, progress: Progress | None) -> None:
+        """Show how far long work is; None: there is none."""
+        before, self.progress = self.progress, progress
+        if (before and before.words) != (progress and progress.words):
+            self.update()
+        if (before and before.title) != (progress and progress.title):
+            self._describe()
+
+    def _describe(self) -> None:
+        busy = f" Busy: {self.progress.title}." if self.progress is not None else ""
+        self.setAccessibleDescription(self._described + busy)
+
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
         return card_texts(device, problems, alerts)
 
@@ -119,9 +135,10 @@ class DeviceItem(QWidget):
         readings = ", ".join(" ".join(filter(None, reading)) for reading in (*texts.readings, *texts.watched))
         held = f" Clocks are limited by: {texts.held}." if texts.held else ""
         alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
-        self.setAccessibleDescription(
-            alarm + (texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)
+        self._described = alarm + (
+            texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held
         )
+        self._describe()
         if taller:
             self.updateGeometry()
         if moved:
@@ -226,6 +243,7 @@ class DeviceItem(QWidget):
             stripe.setDashPattern([part / (2 * EDGE_PX) for part in dash])
         painter.setPen(stripe)
         painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
+        paint_progress(painter, self.rect().adjusted(EDGE_PX, 0, 0, 0), self.progress)
         painter.restore()
         if self.hasFocus():
             painter.setPen(theme.focus)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.base import sentence
-from devexplorer.core.session import State
+from devexplorer.core.session import State, UnderWay
 from devexplorer.gui.actions import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
@@ -173,6 +173,11 @@ class DevicesPanel(Panel):
         for following in (*self.items.values(), self.offer_button):
             QWidget.setTabOrder(previous, following)
             previous = following
+
+    def show_progress(self, work: UnderWay) -> None:
+        """Show long work on the cards of the devices that it keeps busy."""
+        for name, item in self.items.items():
+            item.set_progress(work.devices.get(name))
 
     def refresh_texts(self) -> None:
         """Take over the latest readings."""

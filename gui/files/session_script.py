@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.records import AddVirtual, Command, OpenModel, SetThreads, Steps
+from devexplorer.core.session import steps_of
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def _ask(context: WindowContext, path: Path, commands: tuple[Command, ...] | str
         context.hint(commands)
         return
     from devexplorer.core.isolation.model_source import describe
-    from devexplorer.core.session.journal import steps_of
 
     steps = [step for one in commands for step in steps_of(one)]
     try:

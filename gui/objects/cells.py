@@ -40,6 +40,8 @@ BADGES_ROLE = TARGET_ROLE + 2
 """What the user should know about it (tuple of `Badge`)."""
 FINDING_ROLE = TARGET_ROLE + 3
 """The finding that the row is; None for everything else."""
+PROGRESS_ROLE = TARGET_ROLE + 4
+"""How far the work on an object is (`Progress`); None: nothing long is done to it."""
 
 
 def mib_text(count: int) -> str:

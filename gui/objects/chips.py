@@ -7,7 +7,7 @@ from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QTreeView
 
 from devexplorer.core.records import Finding
-from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, Column
+from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, PROGRESS_ROLE, Column
 from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.widgets import (
@@ -19,6 +19,7 @@ from devexplorer.gui.widgets import (
     draw_text,
     paint_chips,
     paint_device,
+    paint_progress,
     pixmap,
     severity_tone,
     text_width,
@@ -61,6 +62,8 @@ class ChipsDelegate(QStyledItemDelegate):
                 )  # fmt: skip
             case Column.NAME:
                 self._paint_name(painter, where, index)
+                if isinstance(model, ObjectsModel) and model.progress:
+                    paint_progress(painter, where.adjusted(4, 0, -8, 0), index.data(PROGRESS_ROLE))
             case Column.SHAPE | Column.MIB:
                 tone: Tone = "text" if index.column() == Column.MIB else "dim"
                 # The left end of a shape is its batch, the right end its image: the middle can go.

@@ -23,12 +23,21 @@ from PySide6.QtCore import (
 )
 
 from devexplorer.core.records import Diagnosis, ObjectSnapshot
-from devexplorer.core.session import RowTables
+from devexplorer.core.session import Progress, RowTables
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
-from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
+from devexplorer.gui.objects.cells import (
+    ANSWERS,
+    BADGES_ROLE,
+    DEVICES_ROLE,
+    HEADERS,
+    PROGRESS_ROLE,
+    SORTED_BY,
+    Column,
+    mib_text,
+)
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
-from devexplorer.gui.widgets import RIGHT
+from devexplorer.gui.widgets import RIGHT, plain_tip
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -53,6 +62,8 @@ class ObjectsModel(QAbstractItemModel):
         self._objects: dict[str, Known] = {}
         self.has_findings = False
         """Whether some rows are findings of the doctor."""
+        self.progress: Mapping[str, Progress] = {}
+        """Long work, by the name of the object that it concerns."""
         self._numbers = itertools.count(1)
         self._own_row_tables = RowTables()
         self._shown = Arrangement({}, Options(), self._numbers)
@@ -93,6 +104,16 @@ class ObjectsModel(QAbstractItemModel):
             for entry in self._shown.of(name):
                 if entry.known is not self._objects[name]:
                     self._announce(entry, entry.take(self._objects[name]), changed or ())
+
+    def set_progress(self, progress: Mapping[str, Progress]) -> None:
+        """Show this work at its objects; what reads the same as before is not painted again."""
+        before, self.progress = self.progress, progress
+        for name in {*before, *progress} if before or progress else ():
+            was, now = before.get(name), progress.get(name)
+            if was is None or now is None or was.words != now.words:
+                for entry in self._shown.of(name):
+                    index = self._index(entry.base)
+                    self.dataChanged.emit(index, index)
 
     def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
         for name in gone:
@@ -307,12 +328,20 @@ class ObjectsModel(QAbstractItemModel):
         match role:
             case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
                 return RIGHT
+            case _ if role == PROGRESS_ROLE:
+                result = self._shown.found(node)
+                return None if result is None else self._working(*result)
             case _ if role in ANSWERS:
                 result = self._shown.found(node)
                 if result is not None:
-                    return ANSWERS[role](*result, column)
+                    answer = ANSWERS[role](*result, column)
+                    working = self._working(*result) if column == Column.NAME else None
+                    return answer if working is None else _with_progress(answer, role, working)
                 return self._of_device(node, column, role) if node in self._shown.groups else None
         return None
+
+    def _working(self, entry: Entry, at: int) -> Progress | None:
+        return self.progress.get(entry.name) if self.progress and at == 0 else None
 
     def _of_device(self, node: int, column: int, role: int) -> Any:
         """What is said of a device that objects are grouped below."""
@@ -334,6 +363,18 @@ class ObjectsModel(QAbstractItemModel):
                 count = len(self._shown.children(node))
                 return (Badge(f"{count:,} object{'s' * (count != 1)}", False),)
         return None
+
+
+def _with_progress(answer: Any, role: int, progress: Progress) -> Any:
+    match role:
+        case _ if role == BADGES_ROLE:
+            return (Badge(progress.words, False, progress.title), *answer)
+        case Qt.ItemDataRole.ToolTipRole:
+            return f"{answer}\n{plain_tip(progress.title)}"
+        case Qt.ItemDataRole.AccessibleTextRole:
+            return f"{answer}, {progress.words}"
+        case _:
+            return answer
 
 
 def _changes(before: Known, now: Known) -> Sequence[int] | None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import Diagnosis
-from devexplorer.core.session import State
+from devexplorer.core.session import State, UnderWay
 from devexplorer.gui.actions import tensors_of
 from devexplorer.gui.objects.arrangement import Key
 from devexplorer.gui.objects.cells import SORTED_BY
@@ -165,6 +165,10 @@ class ObjectsPanel(Panel):
             words = "The engine is starting."
         self._known_engine |= ready
         self.empty.say(words, self._state)
+
+    def show_progress(self, work: UnderWay) -> None:
+        """Show long work at the objects that it concerns."""
+        self.model.set_progress(work.objects)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""

@@ -4,26 +4,34 @@ only."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base import Clock, bytes_text, count_text, seconds_text
-from devexplorer.core.session import Job, Run
+from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller
+from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
 
 HEIGHT_PX = 26
 ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
-SHOW_AFTER_S = 0.3
-"""Jobs shorter than this come and go without a progress bar."""
 
 
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
-    def __init__(self, controller: Controller, clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        also: Sequence[Callable[[UnderWay], None]] = (),
+        *,
+        clock: Clock = time.time,
+    ) -> None:
+        """`also`: who else shows what is being worked on, told at each `refresh`."""
         super().__init__()
+        self._also = also
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._controller, self._clock = controller.state, controller, clock
@@ -54,6 +62,9 @@ class StatusBar(QFrame):
     def refresh(self) -> None:
         """Show the state as it is now."""
         state = self._state
+        work = under_way(state, self._clock()) if state.jobs else NOTHING_UNDER_WAY
+        for show in self._also:
+            show(work)
         ready = state.engine
         live = state.recording is None
         self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")

@@ -52,7 +52,7 @@ from devexplorer.gui.widgets.panel import (
     why_not_live,
 )
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
-from devexplorer.gui.widgets.picture import Picture, draw_text, paint_focus, text_width
+from devexplorer.gui.widgets.picture import Picture, draw_text, paint_focus, paint_progress, text_width
 from devexplorer.gui.widgets.reading_order import chain, put_in_order, reading_order
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import (

@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QAccessible, QColor, QContextMenuEvent, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from devexplorer.core.session import Progress
 from devexplorer.gui.widgets.figures import Figures, offer_table
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
 from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
@@ -51,6 +52,17 @@ class Picture(QWidget):
             QToolTip.showText(event.globalPos(), text, self, QRect(event.pos(), QSize(1, 1)))
             return True
         return super().event(event)
+
+
+def paint_progress(painter: QPainter, where: QRect, progress: Progress | None) -> None:
+    """A line along the bottom, as long as what is done of it; only its trough where that is not known."""
+    if progress is None:
+        return
+    line = QRect(where.left(), where.bottom() - 1, where.width(), 2)
+    painter.fillRect(line, QColor(current_theme().border_strong))
+    if progress.done is not None:
+        line.setWidth(round(where.width() * min(max(progress.done, 0.0), 1.0)))
+        painter.fillRect(line, QColor(current_theme().soft))
 
 
 def paint_focus(painter: QPainter, widget: QWidget) -> None:

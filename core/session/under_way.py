@@ -1,0 +1,93 @@
+"""What is being worked on: objects and devices, how far it is. Main thread; no Qt, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from devexplorer.core.base import object_name
+from devexplorer.core.records import (
+    Backward,
+    BuildModel,
+    Check,
+    Command,
+    Forward,
+    Load,
+    LoadCheckpoint,
+    ModelSpec,
+    Move,
+    OpenModel,
+    PlanFit,
+    Save,
+    Split,
+    StartBenchmark,
+    TrainStep,
+)
+from devexplorer.core.session.jobs import steps_of
+
+_VERBS: dict[type, str] = {
+    Backward: "running",
+    BuildModel: "building",
+    Check: "checking",
+    Forward: "running",
+    Load: "loading",
+    LoadCheckpoint: "loading",
+    Move: "moving",
+    OpenModel: "opening",
+    PlanFit: "planning",
+    Save: "saving",
+    Split: "splitting",
+    StartBenchmark: "measuring",
+    TrainStep: "training",
+}
+
+
+class Progress(NamedTuple):
+    """How far work is."""
+
+    verb: str
+    """`moving`."""
+    done: float | None
+    """0 to 1; None: not known."""
+    title: str
+    """`moving mlp to vgpu:1`."""
+
+    @property
+    def words(self) -> str:
+        """`moving 42 %`, or `moving`."""
+        return self.verb if self.done is None else f"{self.verb} {100 * self.done:.0f} %"
+
+
+class UnderWay(NamedTuple):
+    """Long work at what it concerns."""
+
+    objects: Mapping[str, Progress]
+    """By the name of the object."""
+    devices: Mapping[str, Progress]
+
+
+NOTHING_UNDER_WAY = UnderWay({}, {})
+
+
+def verb_of(command: Command) -> str:
+    """What is done to the objects of a command, in one word."""
+    verbs = [_VERBS[type(step)] for step in steps_of(command) if type(step) in _VERBS]
+    if any(isinstance(step, Move) and step.copy for step in steps_of(command)):
+        return "copying"
+    return verbs[0] if verbs else "working"
+
+
+def objects_of(command: Command) -> Iterator[str]:
+    """Names that a command is addressed to; not all of them need be objects."""
+    for step in steps_of(command):
+        target = step.spec.target if isinstance(step, StartBenchmark) and isinstance(step.spec, ModelSpec) else None
+        target = target or getattr(step, "target", None)
+        yield from map(object_name, getattr(step, "targets", ()))
+        if isinstance(target, str):
+            yield object_name(target)
+
+
+def device_of(command: Command) -> str | None:
+    """Where its tensors go; None: nowhere, or to several."""
+    goals = {step.device for step in steps_of(command) if isinstance(step, Move | BuildModel | OpenModel | Load)}
+    return goals.pop() if len(goals) == 1 else None
