@@ -98,6 +98,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         before = len(workspace.registry.infos())
         devices, notes, offers = _devices(workspace.registry, manifest, command)
         names = workspace.names
+        workspace.changed(f"the opening of {Path(command.path).name}")  # before a removal gives it a name
         read: dict[str, Read] = {}
         try:
             _make_room(workspace, file, devices, progress)
@@ -111,7 +112,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     if workspace.names:
         remove(workspace, Remove(names=workspace.names), progress)
     workspace.add_all(read)
-    workspace.changed(f"the opening of {Path(command.path).name}", change)
+    workspace.changed("", change)
     snapshots = workspace.snapshots(read)
     path = Path(command.path).expanduser().absolute()
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)

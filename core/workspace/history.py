@@ -210,7 +210,8 @@ class History:
             report = msgspec.structs.replace(report, kept_for_undo_bytes=self.kept_bytes)
         names = self._workspace.names
         left = tuple(name for name in dict.fromkeys(touched) if name in names)
-        return entry.command, Undone(report, tuple(dict.fromkeys(removed)), left)
+        gone = tuple(name for name in dict.fromkeys(removed) if name not in names)  # another may have its name again
+        return entry.command, Undone(report, gone, left)
 
     @contextmanager
     def redoing(self, request: int) -> Iterator[Command]:

@@ -81,8 +81,8 @@ class WorkspaceFiles(QObject):
         self._context.controller.send(command)
 
     def open(self, path: Path) -> None:
-        """Open a workspace file; the engine's answer offers to replace what is here."""
-        self._context.controller.send(OpenWorkspace(path=str(path)))
+        """Open a workspace file in place of what is here; the engine's answer asks first where that is unsaved work."""
+        self._context.controller.send(OpenWorkspace(path=str(path), replace=not self._context.state.unsaved_work))
 
     # --- closing
 

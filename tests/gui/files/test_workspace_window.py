@@ -10,7 +10,7 @@ from fakes.hands import CTRL, Hands
 from fakes.window import open_window
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
@@ -106,6 +106,33 @@ def test_a_file_brings_its_layout_with_it(start: Start, tmp_path: Path) -> None:
     assert again.window.workbench.stack.choices == plots
     QTest.mouseClick(again.window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
     assert list(again.window.workbench.splitters["measure rows"].kept)[1:] == rows[1:]
+
+
+def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) -> None:
+    hands, path = start(), tmp_path / "work.devexplorer"
+    hands.build("mlp")
+    save(hands, path)
+    hands.build("lenet")
+    title = hands.window.inspector.title
+
+    def answer(do: Callable[[], object]) -> str:
+        before = hands.state.answer
+        do()
+        hands.until(lambda: hands.state.answer is not before and not hands.state.jobs, "answered")
+        return title.text()
+
+    assert answer(lambda: open_again(hands, path)) == "The workspace was not opened"
+    assert set(hands.state.objects) == {"mlp", "lenet"}
+    buttons = hands.window.inspector.findChildren(QPushButton)
+    assert answer(lambda: hands.take(buttons, "Replace what is here")) == "work.devexplorer is open"
+    assert set(hands.state.objects) == {"mlp"}
+    assert answer(lambda: open_again(hands, path)) == "work.devexplorer is open"
+    for there in ({"mlp"}, {"mlp", "lenet"}):
+        undone = answer(lambda: hands.press(Qt.Key.Key_Z, CTRL))
+        assert undone == "Undone: the opening of work.devexplorer"
+        assert set(hands.state.objects) == there
+    assert hands.window.isWindowModified()
+    hands.window.workspaces._lose = True
 
 
 def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_folder(
