@@ -22,13 +22,14 @@ from devexplorer.core.base import (
     shape_text,
     variable,
 )
-from devexplorer.core.commands.registry import refused_title, title_of
+from devexplorer.core.commands.registry import refused_title, spec_of, title_of
 from devexplorer.core.models import Dispatched, Operand, RunFailed
 from devexplorer.core.partition.crossings import has_crossings
 from devexplorer.core.records import (
     AddVirtual,
     Answer,
     Backward,
+    BuildModel,
     Check,
     Combine,
     Command,
@@ -36,9 +37,11 @@ from devexplorer.core.records import (
     Forward,
     InsertHops,
     Join,
+    Load,
     Move,
     NewTensor,
     Offer,
+    OpenModel,
     Steps,
     TrainStep,
 )
@@ -56,7 +59,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
     if isinstance(error, StepFailed):
         answer = refusal(error.error, error.command)
-        if not error.before:
+        if not any(spec_of(step).undoable for step in error.before):
             return answer
         if isinstance(command, Steps) and command.title:
             before = f"{len(error.before)} of {len(command.commands)} steps"
@@ -101,7 +104,11 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
             " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules,"
             " and are simulated."
         )
-        offers.append(Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC)))
+        virtual = AddVirtual(spec=VIRTUAL_SPEC)
+        if (there := _on_virtual(command)) is not None:
+            both = Steps(commands=(virtual, there))
+            offers.append(Offer(f"Add virtual GPUs and use {there.device}", both))
+        offers.append(Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", virtual))
         if isinstance(command, NewTensor) and not command.fall_back:
             offers.append(Offer("Create it on the CPU", _on_cpu(command)))
     return Answer(
@@ -285,6 +292,16 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
 def _copy_and_combine(name: str, device: str, command: Command | None, dtype: str | None = None) -> Offer:
     copy = Move(targets=(name,), device=device, dtype=dtype, copy=True)
     return _and_again(f"Copy {name} {f'as {dtype}' if dtype else f'to {device}'}", copy, command)
+
+
+def _on_virtual(command: Command | None) -> BuildModel | Load | Move | NewTensor | OpenModel | None:
+    """The same on the virtual GPU that stands for the card; None where there is none for it."""
+    if not isinstance(command, BuildModel | Load | Move | NewTensor | OpenModel):
+        return None
+    kind, _, number = command.device.strip().lower().partition(":")
+    if kind != "cuda" or number not in ("", "0", "1"):
+        return None
+    return msgspec.structs.replace(command, device=f"vgpu:{number or 0}", request=0)
 
 
 def _on_cpu(command: NewTensor) -> NewTensor:

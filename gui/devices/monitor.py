@@ -10,7 +10,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from devexplorer.core.records import Problem
-from devexplorer.core.session import Device, State
+from devexplorer.core.session import Device, State, UnderWay
 from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
@@ -102,6 +102,11 @@ class MonitorPanel(Panel):
             self._grid.setColumnStretch(column, int(column < columns))
         for row in range(self._grid.rowCount() + 1):
             self._grid.setRowStretch(row, int(row > (len(self.items) - 1) // columns))
+
+    def show_progress(self, work: UnderWay) -> None:
+        """Show long work on the cards of the devices that it keeps busy."""
+        for name, card in self.items.items():
+            card.set_progress(work.devices.get(name))
 
     def refresh_texts(self) -> None:
         """Take over the latest readings."""

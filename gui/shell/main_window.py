@@ -126,7 +126,7 @@ class MainWindow(QMainWindow):
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())
         self._long_jobs = LongJobs(state)
-        self.status = StatusBar(controller, (self.objects.show_progress, self.devices.show_progress))
+        self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
         self.may_close: Callable[[], bool] = lambda: True

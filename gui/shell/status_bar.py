@@ -4,7 +4,8 @@ only."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
@@ -19,13 +20,19 @@ ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 
 
+class ShowsProgress(Protocol):
+    """A panel that shows long work at what it concerns."""
+
+    def show_progress(self, work: UnderWay) -> None: ...
+
+
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
     def __init__(
         self,
         controller: Controller,
-        also: Sequence[Callable[[UnderWay], None]] = (),
+        also: Sequence[ShowsProgress] = (),
         *,
         clock: Clock = time.time,
     ) -> None:
@@ -63,8 +70,8 @@ class StatusBar(QFrame):
         """Show the state as it is now."""
         state = self._state
         work = under_way(state, self._clock()) if state.jobs else NOTHING_UNDER_WAY
-        for show in self._also:
-            show(work)
+        for panel in self._also:
+            panel.show_progress(work)
         ready = state.engine
         live = state.recording is None
         self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")

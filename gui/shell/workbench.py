@@ -14,7 +14,7 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
 
-from devexplorer.core.session import Change, Settings
+from devexplorer.core.session import Change, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -238,6 +238,11 @@ class Workbench(QStackedWidget):
             self.stack.refresh(now_unix_s)
         if changes & Change.DEVICES and self._seen("cards"):
             self.cards.refresh_devices()
+
+    def show_progress(self, work: UnderWay) -> None:
+        """Show long work on the cards of Monitor."""
+        if self._seen("cards"):
+            self.cards.show_progress(work)
 
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""

@@ -27,6 +27,7 @@ from devexplorer.core.records import (
     MoveReport,
     NewTensor,
     Remove,
+    Steps,
     Undo,
 )
 
@@ -156,7 +157,13 @@ def test_a_refusal_that_virtual_gpus_would_help_offers_them() -> None:
     assert answer.title == "m:0 was not moved"
     assert answer.subject == "m"
     assert answer.words.startswith("There is no device 'cuda:1' here; there is cpu.")
-    assert [offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]
+    add = AddVirtual(spec="2x Tesla T4")
+    both = Steps(commands=(add, Move(targets=("m:0",), device="vgpu:1")))
+    assert [offer.command for offer in answer.offers] == [both, add]
+    assert answer.offers[0].label == "Add virtual GPUs and use vgpu:1"
+    for device in ("cuda:2", "xpu:0"):
+        answer = refusal(error, Move(targets=("m:0",), device=device))
+        assert [offer.command for offer in answer.offers] == [add], "two virtual GPUs would not do"
 
 
 def test_a_refused_tensor_can_be_made_on_the_cpu_instead() -> None:

@@ -6,12 +6,28 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+import torch
 from places import Place, place_of
 
 from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch, title_of
-from devexplorer.core.records import BuildModel, Combine, Command, Forward, Move, NewTensor, Steps, TrainStep
-from devexplorer.core.workspace.command_result import StepFailed
+from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.records import (
+    Answer,
+    BuildModel,
+    Combine,
+    Command,
+    EngineDevices,
+    Forward,
+    Move,
+    NewTensor,
+    ObjectChanged,
+    Steps,
+    TrainStep,
+    Undo,
+)
+from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.workspace import StepFailed
 
 
 @pytest.fixture
@@ -95,3 +111,18 @@ def test_a_step_of_training_without_an_optimizer_is_made_with_one(place: Place) 
 def test_it_crosses_the_link() -> None:
     command = Steps(commands=(moved("x"), Steps(commands=(Combine(left="a", right="b"),))))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(command), type=Command) == command  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there is such a card here")
+def test_virtual_gpus_are_added_and_used_in_one_step(virtual: VirtualMachine) -> None:
+    virtual.reset()
+    with LocalEngine() as local:
+        (answer,) = (event for event in local.run(NewTensor(name="x", device="cuda:1")) if isinstance(event, Answer))
+        assert answer.offers[0].label == "Add virtual GPUs and use vgpu:1"
+        events = local.run(answer.offers[0].command)
+        (devices,) = (event for event in events if isinstance(event, EngineDevices))
+        assert [info.id for info in devices.devices if info.simulated] == ["vgpu:0", "vgpu:1"]
+        (changed,) = (event for event in events if isinstance(event, ObjectChanged))
+        assert changed.snapshot.bytes_by_device == {"vgpu:1": 4}
+        local.run(Undo())
+        assert local.engine.workspace.names == ()

@@ -111,6 +111,16 @@ def test_a_benchmark_of_a_model_is_seen_at_the_model_and_on_its_device(quiet: Qu
     assert progress.verb == "measuring"
 
 
+def test_the_cards_of_monitor_show_it_too(quiet: QuietWindow) -> None:
+    quiet.window.workbench.show_layout("monitor")
+    quiet.settle()
+    begin(quiet, MOVE)
+    quiet.tell(JobProgress(request=7, done=0.25))
+    progress = quiet.window.workbench.cards.items["vgpu:0"].progress
+    assert progress is not None
+    assert progress.words == "moving 25 %"
+
+
 def test_work_that_has_just_begun_is_not_shown(quiet: QuietWindow) -> None:
     quiet.window.status._clock = lambda: 1.1
     begin(quiet, MOVE)
