@@ -49,6 +49,10 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("table", "Show as table…", "The numbers of a plot to read and to copy; that with the keyboard first",
                    window.show_table, key="Ctrl+Shift+T"),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
+        ActionSpec("next_panel", "Next panel", "Give the keyboard to the next panel; Shift goes back",
+                   partial(window.workbench.go_to_panel, 1), key="F6"),
+        ActionSpec("last_panel", "Previous panel", "Give the keyboard to the panel before",
+                   partial(window.workbench.go_to_panel, -1), key="Shift+F6"),
         ActionSpec("enlarge", "Enlarge the panel", "Give the panel with the keyboard all the room, as a double click on"
                    " its heading does; Escape brings the rest back", window.workbench.enlarge, key="F11"),
         ActionSpec("fold", "Fold or unfold the panel", "Leave only the heading of the panel with the keyboard",

@@ -23,7 +23,7 @@ from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split
 from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, vbox
+from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, reading_order, vbox
 
 if TYPE_CHECKING:
     from devexplorer.gui.devices.monitor import MonitorPanel
@@ -107,6 +107,19 @@ class Workbench(QStackedWidget):
         """Put the panel with the keyboard into a window of its own."""
         if (found := self._panel_of(QApplication.focusWidget())) is not None:
             self.room.detach(*found)
+
+    def go_to_panel(self, step: int) -> None:
+        """Give the keyboard to the next panel (1), or to the one before (-1), round and round."""
+        places = [self.room.place(self._panel(name)) for name in self.layout_shown.root.panels]
+        seen = [place for place in places if place.isVisible()]
+        focus = QApplication.focusWidget()
+        inside = (at for at, place in enumerate(seen) if focus is not None and place.isAncestorOf(focus))
+        place = seen[(next(inside, -1 if step > 0 else 0) + step) % len(seen)]
+        if place is self._panels["objects"]:
+            self.take_focus()
+        else:
+            stops = (stop for stop in reading_order(place) if stop.isVisible() and stop.isEnabled())
+            next(stops, place).setFocus(Qt.FocusReason.TabFocusReason)
 
     def _heading(self, where: QPoint) -> tuple[QWidget, str] | None:
         """The panel whose heading is there, with its title."""

@@ -31,7 +31,7 @@ CPU = -1
 DASHES: tuple[list[float], ...] = ([], [6.0, 3.0], [2.0, 2.0], [8.0, 3.0, 2.0, 3.0])
 """Dash patterns in pen widths: the CPU and seven accelerators are solid, the next seven dashed, and so on."""
 DISTINCT_DASHES: tuple[list[float], ...] = (
-    [], [9.0, 4.0], [4.0, 4.0], [10.0, 3.0, 2.0, 3.0], [16.0, 3.0], [10.0, 3.0, 2.0, 3.0, 2.0, 3.0], [3.0, 7.0],
+    [], [9.0, 4.0], [2.0, 5.0], [10.0, 3.0, 2.0, 3.0], [16.0, 3.0], [10.0, 3.0, 2.0, 3.0, 2.0, 3.0], [6.0, 8.0],
 )  # fmt: skip
 """Of accelerators 0 to 6 where every line has its own; from the ninth device on no colour has the same one again."""
 CPU_DASHES = [2.0, 2.0]

@@ -259,6 +259,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     hands.until(lambda: hands.state.recording is not None, "the recording is on show")
     enabled = {
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
+        "next_panel", "last_panel",
     }  # fmt: skip
     enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout "))}
     other_reasons = {"stop", "record", "stop_recording"}

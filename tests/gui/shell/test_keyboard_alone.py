@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.keyboard import ALT, CTRL, Key, Keyboard
+from fakes.keyboard import ALT, CTRL, SHIFT, Key, Keyboard
 from fakes.window import open_window
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
@@ -77,6 +77,21 @@ def test_the_arrows_go_from_layout_to_layout_and_from_kind_to_kind(me: Keyboard)
     assert page.rail.choices["sweep"].isChecked()
     me.press(Key.Key_Tab)
     me.tab_to("Sweep")
+
+
+@pytest.mark.parametrize("number", range(1, 1 + len(LAYOUTS)))
+def test_f6_goes_from_panel_to_panel_and_back(me: Keyboard, number: int) -> None:
+    build(me, "mlp")
+    me.press(Key(Key.Key_0 + number), ALT)
+    bench = me.window.workbench
+    visited = []
+    for _ in bench.layout_shown.root.panels:
+        me.press(Key.Key_F6)
+        visited.append(me.focus)
+    panels = [bench.room.place(bench._panel(name)) for name in bench.layout_shown.root.panels]
+    assert all(sum(panel.isAncestorOf(focus) for focus in visited) == 1 for panel in panels)
+    me.press(Key.Key_F6, SHIFT)
+    assert me.focus is visited[-2]
 
 
 def test_the_main_job(me: Keyboard) -> None:

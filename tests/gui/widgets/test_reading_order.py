@@ -116,6 +116,7 @@ ORDER = {
         "Python file",
         "Choose: Python file",
         "class or function",
+        "options",
         "inputs",
         "name",
         "device",

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
-from PySide6.QtCore import QEvent, QObject
+from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPixmap
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
@@ -90,6 +91,9 @@ def test_from_the_ninth_device_on_a_dash_pattern_tells_equal_colours_apart(theme
     looks = [(device_colour(index), tuple(device_dash(index))) for index in range(-1, 16)]
     if theme.every_line_has_its_dashes:
         assert len({dash for _, dash in looks[:8]}) == 8
+        simulated = {tuple(device_pen(index, simulated=True).dashPattern()) for index in range(7)}
+        assert len(simulated) == 7
+        assert () not in simulated
     else:
         assert all(dash == () for _, dash in looks[:8])
         assert all(dash != () for _, dash in looks[8:])
@@ -196,3 +200,15 @@ def test_the_application_icon_is_not_empty(qapp: QApplication):
 def test_an_unknown_icon_is_an_error():
     with pytest.raises(FileNotFoundError):
         icons.svg("no-such-icon", "#FF0000")
+
+
+@pytest.mark.parametrize("preference", [*Qt.ContrastPreference, None], ids=str)
+def test_the_first_start_follows_the_contrast_that_the_desktop_asks_for(
+    monkeypatch: pytest.MonkeyPatch, preference: Qt.ContrastPreference | None
+) -> None:
+    hints = SimpleNamespace()
+    if preference is not None:  # Qt before 6.10 does not know
+        hints.accessibility = lambda: SimpleNamespace(contrastPreference=lambda: preference)
+    monkeypatch.setattr(themes.QGuiApplication, "styleHints", lambda: hints)
+    wanted = "high-contrast" if preference == Qt.ContrastPreference.HighContrast else "dark"
+    assert themes.preferred().name == wanted
