@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from fakes.hands import CTRL, Hands
 from fakes.window import open_window
+from msgspec.structs import replace
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 
+from devexplorer.core.files.workspace_format import SavedDevice
+from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 
@@ -29,15 +32,15 @@ class Net(nn.Module):
         return self.first(x)
 """
 
-Start = Callable[[], Hands]
+Start = Callable[..., Hands]
 
 
 @pytest.fixture
 def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
     windows: list[Hands] = []
 
-    def make() -> Hands:
-        windows.append(open_window(qapp, tmp_path / "settings", "2x Tesla T4", Hands))
+    def make(virtual: str | None = "2x Tesla T4") -> Hands:
+        windows.append(open_window(qapp, tmp_path / "settings", virtual, Hands))
         return windows[-1].ready()
 
     yield make
@@ -133,6 +136,25 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
         assert set(hands.state.objects) == there
     assert hands.window.isWindowModified()
     hands.window.workspaces._lose = True
+
+
+def test_cards_that_are_missing_are_the_cpu_until_virtual_ones_are_chosen(start: Start, tmp_path: Path) -> None:
+    hands, path = start(None), tmp_path / "work.devexplorer"
+    hands.build("mlp")
+    made = collect(hands.engines[-1].engine.workspace, "stamp", "")
+    tensors = tuple(replace(tensor, device=f"cuda:{at % 2}") for at, tensor in enumerate(made.manifest.tensors))
+    cards = tuple(SavedDevice(id=f"cuda:{at}", name="Tesla T4") for at in range(2))
+    write(path, made._replace(manifest=replace(made.manifest, tensors=tensors, devices=cards)), lambda _: None)  # type: ignore[arg-type]
+    hands.window.context.remember_file(path)
+    open_again(hands, path)
+    words = hands.window.inspector.words
+    hands.until(lambda: "cuda:0 (Tesla T4) is not here: what was on it is on cpu." in words.text(), "said")
+    assert hands.where("mlp") == {"cpu"}
+    assert hands.state.usable_devices == ["cpu"]
+    hands.take(hands.window.inspector.findChildren(QPushButton), "Use virtual GPUs for missing cards")
+    hands.until(lambda: hands.where("mlp") == {"vgpu:0", "vgpu:1"} and not hands.state.jobs, "on virtual ones")
+    assert "cuda:1 (Tesla T4) is not here: what was on it is on vgpu:1." in words.text()
+    assert not hands.window.isWindowModified()
 
 
 def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_folder(
