@@ -190,10 +190,11 @@ class Workbench(QStackedWidget):
         self.room.restore()
         focus = QApplication.focusWidget()
         layout = self.layout_shown = BY_NAME[name]
+        root = self._splitter(layout.root, layout)
+        if root.parent() is None:
+            self.addWidget(root)
         self._arrange(layout.root, layout)
-        if self.root.parent() is None:
-            self.addWidget(self.root)
-        self.setCurrentWidget(self.root)
+        self.setCurrentWidget(root)
         self._pages.offer(layout)
         if self.shows("exercise"):
             self._pages.page("learn")
@@ -287,25 +288,26 @@ class Workbench(QStackedWidget):
         if settings.layout in BY_NAME:
             self.show_layout(settings.layout)
 
-    def _arrange(self, split: Split, layout: Layout) -> KeptSplitter:
-        """The splitter of `split`, with its panels in it: another layout may have had them."""
-        name = key(layout, split)
-        parts = [
-            self._arrange(part, layout) if isinstance(part, Split) else self.room.place(self._panel(part))
-            for part in split.parts
-        ]
-        if name not in self.splitters:
-            splitter = KeptSplitter(split.orientation, split.shares, split.least, split.flexible, *parts)
-            splitter.setHandleWidth(GAP_PX)
-            self.splitters[name] = splitter
-            self._keep_remembered(name)
-            return splitter
-        splitter = self.splitters[name]
-        for at, part in enumerate(parts):
-            if splitter.widget(at) is not part:
-                splitter.insertWidget(at, part)
+    def _arrange(self, split: Split, layout: Layout) -> None:
+        """Put the panels into the splitter of `split`: another layout may have had them. A splitter is in its place
+        before it is filled, because Qt styles all that is in a widget anew wherever that goes."""
+        splitter = self._splitter(split, layout)
+        for at, part in enumerate(split.parts):
+            child = self._splitter(part, layout) if isinstance(part, Split) else self.room.place(self._panel(part))
+            if splitter.widget(at) is not child:
+                splitter.insertWidget(at, child)
+            if isinstance(part, Split):
+                self._arrange(part, layout)
         splitter.keep(splitter.kept)
-        return splitter
+
+    def _splitter(self, split: Split, layout: Layout) -> KeptSplitter:
+        name = key(layout, split)
+        if name not in self.splitters:
+            made = KeptSplitter(split.orientation, split.shares, split.least, split.flexible)
+            made.setHandleWidth(GAP_PX)
+            self.splitters[name] = made
+            self._keep_remembered(name)
+        return self.splitters[name]
 
 
 def key(layout: Layout, split: Split) -> str:
