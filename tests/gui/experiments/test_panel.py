@@ -347,6 +347,10 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
     assert [10**y for y in ys] == pytest.approx([4e-6, 5e-6, 9e-6])
     assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64", "with copies from 256"]
     assert "size 64: cpu 7 µs, vgpu:0 5 µs, vgpu:0 with copies 30 µs" in plot.accessibleDescription()
+    shown = plot.figures()
+    assert shown is not None
+    assert shown.columns == ("n", "cpu, s", "vgpu:0 simulated, s", "vgpu:0 with copies simulated, s")
+    assert [float(row[2]) for row in shown.rows] == [4e-6, 5e-6, 9e-6]
 
 
 def test_where_it_does_not_overtake_there_is_no_line(panel: ExperimentsPanel, state: State) -> None:

@@ -60,6 +60,15 @@ def test_the_significance_is_next_to_the_difference(qtbot: QtBot) -> None:
     assert panel.intervals.tip_at(QPoint(4, 2)) == ""
 
 
+def test_the_intervals_are_a_table_too(qtbot: QtBot) -> None:
+    shown = panel_with(qtbot, *two()).intervals.figures()
+    assert shown is not None
+    medians = [float(row[shown.columns.index("Median")]) for row in shown.rows]
+    assert medians == [798.0, 823.0]
+    assert [row[shown.columns.index("Times the first run")] for row in shown.rows] == ["—", "1.031"]
+    assert "3.1 % faster" in shown.rows[1][-1]
+
+
 def test_equal_runs_are_not_drawn_far_apart(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(800.0), 1), stored(matmul(800.4), 2))
     axis = panel.intervals.axis

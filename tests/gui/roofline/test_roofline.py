@@ -192,6 +192,22 @@ def test_the_grid_of_a_logarithmic_axis_stays_on_it(low: float, high: float) -> 
     assert {10.0, 1.0} & set(decades(low, high))
 
 
+def test_the_picture_is_a_table_too(qtbot: QtBot) -> None:
+    picture = hosted(qtbot, lambda _: RooflinePicture(), 600, 300)
+    assert picture.figures() is None
+    drawn = drawn_of(*fifty())
+    picture.set_roofline(drawn, 0)
+    shown = picture.figures()
+    assert shown is not None
+    points = [row for row in shown.rows if row[0] not in ("ceiling", "datasheet")]
+    assert len(points) == len(drawn.points)
+    best = max(drawn.points, key=lambda point: point.tflops)
+    assert f"{best.tflops:.4g}" in {row[3] for row in points}
+    assert {row[1] for row in shown.rows if row[0] == "ceiling"} == {
+        ceiling.dtype for ceiling in drawn.ceilings if ceiling.best is not None
+    }
+
+
 @pytest.mark.parametrize("count", [1, 50])
 @pytest.mark.parametrize(("width", "height"), [(320, 150), (736, 230), (2000, 340), (500, 900)])
 def test_labels_never_overlap_and_nothing_leaves_the_picture(qtbot: QtBot, count: int, width: int, height: int) -> None:

@@ -17,9 +17,10 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base import MISSING
-from devexplorer.core.records import DeviceSample
+from devexplorer.core.records import DeviceSample, Values
 from devexplorer.core.session.marker import Marker
 from devexplorer.gui.charts.heat_map import HeatMap
+from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets import number_texts
@@ -185,6 +186,19 @@ def test_charts_say_their_numbers_and_what_is_simulated(qtbot: QtBot) -> None:
     found = bars.figures()
     assert found is not None
     assert found.rows == [("two jobs", "at once simulated", "2", "0.25000"), ("two jobs", "in turn", "1", MISSING)]
+
+
+def test_a_histogram_says_its_bins_and_those_of_before(qtbot: QtBot) -> None:
+    histogram = hosted(qtbot, lambda _: Histogram(), 400, 200)
+    assert histogram.figures() is None
+    known = {"target": "x", "shape": (6,), "dtype": "float32", "device": "cpu", "elements": 6, "simulated": False}
+    now = Values(**known, counts=(1, 5), low=-1.0, high=1.0)
+    before = Values(**known, counts=(6, 0), low=3.0, high=3.0)
+    histogram.show_values(now, before, 0)
+    shown = histogram.figures()
+    assert shown is not None
+    cells = [(row[0], float(row[1]), float(row[2]), row[3]) for row in shown.rows]
+    assert cells == [("now", -1.0, 0.0, "1"), ("now", 0.0, 1.0, "5"), ("before", 3.0, 3.0, "6")]
 
 
 @pytest.mark.parametrize(
