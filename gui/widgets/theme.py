@@ -88,8 +88,8 @@ class Theme:
         return self.devices[2]
 
 
-# Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened, in linear light, until they
-# reach 4.5:1 as text on every background, sky blue and yellow a step further to stay apart from blue and amber.
+# Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened until they reach 4.5:1 as
+# text on every background, and moved apart again for colour-blind readers. A test measures both.
 DARK = Theme(
     name="dark",
     is_dark=True,
@@ -146,7 +146,7 @@ LIGHT = Theme(
     warning="#8F5600",
     error="#B42318",
     cpu="#69707A",
-    devices=("#0072B2", "#9C6200", "#007F5C", "#9C5B7F", "#17506E", "#B85000", "#5E5A00"),
+    devices=("#0072B2", "#916700", "#007F5C", "#A1308A", "#003281", "#82370E", "#776935"),
 )
 CONTRAST = Theme(
     name="high-contrast",
@@ -175,7 +175,7 @@ CONTRAST = Theme(
     warning="#FFC83D",
     error="#FFA8A1",
     cpu="#C3C8D0",
-    devices=("#66BBFF", "#FFBE4A", "#3CE0AE", "#F5AFD5", "#B5E0FF", "#FF9A5E", "#FFF36B"),
+    devices=("#66BBFF", "#FFBE4A", "#3CE0AE", "#E58FCB", "#B5E0FF", "#FF9A5E", "#FFF36B"),
     every_line_has_its_dashes=True,
 )
 """Every text has 7:1."""

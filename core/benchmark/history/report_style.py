@@ -3,8 +3,8 @@ any thread."""
 
 STYLE = """\
 :root { --page: #F4F5F7; --card: #FFFFFF; --line: #DFE3E8; --text: #1D2126; --dim: #5C6570; --note: #9C6200;
-  --d0: #6A707A; --d1: #0072B2; --d2: #9C6200; --d3: #007F5C; --d4: #9C5B7F; --d5: #17506E; --d6: #B85000;
-    --d7: #5E5A00; }
+  --d0: #6A707A; --d1: #0072B2; --d2: #916700; --d3: #007F5C; --d4: #A1308A; --d5: #003281; --d6: #82370E;
+    --d7: #776935; }
 @media (prefers-color-scheme: dark) {
   :root { --page: #16181C; --card: #1C1F24; --line: #2A2E35; --text: #E4E7EB; --dim: #9AA0AA; --note: #F0B429;
     --d0: #8A8F98; --d1: #4FA3E0; --d2: #F2B33D; --d3: #2FC597; --d4: #E39CC4; --d5: #8CCBF2; --d6: #F07F3C;

@@ -3,12 +3,14 @@ from __future__ import annotations
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPixmap
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
+from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.widgets import icons
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.style import stylesheet
@@ -43,9 +45,38 @@ class StyleChanges(QObject):
 
 def luminance(colour: str) -> float:
     """Relative luminance, WCAG 2.2."""
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear_light(colour))
+
+
+DEFICIENCIES = {
+    "everyone": np.eye(3),
+    "protanopes": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopes": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopes": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+"""What they see of linear sRGB: Machado, Oliveira and Fernandes 2009, severity 1."""
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+)
+D65 = np.array([0.95047, 1.0, 1.08883])
+
+
+def linear_light(colour: str) -> Floats:
+    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(linear: Floats) -> Floats:
+    """CIE Lab, D65."""
+    shares = TO_XYZ @ np.clip(linear, 0, 1) / D65
+    x, y, z = np.where(shares > 0.008856, np.cbrt(shares), 7.787 * shares + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def contrast(one: str, other: str) -> float:
@@ -78,6 +109,14 @@ def test_devices_have_different_colours_and_the_cpu_its_own(theme: Theme):
     colours = [device_colour(index) for index in range(-1, 7)]
     assert colours[0] == theme.cpu
     assert len(set(colours)) == 8
+
+
+@ALL
+@pytest.mark.parametrize("seen_by", DEFICIENCIES)
+def test_colour_blind_readers_see_eight_colours(theme: Theme, seen_by: str):
+    """No two are nearer than 10 in CIE Lab; 2 can just be told apart side by side."""
+    seen = [lab(DEFICIENCIES[seen_by] @ linear_light(colour)) for colour in (theme.cpu, *theme.devices)]
+    assert min(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(seen, 2)) > 10
 
 
 def test_the_dark_colours_are_those_that_were_asked_for():
