@@ -65,7 +65,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
             before = f"{len(error.before)} of {len(command.commands)} steps"
         else:
             before = ", then ".join(map(title_of, error.before))
-        words = f"{answer.words} What came before it ({before}) was undone, so nothing has changed."
+        words = f"{answer.words} The step before it ({before}) was undone: nothing has changed."
         return msgspec.structs.replace(answer, words=words, offers=())  # they are ways out of how it was then
     findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
     words = (

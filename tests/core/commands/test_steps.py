@@ -48,7 +48,7 @@ def test_a_step_that_fails_takes_back_those_before_it(place: Place) -> None:
     assert answer.failed
     assert answer.title == "mlp did not run"
     assert "It stopped in '0' (Linear)" in answer.words
-    assert answer.words.endswith("What came before it (moving x to vgpu:0) was undone, so nothing has changed.")
+    assert answer.words.endswith("The step before it (moving x to vgpu:0) was undone: nothing has changed.")
     assert answer.offers == ()
     assert place.snapshot("x").bytes_by_device == {"cpu": 56}
     assert place.workspace.history.state().title == "the new tensor x"

@@ -55,5 +55,5 @@ def test_move_and_run_that_fails_half_way_says_so_and_changes_nothing(me: Learne
     assert inspector.offers.buttons[0].text() == f"Move {x} to vgpu:0 and run forward"
     me.offer()
     me.until(lambda: "undone" in inspector.words.text(), "failed half-way")
-    assert f"What came before it (moving {x} to vgpu:0) was undone, so nothing has changed." in inspector.words.text()
+    assert f"The step before it (moving {x} to vgpu:0) was undone: nothing has changed." in inspector.words.text()
     assert me.where(x) == {"cpu"}
