@@ -355,7 +355,7 @@ class MainWindow(QMainWindow):
 
     def show_table(self) -> None:
         """The numbers of the plots on show, that of the one with the keyboard first."""
-        focus = self.focusWidget()
+        focus = QApplication.focusWidget() or self.focusWidget()  # of a panel with a window of its own
         plots = [plot for plot in self.findChildren(QWidget) if hasattr(plot, "figures") and plot.isVisible()]
         plots.sort(key=lambda plot: focus is None or not (plot is focus or plot.isAncestorOf(focus)))
         if not show_tables(self, plots):

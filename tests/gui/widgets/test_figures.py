@@ -121,6 +121,20 @@ def test_the_keys_copy_the_selected_rows_or_all_for_a_spreadsheet(quiet: QuietWi
     quiet.close()
 
 
+def test_the_plot_with_the_keyboard_comes_first(quiet: QuietWindow) -> None:
+    readings(quiet, 20, lambda _age: GIB)
+    quiet.window.throughput.set_choice("memory_used_bytes")
+    quiet.tell()
+    other = quiet.window.throughput.plot
+    other.canvas.setFocus()
+    dialog = open_table(quiet)
+    assert [dialog.choice.itemText(at) for at in range(dialog.choice.count())] == ["Memory used", "Memory used (2)"]
+    assert dialog.choice.value is other
+    QTest.keyClick(dialog.choice, Qt.Key.Key_Down)
+    assert dialog.choice.value is quiet.window.memory.plot
+    quiet.close()
+
+
 def test_the_context_menu_of_a_plot_has_it_too(quiet: QuietWindow) -> None:
     readings(quiet, 20, lambda _age: GIB)
     canvas = quiet.window.memory.plot.canvas
