@@ -59,13 +59,14 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
     if isinstance(error, StepFailed):
         answer = refusal(error.error, error.command)
+        before = f"The step before it ({', then '.join(map(title_of, error.before))}) was undone"
+        if isinstance(command, Steps) and command.title:
+            answer = msgspec.structs.replace(answer, title=refused_title(command))
+            number, count = len(error.before) + 1, len(command.commands)
+            before = f"It was step {number} of {count}; what came before it was undone"
         if not any(spec_of(step).undoable for step in error.before):
             return answer
-        if isinstance(command, Steps) and command.title:
-            before = f"{len(error.before)} of {len(command.commands)} steps"
-        else:
-            before = ", then ".join(map(title_of, error.before))
-        words = f"{answer.words} The step before it ({before}) was undone: nothing has changed."
+        words = f"{answer.words} {before}: nothing has changed."
         return msgspec.structs.replace(answer, words=words, offers=())  # they are ways out of how it was then
     findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
     words = (

@@ -173,7 +173,7 @@ SPECS: tuple[CommandSpec, ...] = (
     _changing(
         msg.Steps,
         lambda c: f"repeating {c.title}" if c.title else ", then ".join(map(title_of, c.commands)),
-        lambda c: f"{c.title} was not repeated" if c.title else refused_title(c.commands[-1]),
+        lambda c: f"{c.title[:1].upper()}{c.title[1:]} was not repeated" if c.title else refused_title(c.commands[-1]),
         "commands.steps:steps",
     ),
     CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.objects:undo"),

@@ -66,6 +66,21 @@ def test_a_session_is_saved_opened_and_undone_as_one(me: Learner, tmp_path: Path
     me.until(lambda: not me.state.objects, "undone as one")
 
 
+def test_a_session_that_does_not_fit_what_is_here_changes_nothing(me: Learner, tmp_path: Path) -> None:
+    me.build_model("tied")
+    me.build_model("mlp")
+    script = tmp_path / "session.py"
+    me.window.context.script_chosen.emit(script)
+    me.until(script.is_file, "saved")
+    me.session.send(Remove(names=("tied",)))
+    me.until(lambda: list(me.state.objects) == ["mlp"] and not me.state.jobs, "one removed")
+    me.window.context.files_chosen.emit([script])
+    inspector = me.window.inspector
+    me.until(lambda: inspector.title.text() == "The session of session.py was not repeated", "refused")
+    assert "It was step 2 of 2; what came before it was undone: nothing has changed." in inspector.words.text()
+    assert list(me.state.objects) == ["mlp"]
+
+
 def test_a_script_that_was_damaged_gets_one_line(me: Learner, tmp_path: Path) -> None:
     script = tmp_path / "session.py"
     script.write_text('"""A session of DevExplorer as Python.\n"""\nimport torch\n')
