@@ -35,7 +35,7 @@ freed. By default the threshold grows to 32 MiB, and freed tensors of a hundred 
 with suppress(AttributeError, TypeError):  # other C libraries
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES)
 
-LARGE_BYTES = 400_000_000
+LARGE_BYTES = 300_000_000
 """A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
 """A full collection that takes longer visits too many permanent objects."""
@@ -58,8 +58,8 @@ class _Garbage:
 
     def __init__(self) -> None:
         self._began = self._slowest_s = 0.0
-        self._held_bytes = 0
-        """Memory of this test process after the last collection."""
+        self._held_bytes = sys.maxsize
+        """The least memory of this test process since the last collection."""
         gc.callbacks.append(self._timed)
 
     def _timed(self, phase: str, about: dict[str, int]) -> None:
@@ -70,6 +70,7 @@ class _Garbage:
 
     def between_two_tests(self) -> None:
         held = psutil.Process().memory_info().rss
+        self._held_bytes = min(self._held_bytes, held)
         large = held > self._held_bytes + LARGE_BYTES
         if not large and self._slowest_s < SLOW_S:
             return
@@ -80,6 +81,8 @@ class _Garbage:
             gc.freeze()
         self._slowest_s = 0.0
         if large:
+            with suppress(AttributeError, TypeError):
+                ctypes.CDLL(None).malloc_trim(0)  # the rest of the heap
             self._held_bytes = psutil.Process().memory_info().rss
 
 
