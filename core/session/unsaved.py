@@ -3,7 +3,8 @@ again. Main thread; no Qt."""
 
 from __future__ import annotations
 
-from devexplorer.core.records import BuildModel, Command, Rebuilt, UndoState, WorkspaceFile
+from devexplorer.core.records import BuildModel, Command, Rebuilt, RunModelCode, UndoState, WorkspaceFile
+from devexplorer.core.session.jobs import steps_of
 
 
 class Unsaved:
@@ -13,33 +14,36 @@ class Unsaved:
     def __init__(self) -> None:
         self.contents = 0
         """What the workspace holds, as the engine numbers it."""
-        self._saved: int | None = 0
-        """What the file holds, or the empty workspace of the start; None: no number that the engine gives."""
-        self._samples = {0}
-        """Contents that are sample models as they were built, while there is no file."""
+        self._kept = {0}
+        """Contents that the file has, before and after the code of its models ran; while there is no file, those that
+        are sample models as they were built."""
+        self._as_built = True
+        """There is no file yet."""
         self._was_changed = False
 
     @property
     def changed(self) -> bool:
         """Whether the contents are neither in a file nor sample models as they were built."""
-        return self.contents != self._saved and self.contents not in self._samples
+        return self.contents not in self._kept
 
     def follow(self, event: UndoState, command: Command | None, file: WorkspaceFile | None) -> None:
         """A command has ended; `file` is the last that was saved or opened, maybe by that command."""
-        if isinstance(command, BuildModel) and self.contents in self._samples:
-            self._samples.add(event.contents)
+        harmless = (RunModelCode, BuildModel) if self._as_built else RunModelCode
+        if command is not None and not self.changed and all(isinstance(one, harmless) for one in steps_of(command)):
+            self._kept.add(event.contents)
         self.contents = event.contents
         if file is not None and file.request == event.request:
-            self._saved = None if file.copy else event.contents
-            self._samples.clear()
+            self._kept = set() if file.copy else {event.contents}
+            self._as_built = False
 
     def engine_lost(self) -> None:
         """The next engine begins with other numbers."""
         self._was_changed = self.changed
-        self._saved, self.contents = None, 0
-        self._samples.clear()
+        self.contents = 0
+        self._kept.clear()
+        self._as_built = False
 
     def rebuilt(self, event: Rebuilt) -> None:
         """The workspace is what it was, as far as that could be."""
         if not self._was_changed and not event.lost:
-            self._saved = self.contents
+            self._kept = {self.contents}

@@ -6,6 +6,8 @@ to.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
@@ -74,8 +76,9 @@ class FitPanel(ExperimentPage):
         self._drawn: FitReport | None = None
         self._helps: dict[str, FitReport] = {}
         """What would help, by card; of the table's plan."""
-        library = [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
-        self.model_edit = MenuEdit("", "model", library, 168, "lenet, transformers:gpt2")
+        self._models: list[str] = []
+        """Those of the workspace that the menu offers."""
+        self.model_edit = MenuEdit("", "model", _library(), 168, "lenet, transformers:gpt2")
         self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
         self.model_edit.textEdited.connect(self._on_typed)
         self.batch_edit = line_edit("8", "8", "Batch", 52)
@@ -144,6 +147,10 @@ class FitPanel(ExperimentPage):
         target = text if text in self._state.models else ""
         if not text:
             findings.add("choose a model")
+        elif not target and ":" not in text and self._recipes and text.partition("?")[0] not in self._recipes:
+            findings.add(
+                f"there is no model '{text}'; choose one of the workspace, a sample model or transformers:TYPE"
+            )
         elif not target and ":" in text:
             source = findings.checked(lambda: parse(text))
             if source is not None and source.own_code:
@@ -228,6 +235,23 @@ class FitPanel(ExperimentPage):
     def _on_typed(self) -> None:
         self._typed = True
 
+    @property
+    def _recipes(self) -> Collection[str]:
+        return self._state.engine.recipes if self._state.engine is not None else ()
+
+    def _follow_models(self) -> None:
+        """Offer the models there are. One that was removed leaves the field too, unless what was typed still says a
+        model: a sample model of the same name."""
+        before, now = self._models, self._state.models
+        if now == before or why_not_live(self._state) is not None:
+            return
+        self._models = now
+        self.model_edit.offer([*((name, name) for name in now), *_library()])
+        text = self.model_edit.text().strip()
+        if text in before and text not in now and not (self._typed and text in self._recipes):
+            self._typed = False
+            self.model_edit.fill(now[0] if len(now) == 1 else "")
+
     # --- what the window calls
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
@@ -235,14 +259,14 @@ class FitPanel(ExperimentPage):
         name = next(map(object_name, targets), None)
         if name in self._state.models and (not self._typed or not self.model_edit.text().strip()):
             self._typed = False
-            self.model_edit.setText(name or "")
-            self.model_edit.setCursorPosition(0)
+            self.model_edit.fill(name or "")
         super().set_selection(targets)
 
     # --- what is shown
 
     def refresh(self) -> None:
         """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
+        self._follow_models()
         report, done = self._state.fit, self.latest
         if report is None and self._report is not None:
             self._report, self._helps, self._drawn = None, {}, None
@@ -298,6 +322,10 @@ class FitPanel(ExperimentPage):
         ):
             return
         self.command_requested.emit(PlanFit(spec=replace(self._report.spec, gpus=(fit.gpu,), options=True)))
+
+
+def _library() -> list[tuple[str, str]]:
+    return [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
 
 
 def _belongs(report: FitReport, table: FitReport) -> bool:

@@ -101,8 +101,7 @@ class MenuEdit(QLineEdit):
         self.setFixedWidth(width_px)
         self.menu = QMenu(self)
         """What the arrow opens."""
-        for words, filled in choices:
-            self.menu.addAction(words, functools.partial(self._fill, filled))
+        self.offer(choices)
         self._show = self.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
         self._draw_arrow()
         theme_changed.connect(self._draw_arrow)
@@ -110,7 +109,14 @@ class MenuEdit(QLineEdit):
         self.setCursorPosition(0)  # a long text is read from its beginning
         self._show.triggered.connect(lambda: self.menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
 
-    def _fill(self, text: str) -> None:
+    def offer(self, choices: Iterable[tuple[str, str]]) -> None:
+        """Have these in the menu: the text of each item, and what it fills in."""
+        self.menu.clear()
+        for words, filled in choices:
+            self.menu.addAction(words, functools.partial(self.fill, filled))
+
+    def fill(self, text: str) -> None:
+        """Have this text, seen from its beginning."""
         self.setText(text)
         self.setCursorPosition(0)
 

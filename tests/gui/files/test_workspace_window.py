@@ -203,4 +203,7 @@ def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_fold
     assert again.where("net") == {"vgpu:0"}
     again.press(Qt.Key.Key_F)
     again.until(lambda: again.state.answer is not None and "ran" in again.state.answer.title, "forward")
-    again.window.workspaces._lose = True
+    assert not again.window.isWindowModified(), "the file has all of it"
+    again.press(Qt.Key.Key_Z, CTRL)
+    again.until(lambda: again.state.objects["net"].stored is not None and not again.state.jobs, "without its code")
+    assert not again.window.isWindowModified()

@@ -25,6 +25,7 @@ from devexplorer.core.records import (
     JobEnded,
     JobProgress,
     JobStarted,
+    ObjectRemoved,
     PlanFit,
 )
 from devexplorer.core.session.state import State
@@ -451,3 +452,26 @@ def test_a_plan_stays_however_much_was_done_since(panel, state):
     panel.refresh()
     assert not panel.is_empty
     assert panel.table.isVisible()
+
+
+def test_the_models_to_choose_from_are_those_of_the_workspace(
+    qtbot: QtBot, panel: FitPanel, state: State, sent: list[Command]
+) -> None:
+    def offered() -> list[str]:
+        return [action.text() for action in panel.model_edit.menu.actions()]
+
+    state.engine = msgspec.structs.replace(ENGINE, recipes={"mlp": "two layers"})
+    show(state, msgspec.structs.replace(mlp(), name="classifier"))
+    panel.refresh()
+    assert offered()[:2] == ["mlp", "classifier"]
+    panel.set_selection(("classifier:0",))
+    assert panel.model_edit.text() == "classifier"
+    state.apply(ObjectRemoved(name="classifier"))
+    panel.refresh()
+    assert (panel.model_edit.text(), "classifier" in offered()) == ("mlp", False), "the one that is left"
+    type_into(qtbot, panel.model_edit, "classifier")
+    assert not panel.start_button.isEnabled()
+    assert "no model 'classifier'" in panel.hint.full_text
+    next(action for action in panel.model_edit.menu.actions() if action.text() == "mlp").trigger()
+    click(qtbot, panel.start_button)
+    assert [command.target for command in sent if isinstance(command, PlanFit)] == ["mlp"]
