@@ -27,10 +27,13 @@ from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
     DeviceDetails,
+    DeviceSample,
     EngineLost,
     EngineReady,
 )
 from devexplorer.core.session import Device, State
+from devexplorer.core.telemetry.alert_rules import SHARE_WINDOW_S
+from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing
 
@@ -41,6 +44,8 @@ CONTEXT_FRAMES = 8
 """Before a chunk that is read alone: the last readings of the allocators belong to its first samples."""
 LATEST_MS = 2_000
 """How far back the last reading of a device is searched."""
+ALERTS_MS = 60_000
+"""Readings before a moment that its alerts are judged by at least; more where a rule lasts longer."""
 FINE_BINS_S = 2 * 86_400
 """Longer recordings have no bins of the finest ring but for the minutes before the moment: they would take
 gigabytes."""
@@ -211,7 +216,36 @@ class RecordingTimeline:
         for device in devices.values():
             device.history = self._history((device.colour, 0), first, parts, at_ms)
             device.throughput = self._history((device.colour, 1), first, parts, at_ms)
+        state.alerts = self._alerts(state, at_ms, whole=whole)
         return state
+
+    def _alerts(self, state: State, at_ms: int, *, whole: bool) -> Alerts:
+        """What the readings before a moment raise. Not `whole`: rules that last longer than `ALERTS_MS` raise
+        nothing."""
+        rules = state.alerts.rules
+        longest_s = max((rule.seconds for rule in rules if rule.enabled), default=0.0) + SHARE_WINDOW_S
+        begin = at_ms - max(ALERTS_MS, round(longest_s * 1000) if whole else 0)
+        moment = [0]
+        alerts = Alerts(rules, lambda: self.unix_s(moment[0]))
+        for device in state.devices.values():
+            if device.details is not None:
+                alerts.details(device.details)
+        lists = [entry for entry in self._shaping if isinstance(entry.record, DeviceList) and entry.at_ms <= at_ms]
+        readings = (
+            entry
+            for frame in self._frames[max(self._frame_number(begin), 0) : self._frame_number(at_ms) + 1]
+            for entry in self.recording.readings(frame)
+            if begin <= entry.at_ms <= at_ms and isinstance(entry.record, DeviceSample)
+        )
+        for entry in merge(lists, readings, key=by_time):
+            moment[0] = entry.at_ms
+            if isinstance(entry.record, DeviceList):
+                alerts.keep([info.id for info in entry.record.devices])
+                alerts.problems(entry.record.problems)
+            elif isinstance(entry.record, DeviceSample):
+                alerts.feed(entry.record)
+        alerts.take_news()
+        return alerts
 
     def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:
         metrics, gap_s = _KINDS[key[1]]

@@ -123,6 +123,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(metric=THROTTLED, raise_at=50, clear_at=10, seconds=5),
     Rule(metric=POWER_CAPPED, raise_at=90, clear_at=50, seconds=30),
 )
+_MOST_SERIOUS = (LOST, THROTTLED, NEW_ECC_ERRORS)
 _FIRST_GUESS = {
     "percent": (90.0, 80.0),
     "celsius": (85.0, 80.0),
@@ -160,6 +161,14 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
     if reported is None or reported < _LEAST_THRESHOLD_C:
         return Limits(95.0, 90.0) if memory else Limits(85.0, 80.0)
     return Limits(reported - 3, reported - 8)
+
+
+def rank(rule: Rule) -> int:
+    """How serious what the rule finds is, the most serious 0: a lost card, clocks that are held down and errors, then
+    limits of the card itself, then those that were chosen."""
+    if rule.metric in _MOST_SERIOUS:
+        return _MOST_SERIOUS.index(rule.metric)
+    return len(_MOST_SERIOUS) + (rule.raise_at is not None)
 
 
 def complete(saved: Iterable[Rule]) -> tuple[Rule, ...]:

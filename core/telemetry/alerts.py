@@ -32,6 +32,7 @@ from devexplorer.core.telemetry.alert_rules import (
     Rule,
     figure_text,
     limits,
+    rank,
 )
 from devexplorer.core.telemetry.metrics import is_empty_sample, value
 
@@ -57,12 +58,19 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the quantity (`core.telemetry.alert_rules`)."""
     level: str
     """`alarm` or `notice`."""
+    rank: int = 0
+    """`alert_rules.rank` of its rule: the lower, the more serious."""
     since_unix_s: float
-    """When the value passed the threshold."""
+    """When the condition began; where `since_before`, the first moment at which it is known."""
+    since_before: bool = False
+    """Whether it began at an unknown time before `since_unix_s`."""
     value: float
     """The latest known; when the alert is over, the one that ended it."""
     worst: float
     threshold: float
+    """At which it was raised, whatever the rule says now."""
+    clear_at: float
+    """At which it ends, by the present rule."""
     below: bool = False
     """Whether values at or below the threshold raise it."""
     detail: str = ""
@@ -84,6 +92,8 @@ class _Watch:
     since: float | None = None
     """Since when the value is past the threshold that would change something."""
     seen: float = -math.inf
+    begun: float = 0.0
+    """When the condition began that raised the alert, or will."""
 
 
 @dataclass(slots=True)
@@ -94,6 +104,11 @@ class _Share:
     yes: int = 0
     reasons: str = ""
     """The latest."""
+
+    @property
+    def begun(self) -> float:
+        """The first time in the window at which it was so."""
+        return next((then for then, so in self.window if so), math.inf)
 
     def add(self, now: float, reasons: list[str]) -> float:
         so = bool(reasons)
@@ -118,6 +133,8 @@ class _Device:
     details: DeviceDetails | None = None
     errors: int | None = None
     """ECC errors that are not new."""
+    calm: set[str] = field(default_factory=set)
+    """Quantities that were not past their threshold at some time: what is past it now began after that."""
     answered: bool = False
     silent: bool = False
     named: str = ""
@@ -149,11 +166,15 @@ class Alerts:
 
     @property
     def active(self) -> tuple[Alert, ...]:
-        """Active alerts with their latest values: alarms before notices, newest first."""
+        """Active alerts with their latest values: alarms before notices, the most serious and longest-standing
+        first."""
         watches = [watch for device in self._devices.values() for watch in device.watches.values()]
         alerts = [watch.alert for watch in watches if watch.alert is not None]
         return tuple(
-            sorted(alerts, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
+            sorted(
+                alerts,
+                key=lambda alert: (alert.level != ALARM, alert.rank, alert.since_unix_s, alert.device, alert.metric),
+            )
         )
 
     @property
@@ -170,13 +191,14 @@ class Alerts:
     def set_rules(self, rules: Iterable[Rule]) -> list[Alert]:
         """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new
         figures."""
-        self.rules = tuple(rules)
+        before, self.rules = set(self.rules), tuple(rules)
         self._enabled = {rule.metric: rule for rule in self.rules if rule.enabled and rule.metric in QUANTITIES}
         self._from_samples = tuple(rule for rule in self._enabled.values() if rule.metric != LOST)
         changes = []
         for device in self._devices.values():
             for metric in [metric for metric in device.watches if metric not in self._enabled]:
                 changes += self._end(device.watches.pop(metric))
+            device.calm -= {rule.metric for rule in before.symmetric_difference(self.rules)}
         for name in self._devices:
             changes += self._judge_lost(name)
         return changes
@@ -280,6 +302,8 @@ class Alerts:
         watch = device.watches.get(rule.metric)
         sign = -1 if thresholds.below else 1
         past = sign * figure >= sign * thresholds.raise_at
+        if not past:
+            device.calm.add(rule.metric)
         if watch is None:
             if not past:
                 return []
@@ -295,16 +319,21 @@ class Alerts:
                 return []
             if watch.since is None:
                 watch.since = now
+                share = device.shares.get(rule.metric)
+                watch.begun = now if share is None else min(share.begun, now)
             if now - watch.since < rule.seconds:
                 return []
             watch.alert = Alert(
                 device=name,
                 metric=rule.metric,
                 level=QUANTITIES[rule.metric].level,
-                since_unix_s=watch.since,
+                rank=rank(rule),
+                since_unix_s=watch.begun,
+                since_before=rule.metric not in device.calm and not (rule.metric == LOST and device.answered),
                 value=figure,
                 worst=figure,
                 threshold=thresholds.raise_at,
+                clear_at=thresholds.clear_at,
                 below=thresholds.below,
                 detail=_detail(rule.metric, device),
                 simulated=device.simulated,
@@ -328,9 +357,8 @@ class Alerts:
         watch.alert = replace(
             alert,
             value=figure,
-            worst=min(alert.worst, figure) if thresholds.below else max(alert.worst, figure),
-            threshold=thresholds.raise_at,
-            below=thresholds.below,
+            worst=min(alert.worst, figure) if alert.below else max(alert.worst, figure),
+            clear_at=thresholds.clear_at,
             detail=detail or alert.detail,
         )
 
@@ -356,12 +384,24 @@ def alert_message(alert: Alert) -> str:
     if alert.metric == NEW_ECC_ERRORS:
         return f"{device}: {count_text(int(alert.worst), 'new memory error')} that ECC could not correct"
     if alert.detail:
-        return f"{device}: clocks are limited: {alert.detail}"
+        return f"{device}: throttled: {alert.detail}"
     label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
     return (
         f"{device}: {label} {figure}, raised at"
-        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
+        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{_calming(alert)}"
     )
+
+
+def _calming(alert: Alert) -> str:
+    """What an alert that is raised waits for, where its value is not past the threshold any more."""
+    sign = -1 if alert.below else 1
+    if not alert.raised:
+        return ""
+    if sign * alert.value <= sign * alert.clear_at:
+        return ", clearing"
+    if sign * alert.value < sign * alert.threshold:
+        return f", clears at {figure_text(alert.clear_at, QUANTITIES[alert.metric].unit)}"
+    return ""
 
 
 def _detail(metric: str, device: _Device) -> str:

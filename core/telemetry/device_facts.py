@@ -177,7 +177,7 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
         Fact("decoder", "decoder_percent", PERCENT),
         Fact("performance state", "performance_state", meaning="P0 is the fastest, P15 the slowest."),
         Fact(
-            "clocks limited by",
+            "throttled by",
             "throttle_reasons",
             lambda reasons: ", ".join(reasons) or "nothing",
             "Why clocks are lower than they could be.",

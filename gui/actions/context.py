@@ -54,6 +54,8 @@ class WindowContext(QObject):
     """Show these parts of the state now: something changed them without an event (`Change`)."""
     device_requested = Signal(object)
     """Select the card of this device (its id)."""
+    moment_requested = Signal(float)
+    """Hold the plots, with this time (unix seconds) in the middle."""
     target_requested = Signal(str, str)
     """Select something in the tree: name of the object, path in it or near it."""
     restart_requested = Signal()

@@ -1,5 +1,5 @@
-"""Which alarm the line across the window speaks of: the newest that fires now, and how many others do. Main thread
-only."""
+"""Which alarm the line across the window speaks of: the most serious that fires now, and how many others do. Main
+thread only."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class AlarmLine:
 
 
 def alarms(state: State) -> list[Alert]:
-    """The alarms that fire now, the newest first."""
+    """The alarms that fire now, the most serious and longest-standing first."""
     return [alert for alert in state.alerts.active if alert.level == ALARM]
 
 
 def words(active: list[Alert]) -> str:
-    """The newest in a sentence, and how many others there are."""
-    newest = f"{alert_message(active[0]).rstrip('.')}."
+    """The first in a sentence, and how many others there are."""
+    first = f"{alert_message(active[0]).rstrip('.')}."
     others = len(active) - 1
     if not others:
-        return newest
-    return f"{newest} {count_text(others, 'other alarm')} {'is' if others == 1 else 'are'} active."
+        return first
+    return f"{first} {count_text(others, 'other alarm')} {'is' if others == 1 else 'are'} active."

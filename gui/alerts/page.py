@@ -4,9 +4,9 @@ only."""
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QWidget
 
@@ -18,21 +18,27 @@ from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, thin_line, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
-SIDE_BY_SIDE_PX = 1260
+SIDE_BY_SIDE_PX = 1700
 """From this width on the rules are beside the list."""
 RULES_PX = 650
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
+NOTHING_THEN = (
+    "No alert is active at this moment of the recording. Alerts that had cleared more than a minute earlier are not"
+    " listed after a jump."
+)
 COLUMNS = (
     Column("State"),
     Column("Device"),
     Column("What"),
-    numbers("Value", "Now; of a cleared alert, the worst there was."),
-    numbers("Raise at"),
-    Column("Since"),
-    numbers("Lasted"),
     Column("Why"),
+    numbers("Value", "Now; of a cleared alert, the worst there was."),
+    numbers("Raised at", "The limit when it was raised."),
+    Column("Since", "When the condition began; “before”: it was so at the first reading that is known."),
+    numbers("Lasted"),
 )
-COLUMN_PX = [92, 136, 216, 76, 80, 76, 72, 0]
+COLUMN_PX = [84, 124, 212, 200, 76, 80, 112, 72]
+WHY = 3
+"""The column that takes what room is left."""
 
 
 class AlertsPanel(QWidget):
@@ -40,6 +46,10 @@ class AlertsPanel(QWidget):
     has seen."""
 
     dismissed = Signal(str, str)
+    device_chosen = Signal(object)
+    """An alert of this device (its id) was clicked."""
+    moment_chosen = Signal(float)
+    """An alert that began then (unix seconds) was double-clicked, or Enter was pressed on it."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -49,12 +59,14 @@ class AlertsPanel(QWidget):
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
+        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
+        self.table.clicked.connect(self._choose_device)
+        self.table.activated.connect(self._choose_moment)
         self.refresh()
 
     def _lay_out(self) -> None:
@@ -85,6 +97,7 @@ class AlertsPanel(QWidget):
         counts = [count_text(alarms, "alarm")] if alarms else []
         counts += [count_text(notices, "notice")] if notices else []
         self.summary.setText(f"{' and '.join(counts)} now" if counts else "Nothing is wrong now" if over else "")
+        self.nothing.setText(NOTHING if self._state.recording is None else NOTHING_THEN)
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)
         self._show_button()
 
@@ -100,6 +113,7 @@ class AlertsPanel(QWidget):
         name = f"{alert.device} simulated" if alert.simulated else alert.device
         until = self._state.alerts.now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s
         since = datetime.fromtimestamp(alert.since_unix_s)
+        before = "before " if alert.since_before else ""
         value = alert.worst if is_over else alert.value
         figures = (
             (MISSING, MISSING)
@@ -114,11 +128,11 @@ class AlertsPanel(QWidget):
                 Cell(state, "dim" if is_over else "error" if is_alarm else "warning"),
                 Cell(name, CPU if device is None else device.colour),
                 Cell(what, colour, f"{text}. {quantity.meaning}"),
+                Cell(alert.detail, colour, alert.detail),
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),
-                Cell(since.strftime("%H:%M:%S"), colour, f"{since:%Y-%m-%d %H:%M:%S}"),
+                Cell(f"{before}{since:%H:%M:%S}", colour, f"{before}{since:%Y-%m-%d %H:%M:%S}"),
                 Cell(_lasted(until - alert.since_unix_s), colour),
-                Cell(alert.detail, colour, alert.detail),
             ),
         )
 
@@ -142,6 +156,15 @@ class AlertsPanel(QWidget):
         self.dismiss_button.setToolTip(
             "Acknowledge these errors" if can else "Choose an alert about ECC errors; the others end by themselves."
         )
+
+    def _choose_device(self, index: QModelIndex) -> None:
+        device, *_ = cast("tuple[str, str, float, bool]", self.model.rows[index.row()].key)
+        self.device_chosen.emit(device)
+
+    def _choose_moment(self, index: QModelIndex) -> None:
+        self._choose_device(index)
+        _, _, since_unix_s, _ = cast("tuple[str, str, float, bool]", self.model.rows[index.row()].key)
+        self.moment_chosen.emit(since_unix_s)
 
     def _dismiss(self) -> None:
         chosen = self._selected

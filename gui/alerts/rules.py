@@ -264,10 +264,12 @@ class AlertRulesForm(QWidget):
         self.add_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self.add_button.setText("Add rule")
         self.add_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.add_button.setToolTip("A rule for any other metric")
+        self.add_button.setToolTip("A rule for any quantity; one that has a rule leads to it")
         self._menu = QMenu(self.add_button)
         self.add_button.setMenu(self._menu)
-        self.defaults_button = push_button("Defaults", lambda: self._replace(DEFAULT_RULES))
+        self._discarded: tuple[Rule, ...] | None = None
+        """The user's rules, from the click on Defaults until the next change."""
+        self.defaults_button = push_button("Defaults", self._defaults)
         foot = hbox(self.desktop_check, None, self.add_button, self.defaults_button, margins=(EDGE_PX, 4, EDGE_PX, 4))
         vbox((self.scroll_area, 1), foot, spacing=0, parent=self)
         self.show_rules(rules)
@@ -320,23 +322,24 @@ class AlertRulesForm(QWidget):
 
     def _fill_menu(self) -> None:
         self._menu.clear()
-        taken = {row.rule.metric for row in self.rows}
+        taken = {row.rule.metric: number for number, row in enumerate(self.rows)}
         for quantity in QUANTITIES.values():
-            if quantity.id not in taken:
+            if quantity.id in taken:
+                self._menu.addAction(
+                    f"{quantity.label} (has a rule)", functools.partial(self._go_to, taken[quantity.id])
+                )
+            else:
                 self._menu.addAction(quantity.label, functools.partial(self._add, quantity.id))
 
     def _add(self, metric: str) -> None:
         self._replace((*self.rules, new_rule(metric)))
-        self.rows[-1].raise_at.setFocus()
-        QTimer.singleShot(0, self, self._show_last)  # it has its place then
+        self._go_to(-1)
 
-    def _show_last(self) -> None:
-        last = self.rows[-1].raise_at
-        area: QWidget | None = last
-        while area is not None:  # this form's, and where it is shown whole, the one around it
-            if isinstance(area, QScrollArea):
-                area.ensureWidgetVisible(last)
-            area = area.parentWidget()
+    def _go_to(self, number: int) -> None:
+        row = self.rows[number]
+        control = row.raise_at if row.raise_at.parent() is not None and row.raise_at.isEnabled() else row.check
+        control.setFocus()
+        QTimer.singleShot(0, control, functools.partial(_show_control, control))  # it has its place then
 
     def _remove(self, metric: str) -> None:
         self._replace(rule for rule in self.rules if rule.metric != metric)
@@ -347,13 +350,33 @@ class AlertRulesForm(QWidget):
         if self.rules != before:
             self._tell()
 
+    def _defaults(self) -> None:
+        before = self.rules
+        self._replace(DEFAULT_RULES if self._discarded is None else self._discarded)
+        self._discarded = before if self.rules == DEFAULT_RULES else None
+        self._show_defaults()
+
     def _tell(self) -> None:
+        self._discarded = None
         self._show_defaults()
         self.rules_changed.emit(self.rules)
 
     def _show_defaults(self) -> None:
-        changed = self.rules != DEFAULT_RULES
-        self.defaults_button.setEnabled(changed)
+        changed, undoes = self.rules != DEFAULT_RULES, self._discarded is not None
+        self.defaults_button.setText("Undo defaults" if undoes else "Defaults")
+        self.defaults_button.setEnabled(changed or undoes)
         self.defaults_button.setToolTip(
-            "Put back the rules that come with DevExplorer" if changed else "These are the defaults."
+            "Restore the rules that Defaults replaced"
+            if undoes
+            else "Put back the rules that come with DevExplorer"
+            if changed
+            else "These are the defaults."
         )
+
+
+def _show_control(control: QWidget) -> None:
+    area: QWidget | None = control
+    while area is not None:  # this form's, and where it is shown whole, the one around it
+        if isinstance(area, QScrollArea):
+            area.ensureWidgetVisible(control)
+        area = area.parentWidget()

@@ -111,7 +111,7 @@ def _remarks(run: Run, result: MatmulResult | None, seen: Seen | None) -> list[s
     drift = result.drift if result is not None else None
     return [
         *([] if drift is None else [f"drift {100 * drift:+.1f} %".replace("-", "−")]),
-        *([f"clocks limited by {', '.join(held)}"] if held else []),
+        *([f"throttled by {', '.join(held)}"] if held else []),
     ]
 
 

@@ -42,7 +42,7 @@ class CardTexts(NamedTuple):
     warning: str
     """Something that the user should know beside the readings; empty when there is nothing."""
     alarm: str = ""
-    """The alarm that fires on this device, the newest, and how many others do; empty: none."""
+    """The alarm that fires on this device, the most serious, and how many others do; empty: none."""
     held: str = ""
     """What throttles its clocks (`power cap`); empty when nothing does, or it is not known."""
     watched: tuple[tuple[str, str], ...] = ()
@@ -148,7 +148,7 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
         lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
     held = held_down(device.sample.throttle_reasons) if device.sample is not None else ()
     if held:
-        lines.append(f"clocks are limited by: {', '.join(held)}")
+        lines.append(f"throttled by: {', '.join(held)}")
     if info.parent is not None:
         lines.append(f"MIG instance of {info.parent}")
     for problem in problems:

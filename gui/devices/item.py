@@ -133,7 +133,7 @@ class DeviceItem(QWidget):
         self.setToolTip(plain_tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in (*texts.readings, *texts.watched))
-        held = f" Clocks are limited by: {texts.held}." if texts.held else ""
+        held = f" Throttled by: {texts.held}." if texts.held else ""
         alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
         self._described = alarm + (
             texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held

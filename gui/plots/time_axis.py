@@ -111,6 +111,11 @@ class TimeAxis(QObject):
             self._show(self.left_s + seconds, self.right_s + seconds)
             self.changed.emit()
 
+    def show_moment(self, unix_s: float) -> None:
+        """Pause, with that time in the middle."""
+        self.set_paused(True)
+        self.pan(unix_s - self.now_unix_s - (self.left_s + self.right_s) / 2)
+
     def zoom(self, factor: float, about_s: float) -> None:
         """Show `factor` times as many seconds; `about_s` (seconds from now) stays where it is. Only while paused."""
         if self.paused:

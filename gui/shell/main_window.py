@@ -147,7 +147,6 @@ class MainWindow(QMainWindow):
         self._restore(settings)
 
     # --- composition
-    # ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
         centre, column = QWidget(), QWidget()
@@ -196,6 +195,7 @@ class MainWindow(QMainWindow):
         self.devices.virtual_offered.connect(c.add_two_virtual)
         self.devices.selected.connect(self.context.select_device)
         self.context.device_requested.connect(self.devices.choose)
+        self.context.moment_requested.connect(self.axis.show_moment)
         self.context.target_requested.connect(self.objects.select_near)
         self.banner.action_chosen.connect(lambda about: about == ALARMS and ALERTS.show(self.context))
         self.notifications.clicked.connect(self._come_forward)
@@ -211,7 +211,6 @@ class MainWindow(QMainWindow):
         self.status.start.clicked.connect(self.context.restart_requested)
 
     # --- what the heartbeat calls
-    # --------------------------------------------------------------------------------------
 
     def refresh(self, changes: Change, now_unix_s: float) -> None:
         """Redraw what changed; the plots move with time anyway. A part that fails does not keep the others from it."""
@@ -295,7 +294,6 @@ class MainWindow(QMainWindow):
             self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette
-    # -------------------------------------------------------------------------------------
 
     def _selection_changed(self, targets: tuple[str, ...]) -> None:
         self.inspector.set_selection(targets)
@@ -324,7 +322,6 @@ class MainWindow(QMainWindow):
         self.context.open_dialog(CommandPalette(palette_choices(self.specs, self.controller, recent), self))
 
     # --- actions of the table that need the window
-    # ---------------------------------------------------------------------
 
     def show_finding(self, name: str, number: int) -> None:
         """The line of one of the doctor's findings."""
@@ -368,7 +365,6 @@ class MainWindow(QMainWindow):
         themes.apply(app, themes.next_theme())
 
     # --- what is remembered
-    # --------------------------------------------------------------------------------------------
 
     def settings(self) -> Settings:
         """What to remember for the next start."""

@@ -79,7 +79,7 @@ _CONDITIONS = (
     _Condition("power", "power_w", "W", 0.05),
     _Condition("power cap", "power_cap_w", "W"),
     _Condition("temperature", "temperature_c", "°C", 0.05),
-    _Condition("clocks limited by", "throttle_reasons", none="nothing"),
+    _Condition("throttled by", "throttle_reasons", none="nothing"),
     _Condition("other processes", "other_processes", none="none"),
 )
 

@@ -30,7 +30,7 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import BenchSpec, Conditions
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
-READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "clocks limited by", "other processes")
+READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "throttled by", "other processes")
 """Conditions that are printed with a result, where they are known; `--json` has all."""
 
 

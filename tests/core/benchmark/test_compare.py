@@ -199,7 +199,7 @@ def test_conditions_that_differ_are_listed() -> None:
         "driver": ("570.1", "575.2"),
         "SM clock": ("1410 MHz (1396 to 1424)", "1200 MHz (1188 to 1212)"),
         "power cap": ("150 W", "120 W"),
-        "clocks limited by": ("nothing", "power cap"),
+        "throttled by": ("nothing", "power cap"),
         "other processes": ("none", "python (77)"),
     }, "a degree is no difference, and neither is a version that only one of them knows"
     assert compare(runs).differing == condition_rows(runs)
@@ -211,7 +211,7 @@ def test_what_is_not_known_is_a_dash() -> None:
         all_conditions(stored(matmul(), 1, driver_version=None, sm_clock_mhz=None, other_processes=None).conditions)
     )
     assert rows["driver"] == rows["SM clock"] == rows["other processes"] == "—"
-    assert rows["clocks limited by"] == "nothing"
+    assert rows["throttled by"] == "nothing"
     assert rows["began"] == "2027-01-15 08:01:00 UTC"
 
 

@@ -252,3 +252,50 @@ def test_a_recording_without_readings_can_be_wound(tmp_path: Path) -> None:
         assert (made.length_ms, made.overview_done, made.advance()) == (0, 1.0, False)
         assert list(made.state_at(0).devices) == ["cpu", "cuda:0", "cuda:1"]
         assert [entry for _, entries in made.following(0) for entry in entries] == list[Entry]()
+
+
+def held_down(path: Path, seconds: int, from_s: int, until_s: int) -> Recording:
+    """A card whose clocks are held down for a part of its recording, two readings a second."""
+    pieces = recordings.recording(0)[:-1]
+    entries = [
+        (
+            at * 500,
+            DeviceSample(
+                device="cuda:0",
+                time_unix_s=START_UNIX_S + at / 2,
+                throttle_reasons=("hardware thermal slowdown",) if from_s <= at / 2 < until_s else (),
+            ),
+        )
+        for at in range(2 * seconds)
+    ]
+    path.write_bytes(b"".join([*pieces, frames(entries, START_UNIX_S), end_frame(seconds * 1000, 1.0)]))
+    return opened(path)
+
+
+def test_alarms_of_a_moment_are_those_that_the_readings_before_it_raise(tmp_path: Path) -> None:
+    with held_down(tmp_path / "r", 600, 50, 500) as recording:
+        made = RecordingTimeline(recording)
+        assert made.state_at(49_000).alerts.active == ()
+        (alarm,) = made.state_at(70_000).alerts.active
+        assert (alarm.since_unix_s, alarm.since_before) == (START_UNIX_S + 50, False)
+        for whole in (True, False):
+            (later,) = made.state_at(400_000, whole=whole).alerts.active
+            assert later.since_before, "it began before the readings that were looked at"
+            assert later.since_unix_s <= START_UNIX_S + 340
+        after = made.state_at(520_000).alerts
+        assert after.active == ()
+        assert [alert.metric for alert in after.history] == ["throttled_percent"]
+        assert after.take_news() == []
+
+
+def test_alarms_go_on_from_a_moment_as_it_is_played(tmp_path: Path) -> None:
+    with held_down(tmp_path / "r", 100, 50, 80) as recording:
+        made = RecordingTimeline(recording)
+        state = made.state_at(52_000)
+        assert state.alerts.active == ()
+        for _, entries in made.following(52_000):
+            for entry in entries:
+                apply_record(state, entry.record)
+        assert state.alerts.active == ()
+        (over,) = state.alerts.history
+        assert over.since_unix_s == START_UNIX_S + 50

@@ -343,3 +343,54 @@ def test_figures_are_written_with_their_units_and_unknown_ones_as_a_dash() -> No
         "—",
     ]
     assert all(quantity.label and figure_text(1, quantity.unit) for quantity in QUANTITIES.values())
+
+
+def test_the_most_serious_comes_first_then_what_lasts_longest() -> None:
+    alerts = Alerts([*DEFAULT_RULES, power(), Rule(metric="utilization_percent", raise_at=90, clear_at=80)])
+    held = ("hardware thermal slowdown",)
+    for t in range(20):
+        alerts.feed(sample(t, "cuda:0", throttle_reasons=held if t > 2 else (), power_w=100))
+        alerts.feed(sample(t, "cuda:1", temperature_c=95 if t > 10 else 50, power_w=100))
+        alerts.feed(sample(t, "cuda:2", utilization_percent=99 if t > 15 else 0, power_w=310 if t > 1 else 0))
+    assert [(alert.device, alert.metric) for alert in alerts.active] == [
+        ("cuda:0", THROTTLED),
+        ("cuda:1", "temperature_c"),
+        ("cuda:2", "power_w"),
+        ("cuda:2", "utilization_percent"),
+    ]
+
+
+def test_throttling_is_since_the_clocks_were_first_held_down() -> None:
+    alerts = Alerts()
+    raised = [
+        (t, change)
+        for t in range(30)
+        for change in alerts.feed(sample(t, throttle_reasons=("HW slowdown: too hot",) if t >= 12 else ()))
+    ]
+    ((at, alert),) = raised
+    assert at > 12 + 5
+    assert (alert.since_unix_s, alert.since_before) == (12, False)
+
+
+def test_what_was_so_at_the_first_reading_began_before_it() -> None:
+    alerts = Alerts([power(seconds=2)])
+    changes = [change for t in range(3) for change in alerts.feed(sample(t, power_w=310))]
+    assert [(change.since_unix_s, change.since_before) for change in changes] == [(0, True)]
+    alerts = Alerts([power()])
+    alerts.feed(sample(0, power_w=250))
+    alerts.set_rules([power(200, 150)])
+    (change,) = alerts.feed(sample(1, power_w=250))
+    assert change.since_before, "it was above the new figure already"
+
+
+def test_an_alert_keeps_the_figure_at_which_it_was_raised_and_says_where_it_clears() -> None:
+    alerts = Alerts([power(70, 65, seconds=3)])
+    for t in range(5):
+        alerts.feed(sample(t, power_w=75))
+    alerts.feed(sample(5, power_w=66))
+    assert alert_message(alerts.active[0]) == "cuda:0: power 66 W, raised at 70 W, clears at 65 W"
+    alerts.feed(sample(6, power_w=64))
+    assert alert_message(alerts.active[0]) == "cuda:0: power 64 W, raised at 70 W, clearing"
+    alerts.set_rules([power(89, 60, seconds=3)])
+    alerts.feed(sample(7, power_w=75))
+    assert alert_message(alerts.active[0]) == "cuda:0: power 75 W, raised at 70 W"

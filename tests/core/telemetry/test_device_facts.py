@@ -161,7 +161,7 @@ def test_what_needs_a_look_is_marked() -> None:
     details = server_details(0, remapping_failed=True)
     marked = {row.label for group in facts(CARD, broken, details) for row in group.rows if row.warning}
     assert marked == {"not corrected", "remapping failed"}
-    assert row(facts(CARD, SAMPLE, DETAILS), "Activity", "clocks limited by").warning
+    assert row(facts(CARD, SAMPLE, DETAILS), "Activity", "throttled by").warning
 
 
 def test_each_nvlink_has_its_row() -> None:

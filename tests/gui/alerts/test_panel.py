@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
+from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
 from devexplorer.core.telemetry.alerts import Alert, Alerts
 from devexplorer.gui.alerts.alarm_line import AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
@@ -83,11 +83,10 @@ def test_active_alerts_are_above_those_that_are_over(panel: AlertsPanel, alerts:
     panel.refresh()
 
     lost, simulated, over = shown(panel)
-    assert lost[:5] == ["✕ Alarm", "cuda:0", "Lost, or does not answer", "—", "—"]
-    assert lost[7] == "the card is lost"
-    assert simulated[:5] == ["✕ Alarm", "vgpu:0 simulated", "Temperature", "95 °C", "85 °C"]
-    assert over[:5] == ["Cleared", "cuda:0", "Temperature", "95 °C", "85 °C"]
-    assert over[6] == "8 s"
+    assert lost[:5] == ["✕ Alarm", "cuda:0", "Lost, or does not answer", "the card is lost", "—"]
+    assert simulated[:6] == ["✕ Alarm", "vgpu:0 simulated", "Temperature", "", "95 °C", "85 °C"]
+    assert over[:6] == ["Cleared", "cuda:0", "Temperature", "", "95 °C", "85 °C"]
+    assert over[7] == "8 s"
     assert ALERTS.count is not None
     assert ALERTS.count(panel._state) == 2
     assert panel.summary.text() == "2 alarms now"
@@ -135,11 +134,69 @@ def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -
 
 
 def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: AlertsPanel) -> None:
+    panel.resize(SIDE_BY_SIDE_PX, 600)
+    QApplication.processEvents()
     assert panel.form.geometry().left() > panel.table.geometry().right()
     panel.resize(SIDE_BY_SIDE_PX - 1, 600)
     QApplication.processEvents()
     assert panel.form.geometry().left() == 0
     assert panel.form.geometry().top() > 0
+
+
+def test_why_is_in_sight_and_a_click_leads_to_the_device_and_the_moment(
+    qtbot: QtBot, panel: AlertsPanel, alerts: Alerts
+) -> None:
+    for second in range(20):
+        feed(alerts, second, throttle_reasons=("hardware thermal slowdown",) if second >= 4 else ())
+    panel.refresh()
+    table = panel.table
+    why = table.visualRect(panel.model.index(0, 3))
+    assert table.viewport().rect().contains(why)
+    assert why.width() > table.fontMetrics().horizontalAdvance("hardware thermal slowdown") + 16
+    devices: list[object] = []
+    moments: list[float] = []
+    panel.device_chosen.connect(devices.append)
+    panel.moment_chosen.connect(moments.append)
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=why.center())
+    assert (devices, moments) == (["cuda:0"], [])
+    qtbot.keyClick(table, Qt.Key.Key_Return)
+    assert moments == [NOW + 4]
+    qtbot.mouseDClick(table.viewport(), Qt.MouseButton.LeftButton, pos=why.center())
+    assert moments == [NOW + 4, NOW + 4]
+
+
+@pytest.fixture
+def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    quiet = QuietWindow(qapp, tmp_path, CPU, CUDA)
+    yield quiet
+    quiet.close()
+
+
+def test_a_double_click_holds_the_plots_at_the_moment(qtbot: QtBot, quiet: QuietWindow) -> None:
+    window = quiet.window
+    window.axis.advance(NOW + 500)
+    hot(window.state.alerts)
+    page = ALERTS.show(window.context)
+    page.refresh()
+    since = window.state.alerts.active[0].since_unix_s
+    where = page.table.visualRect(page.model.index(0, 2)).center()
+    qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    qtbot.mouseDClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert window.axis.paused
+    assert (window.axis.left_unix_s + window.axis.right_unix_s) / 2 == pytest.approx(since)
+
+
+def test_a_recording_never_says_that_nothing_was_wrong(panel: AlertsPanel) -> None:
+    panel._state.recording = "recording of a host"
+    panel.refresh()
+    assert panel.nothing.isVisible()
+    assert "at this moment of the recording" in panel.nothing.text()
+
+
+def test_what_began_before_the_first_reading_has_no_invented_time(panel: AlertsPanel, alerts: Alerts) -> None:
+    hot(alerts)
+    panel.refresh()
+    assert shown(panel)[0][6].startswith("before ")
 
 
 # --- the rules
@@ -239,12 +296,26 @@ def test_a_rule_can_be_switched_off_and_the_defaults_come_back(qtbot: QtBot, for
         form.defaults_button.click()
     assert said.args == [DEFAULT_RULES]
     assert form.rows[1].check.isChecked()
+    assert form.defaults_button.text() == "Undo defaults"
+    with qtbot.waitSignal(form.rules_changed):
+        form.defaults_button.click()
+    assert not form.rows[1].check.isChecked(), "the user's own rule is back"
+    assert form.defaults_button.text() == "Defaults"
+    form.defaults_button.click()
+    form.rows[2].check.click()
+    assert form.defaults_button.text() == "Defaults", "after another change there is nothing to undo"
 
 
 def test_a_rule_for_any_other_metric_can_be_added_and_removed(qtbot: QtBot, form: AlertRulesForm) -> None:
     offered = {action.text(): action for action in form.add_button.menu().actions()}
     assert "Power" in offered
-    assert "Temperature" not in offered, "it has a rule"
+    assert set(offered) == {
+        f"{quantity.label} (has a rule)" if quantity.id in {rule.metric for rule in DEFAULT_RULES} else quantity.label
+        for quantity in QUANTITIES.values()
+    }
+    offered["Temperature (has a rule)"].trigger()
+    assert form.rules == DEFAULT_RULES
+    assert QApplication.focusWidget() is form.rows[1].raise_at
     with qtbot.waitSignal(form.rules_changed) as said:
         offered["Power"].trigger()
     assert rule(said.args[0], "power_w").raise_at == 300
@@ -442,7 +513,7 @@ def line(qtbot: QtBot) -> Banner:
     return hosted(qtbot, lambda _: Banner(), 900, 40)
 
 
-def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
+def test_the_line_speaks_of_the_worst_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
     state = State()
     alarm_line = AlarmLine(state, line)
 
@@ -456,24 +527,30 @@ def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot,
         for second in range(5):
             feed(state.alerts, at_s + second, device, temperature_c=96)
         beat()
-    assert line.words.text() == "cuda:2: temperature 96 °C, raised at 85 °C. 2 other alarms are active."
-    feed(state.alerts, 25, "cuda:2", temperature_c=99)
+    assert line.words.text() == "cuda:0: temperature 95 °C, raised at 85 °C. 2 other alarms are active.", (
+        "alike, it lasts longest"
+    )
+    feed(state.alerts, 25, "cuda:0", temperature_c=99)
     alarm_line.refresh()
     assert "99 °C" in line.words.text(), "the present figure"
-    for second in range(26, 31):
-        feed(state.alerts, second, "cuda:2", temperature_c=50)
+    for second in range(26, 40):
+        feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=("hardware thermal slowdown",))
     beat()
-    assert line.words.text() == "cuda:1: temperature 96 °C, raised at 85 °C. 1 other alarm is active.", (
-        "the newest is over"
+    assert line.words.text() == "cuda:2: throttled: hardware thermal slowdown. 2 other alarms are active.", (
+        "it is worse than what is older"
     )
+    for second in range(40, 60):
+        feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=())
+    beat()
+    assert line.words.text() == "cuda:0: temperature 99 °C, raised at 85 °C. 1 other alarm is active."
     qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
     alarm_line.refresh()
     assert not line.isVisible(), "dismissed"
-    hot(state.alerts, "cuda:3", 40)
+    hot(state.alerts, "cuda:3", 60)
     beat()
-    assert line.words.text().startswith("cuda:3"), "a new alarm is said also within a minute"
+    assert line.words.text().endswith("2 other alarms are active."), "a new alarm is said also within a minute"
     for device in ("cuda:0", "cuda:1", "cuda:3"):
-        for second in range(50, 55):
+        for second in range(70, 75):
             feed(state.alerts, second, device, temperature_c=50)
     beat()
     assert not line.isVisible(), "nothing is wrong any more"
@@ -510,7 +587,7 @@ def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
     panel.refresh_texts()
     card, row = panel.items["cuda:0"], panel.items["cuda:6"]
     assert card.texts.alarm == "Temperature 95 °C"
-    assert row.texts.alarm == "Memory in use 99 %, 1 more alarm"
+    assert row.texts.alarm == "Temperature 95 °C, 1 more alarm"
     assert (card.sizeHint().height(), row.sizeHint().height()) > before
     for item in (card, row):
         assert item.accessibleDescription().startswith(f"Alarm: {item.texts.alarm}. ")

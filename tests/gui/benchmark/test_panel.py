@@ -306,7 +306,7 @@ def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) 
     end(state, 1, noise=0.083, drift=-0.021, parts_tflops=(33.0, 32.0))
     row = shown_row(panel)
     assert row[8:12] == ["noisy  8.3", "1400", "60", "51"]
-    assert row[STATE] == "done, drift −2.1 %, clocks limited by SW power cap"
+    assert row[STATE] == "done, drift −2.1 %, throttled by SW power cap"
     assert panel.matmul.model.rows[0].cells[4].tip == "Eight parts of the window: 33.0, 32.0 TFLOP/s"
 
 

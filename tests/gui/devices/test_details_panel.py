@@ -189,7 +189,7 @@ def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
 def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str) -> None:
     panel = panel_for(qtbot, server(1))
     set_theme(THEMES[name])
-    box = box_of(panel.sheet, "Activity", "clocks limited by")
+    box = box_of(panel.sheet, "Activity", "throttled by")
     image = panel.sheet.grab(box).toImage()
     assert any(_near(image, x, y, THEMES[name].warning) for x in range(image.width()) for y in range(image.height()))
     other = panel.sheet.grab(box_of(panel.sheet, "Activity", "encoder")).toImage()

@@ -87,7 +87,7 @@ def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_i
     card = state.devices["cuda:0"]
     sample(state, "cuda:0", GIB, throttle_reasons=("power cap", "hardware slowdown (heat, or a weak supply)"))
     assert card_texts(card).held == "power cap, hardware slowdown"
-    assert "clocks are limited by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
+    assert "throttled by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
     sample(
         state,
         "cuda:0",
@@ -312,7 +312,7 @@ def test_a_card_whose_clocks_are_held_down_has_a_sign_and_keeps_its_size(qtbot: 
     panel.refresh_texts()
     assert item.height() == height
     assert item.grab().toImage() != before
-    assert "Clocks are limited by: power cap." in item.accessibleDescription()
+    assert "Throttled by: power cap." in item.accessibleDescription()
 
 
 def test_mig_instances_are_rows_below_their_card_a_little_to_the_right(qtbot: QtBot):

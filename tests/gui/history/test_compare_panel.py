@@ -167,7 +167,7 @@ def test_what_is_not_known_is_not_highlighted(qtbot: QtBot) -> None:
     ]
     panel = panel_with(qtbot, *runs)
     [row] = panel.model.rows
-    assert [cell.text for cell in row.cells] == ["clocks limited by", "nothing", "—", "heat"]
+    assert [cell.text for cell in row.cells] == ["throttled by", "nothing", "—", "heat"]
     assert [panel.model.is_different(panel.model.index(0, column)) for column in (1, 2, 3)] == [False, False, True]
 
 
