@@ -10,6 +10,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor, object_name
 from devexplorer.core.commands.models import blueprint
+from devexplorer.core.commands.rebuild import rebuilding
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.code.patches import apply
 from devexplorer.core.doctor.live import messages
@@ -35,7 +36,11 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
         progress.report(0.0, f"{name} is rebuilt")
         found = diagnosed(request, progress)
     found = _with_live(found, name, model, extras)
-    return CommandResult(messages.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))
+    answer = messages.answer(name, found, request)
+    words, offers = rebuilding(workspace, name)
+    if words:
+        answer = replace(answer, words=f"{answer.words} The files were checked as they are now. {words}", offers=offers)
+    return CommandResult(answer, events=(Checked(target=name, diagnosis=found),))
 
 
 def apply_patch(workspace: Workspace, command: ApplyPatch, progress: ProgressMonitor) -> CommandResult:
@@ -46,13 +51,11 @@ def apply_patch(workspace: Workspace, command: ApplyPatch, progress: ProgressMon
         kept = apply(command.file, command.patch, command.digest)
     except BadInput as error:
         raise Refused(*error.findings, offers=(again,)) from error
-    words = (
-        f"The former file is kept as {kept.name}. {command.target} here is still made of the former code: open it again"
-        " to use the new one."
-    )
+    still, offers = rebuilding(workspace, command.target)
+    words = f"The former file is kept as {kept.name}. {still}".rstrip()
     facts = (Fact("file", command.file), Fact("former file", str(kept)))
     return CommandResult(
-        Answer(title=f"{name} was changed", words=words, facts=facts, subject=command.target, offers=(again,))
+        Answer(title=f"{name} was changed", words=words, facts=facts, subject=command.target, offers=(*offers, again))
     )
 
 

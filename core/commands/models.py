@@ -51,7 +51,9 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     if not dispatched:  # what accelerate has placed stays where its own map says, unless a device was asked for
         workspace.mover.move([Target(name, "", made.model)], device, dtype_text, progress=progress)
     seconds = time.perf_counter() - started
-    workspace.add(name, made.model, Extras(source=recipe.source.text, folder=folder, inputs=command.inputs))
+    text, files = recipe.source.text, recipe.files()
+    extras = Extras(source=text, folder=folder, files=files, inputs=command.inputs, seed=command.seed)
+    workspace.add(name, made.model, extras)
     workspace.changed(f"the new model {name}", CreateChange(name))
     snapshot = workspace.snapshot(name)
     stays = dispatched or (device == "cpu" and dtype is None)

@@ -235,7 +235,7 @@ SPECS: tuple[CommandSpec, ...] = (
         RunModelCode,
         "building {c.target}",
         "{c.target} was not built",
-        "commands.workspace_file:run_model_code",
+        "commands.rebuild:run_model_code",
     ),
     CommandSpec(lab.ListFile, "looking into a file", "The file could not be read", "files.listing:list_file"),
     _changing(lab.Load, "loading a file", "Nothing was loaded", "files.load:load"),

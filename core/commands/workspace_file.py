@@ -1,15 +1,13 @@
-"""Carries out `SaveWorkspace`, `OpenWorkspace` and `RunModelCode`. Runs on the jobs thread."""
+"""Carries out `SaveWorkspace` and `OpenWorkspace`. Runs on the jobs thread."""
 
 from __future__ import annotations
 
-import os
 import traceback
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-from torch import nn
 
 from devexplorer.core.base import (
     BadInput,
@@ -23,29 +21,27 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
+from devexplorer.core.commands.rebuild import built
 from devexplorer.core.devices import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
-from devexplorer.core.files.entries import Ticker, shown
+from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.save import HEADER_BYTES
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
 from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
-from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
-from devexplorer.core.partition.crossings import DeviceCrossings
+from devexplorer.core.models import StoredModule
 from devexplorer.core.records import (
     Answer,
     Fact,
     Offer,
     OpenWorkspace,
     Remove,
-    RunModelCode,
     SaveWorkspace,
     WorkspaceFile,
 )
-from devexplorer.core.workspace import CommandResult, CreateChange, ExchangeChange, Refused, Workspace
+from devexplorer.core.workspace import CommandResult, CreateChange, Refused, Workspace
 from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
 
 
@@ -194,21 +190,6 @@ def _devices(
     return devices, notes, offers
 
 
-def run_model_code(workspace: Workspace, command: RunModelCode, progress: ProgressMonitor) -> CommandResult:
-    """Build the model of a workspace file; its tensors stay the very objects that they are."""
-    name = workspace.model(command.target).name
-    stored = workspace.get(name)
-    if not isinstance(stored, StoredModule) or stored.origin is None:
-        raise BadInput(f"'{name}' is a complete model already")
-    model, extras = _built(workspace, stored, stored.origin, workspace.extras(name), progress)
-    workspace.changed(f"the building of {name}", ExchangeChange(name, workspace.exchange(name, model, extras)))
-    origin = stored.origin
-    words = "It was built from its source and has the values, devices and flags of the workspace file."
-    facts = (Fact("source", origin.source or origin.recipe or ""),)
-    snapshot = workspace.snapshot(name)
-    return CommandResult(Answer(title=f"{name} can run again", words=words, facts=facts, subject=name), (snapshot,))
-
-
 def _complete(
     workspace: Workspace, read: Mapping[str, Read], command: OpenWorkspace, notes: list[str], progress: ProgressMonitor
 ) -> dict[str, Read]:
@@ -224,7 +205,7 @@ def _complete(
             (lone if origin.source is None else waiting).append(name)
             continue
         try:
-            complete[name] = Read(*_built(workspace, thing, origin, extras, progress))
+            complete[name] = Read(*built(workspace, thing, origin, extras, progress))
         except BadInput as error:
             notes.append(f"Of {name} only the tensors are here: {error}.")
     if waiting:
@@ -232,43 +213,3 @@ def _complete(
     if lone:
         notes.append(f"{list_text(lone)}: the tensors are here; the file does not know what made the model.")
     return complete
-
-
-def _built(
-    workspace: Workspace, stored: nn.Module, origin: Origin, extras: Extras, progress: ProgressMonitor
-) -> tuple[nn.Module, Extras]:
-    """The model that its origin makes, with the stored tensors, and what is known about it. `BadInput` when there is
-    none, or when it is another one now."""
-    if origin.recipe is not None:
-        if origin.recipe not in samples.recipes():
-            raise BadInput(f"there is no sample model '{shown(origin.recipe)}' in this version")
-        model, folder = samples.build(origin.recipe, origin.seed), ""
-    elif origin.source is not None:
-        source, folder = parse(origin.source), os.path.abspath(origin.folder or os.curdir)
-        recipe = builders.Recipe(source, folder)
-        if source.own_code:
-            workspace.trials.demand(source, folder, progress)
-        progress.stop_if_cancelled("no model was built")
-        model = recipe.make(origin.seed).model
-        if any(workspace.get(other) is model for other in workspace.names):
-            raise BadInput(f"'{origin.source}' gave a model that is already here; let it create a new one each time")
-    else:
-        raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
-    why = adopt(model, stored)
-    if why is not None:
-        raise BadInput(f"{origin.recipe or origin.source} makes another model now: {why}")
-    hops = DeviceCrossings(model, workspace.registry) if origin.hops else None
-    if hops is not None:
-        hops.attach()
-    made = Extras(
-        recipe=origin.recipe,
-        source=origin.source,
-        folder=folder,
-        inputs=origin.inputs[:200],
-        guessed=origin.guessed[:200],
-        seed=origin.seed,
-        optimizer=extras.optimizer,
-        optimizer_text=extras.optimizer_text,
-        hops=hops,
-    )
-    return model, made

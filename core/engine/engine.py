@@ -29,6 +29,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
+from devexplorer.core.commands.rebuild import with_rebuilding
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch, title_of
 from devexplorer.core.devices import DeviceRegistry
@@ -241,6 +242,7 @@ class Engine:
         for name in result.removed:
             self._differ.forget(name)
             self.send(ObjectRemoved(request=request, name=name))
+        self._send_outdated(request)
         for event in result.events:
             self.send(msgspec.structs.replace(event, request=request))
         if result.undid is not None:
@@ -263,6 +265,12 @@ class Engine:
             self.send(self._differ.news(self.workspace.snapshot(name), request))
         self.send(msgspec.structs.replace(self.workspace.history.state(), request=request))
 
+    def _send_outdated(self, request: int) -> None:
+        """Send models whose files have changed meanwhile, whatever the command was about."""
+        for name in self.workspace.names:
+            if not self._differ.knows(name, self.workspace.extras(name).outdated):
+                self.send(self._differ.news(self.workspace.snapshot(name), request))
+
     def _answer(self, command: Command, answer: Answer) -> None:
         """Send the answer; it is about the same part of the subject as the command."""
         about = command.commands[-1] if isinstance(command, Steps) else command
@@ -277,7 +285,8 @@ class Engine:
             self._log(command, error)
         if isinstance(error, RollbackFailed):
             self._send_objects(command.request)
-        self._answer(command, refusal(error, command))
+        self._send_outdated(command.request)
+        self._answer(command, with_rebuilding(self.workspace, refusal(error, command), command))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
 

@@ -31,6 +31,11 @@ class SnapshotDiffer:
             request=request, name=snapshot.name, places=places, rows=tuple([rows[index] for index in places]), rest=rest
         )
 
+    def knows(self, name: str, outdated: tuple[str, ...]) -> bool:
+        """Whether the last snapshot sent of the object says this about its files, or none was sent yet."""
+        before = self._last.get(name)
+        return before is None or before.outdated == outdated
+
     def forget(self, name: str) -> None:
         """The object was removed; another one of that name is new."""
         self._last.pop(name, None)

@@ -61,6 +61,11 @@ class Source:
         word = re.sub(r"[^\w \-.]", "-", word).strip("-_ .")[:40].lower()
         return word if word and word[0].isalpha() else "model"
 
+    @property
+    def place_name(self) -> str:
+        """Where its code is, in short: `net.py`, `package.module`."""
+        return os.path.basename(self.place) if self.kind == "file" else self.place
+
     def file(self, folder: str = "") -> Path:
         """The file of a `file` source or of a configuration; relative ones are in the folder."""
         return Path(os.path.abspath(Path(folder or os.curdir) / Path(self.place).expanduser()))

@@ -64,6 +64,10 @@ class Recipe:
             (tensor.dtype, tensor.numel()) for tensor in parameters_and_buffers(model) if not is_uninitialised(tensor)
         ]
 
+    def files(self) -> dict[str, loading.Stamp]:
+        """The user's files that a model made here is made of."""
+        return loading.files_of(self.source, self.folder) if self.source.own_code else {}
+
     def make(self, seed: int = 0) -> Made:
         """Make the model on the CPU, in torch's own defaults. Raises `BadInput`; everything global is as it was in any
         case."""

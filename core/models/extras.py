@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.models.loading import Stamp, changed
 from devexplorer.core.models.optimizers import state_tensors
 from devexplorer.core.records import Hop
 
@@ -40,6 +42,8 @@ class Extras:
     """What it was opened from, as `OpenModel.source`."""
     folder: str = ""
     """The folder that was importable then, absolute; empty where there is no source."""
+    files: dict[str, Stamp] = field(default_factory=dict)
+    """The user's files that it was made of, as they were then."""
     inputs: str = ""
     """Shapes of what its forward gets, as the user gave them."""
     guessed: str = ""
@@ -51,6 +55,17 @@ class Extras:
     """Of the sample model's initial values."""
     hops: CrossingHooks | None = None
     """Not None: activations follow its parts."""
+
+    @property
+    def own_code(self) -> bool:
+        """Whether the user's own code made it."""
+        known = self.source if self.recipe is None else None
+        return known is not None and ":" in known and parse(known).own_code
+
+    @property
+    def outdated(self) -> tuple[str, ...]:
+        """Those of the files that have changed since."""
+        return changed(self.files)
 
     def tensors(self) -> Iterator[Tensor]:
         """Tensors that belong to the object without being in it: the optimizer's state."""

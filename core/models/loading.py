@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from devexplorer.core.base import BadInput, suggestion, typed_line
@@ -110,9 +110,36 @@ def stamps(home: str) -> dict[str, Stamp]:
     return found
 
 
+def files_of(source: Source, folder: str) -> dict[str, Stamp]:
+    """The same of the source's own module and those that it imports, directly or not; once it was imported."""
+    home, file = source.home(folder), str(source.file(folder)) if source.kind == "file" else None
+    own = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if (stamp := getattr(module, "__dict__", {}).get(_STAMP)) is not None and stamp[0] == home
+    }
+    waiting = [name for name, module in own.items() if name == source.place or module.__file__ == file]
+    found: dict[str, Stamp] = {}
+    while waiting:
+        module = own[waiting.pop()]
+        if str(module.__file__) in found:
+            continue
+        found[str(module.__file__)] = vars(module)[_STAMP]
+        for thing in list(vars(module).values()):
+            if isinstance(thing, (ModuleType, FunctionType, type)):
+                used = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
+                waiting += [used] if used in own else []
+    return found
+
+
+def changed(known: dict[str, Stamp]) -> tuple[str, ...]:
+    """Those of these files that are not as they were."""
+    return tuple(file for file, stamp in known.items() if _now(file, stamp[0]) != stamp)
+
+
 def unchanged(known: dict[str, Stamp]) -> bool:
     """Whether every one of these files is still as it was."""
-    return all(_now(file, stamp[0]) == stamp for file, stamp in known.items())
+    return not changed(known)
 
 
 def error_text(error: BaseException) -> str:

@@ -72,6 +72,10 @@ class ObjectSnapshot(Record):
     """Small tensors only: the values as torch prints them."""
     source: str | None = None
     """What a model was made from, as `OpenModel.source` or a sample model's name; None: not known."""
+    folder: str = ""
+    """The folder that was importable when the user's own code made it; empty where something else did."""
+    outdated: tuple[str, ...] = ()
+    """Files of the user that have changed since the model was made of them."""
     stored: tuple[str, str] | None = None
     """Of a model that came from a workspace file and whose code has not run: source and folder; empty where there is
     no source."""

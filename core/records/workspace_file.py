@@ -41,6 +41,8 @@ class RunModelCode(BaseCommand, tag="RunModelCode"):
     that runs code of the user's."""
 
     target: str
+    again: bool = False
+    """It was opened from the user's code: build it again, and let it have what fits of the former one."""
 
 
 class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):

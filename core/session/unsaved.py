@@ -28,13 +28,17 @@ class Unsaved:
 
     def follow(self, event: UndoState, command: Command | None, file: WorkspaceFile | None) -> None:
         """A command has ended; `file` is the last that was saved or opened, maybe by that command."""
-        harmless = (RunModelCode, BuildModel) if self._as_built else RunModelCode
-        if command is not None and not self.changed and all(isinstance(one, harmless) for one in steps_of(command)):
+        if command is not None and not self.changed and all(map(self._is_harmless, steps_of(command))):
             self._kept.add(event.contents)
         self.contents = event.contents
         if file is not None and file.request == event.request:
             self._kept = set() if file.copy else {event.contents}
             self._as_built = False
+
+    def _is_harmless(self, command: Command) -> bool:
+        if isinstance(command, RunModelCode):
+            return not command.again
+        return self._as_built and isinstance(command, BuildModel)
 
     def engine_lost(self) -> None:
         """The next engine begins with other numbers."""

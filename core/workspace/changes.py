@@ -153,7 +153,17 @@ class ElementChange(ObjectChange):
 
 
 class ExchangeChange(ObjectChange):
-    """Another object under the same name, with the same tensors; the state is object and extras."""
+    """Another object under the same name, with the same tensors but for `kept_bytes`; the state is object and
+    extras."""
+
+    def __init__(self, name: str, previous: Any, kept_bytes: int = 0) -> None:
+        super().__init__(name, previous)
+        self._kept_bytes = kept_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """What only the former object has."""
+        return self._kept_bytes
 
     def exchange(self, workspace: Workspace, state: Any) -> Any:
         """Let the name mean the other one."""

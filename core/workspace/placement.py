@@ -62,6 +62,8 @@ def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None)
         training=training,
         values=values_text(thing) if isinstance(thing, Tensor) else None,
         source=extras.source,
+        folder=extras.folder if extras.own_code else "",
+        outdated=extras.outdated,
         stored=(thing.origin.source or "", thing.origin.folder)
         if isinstance(thing, StoredModule) and thing.origin is not None
         else None,

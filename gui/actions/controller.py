@@ -22,6 +22,7 @@ from devexplorer.core.records import (
     ReleaseCache,
     Remove,
     Row,
+    RunModelCode,
     SaveSnapshot,
     SetThreads,
     StartBenchmark,
@@ -50,6 +51,8 @@ class Controller:
         self.selection = selection
         self._send = send
         self._say = say
+        self.run_code: Callable[[RunModelCode], object] = send
+        """What asks before the user's code runs again; the window sets it."""
 
     # --- why something cannot be done now (None: it can) --------------------------------------------------------------
 
@@ -122,8 +125,11 @@ class Controller:
         return None if self.state.active_runs else "No benchmark is running."
 
     def send(self, command: Command) -> None:
-        """Send any command to the engine."""
-        self._send(command)
+        """Send any command to the engine; one that runs the user's code again after a question, as needed."""
+        if isinstance(command, RunModelCode):
+            self.run_code(command)
+        else:
+            self._send(command)
 
     # --- what can be done
     # ----------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ def actions(
                    workspaces.ask, workspaces.why_no_code, menu=FILE),
         ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",
                    models.open, c.why_no_engine, "Ctrl+Shift+O", menu=FILE, section=1),
+        ActionSpec("rebuild", "Rebuild from its file", "Build the selected model again from its file as it is now; it"
+                   " keeps its values", models.rebuild, models.why_no_rebuild, menu=FILE, section=1),
         ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device",
                    partial(load_tensors, context), c.why_no_engine, menu=FILE, section=1),
         ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model",

@@ -5,7 +5,7 @@ The question is asked once per folder (`Settings.trusted_folders`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
 
-from devexplorer.core.records import Load, LoadCheckpoint, OpenModel
+from devexplorer.core.records import Load, LoadCheckpoint, OpenModel, RunModelCode
 from devexplorer.gui.actions import MOST_RECENT, WindowContext
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class ModelOpener(QObject):
         self._done_count = 0
         """How many commands had ended when the recent models were brought up to date."""
         context.state_changed.connect(self._remember)
+        self._run_code = context.controller.run_code
+        context.controller.run_code = self._ask_to_rebuild
 
     @property
     def recent(self) -> tuple[tuple[str, str], ...]:
@@ -49,7 +51,7 @@ class ModelOpener(QObject):
             dialog.show_file(path)
         elif self._failed is not None:
             dialog.show_source(*self._failed)
-        dialog.command_requested.connect(self._send_when_trusted)
+        dialog.command_requested.connect(self._open_when_trusted)
         return self._context.open_dialog(dialog)
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
@@ -61,23 +63,46 @@ class ModelOpener(QObject):
 
         self._context.in_background("recognise", partial(candidates, path), show)
 
-    def _send_when_trusted(self, command: OpenModel) -> None:
+    def rebuild(self) -> None:
+        """Build the selected model again from its file."""
+        self._context.controller.send(RunModelCode(target=self._context.selection.the_model(), again=True))
+
+    def why_no_rebuild(self) -> str | None:
+        """Reason when the selected model was not made by code of the user's."""
+        reason = self._context.selection.why_no_model()
+        if reason is not None or self._context.selection.model_has("folder"):
+            return reason
+        return "This model was not opened from a Python file or module."
+
+    def _open_when_trusted(self, command: OpenModel) -> None:
+        self._when_trusted(command.source, command.folder, partial(self._context.controller.send, command))
+
+    def _ask_to_rebuild(self, command: RunModelCode) -> None:
+        """Models of a workspace file were asked about by who sends this."""
+        item = self._context.state.objects.get(command.target)
+        send = partial(self._run_code, command)
+        if not command.again or item is None or item.source is None:
+            send()
+        else:
+            self._when_trusted(item.source, item.folder, send)
+
+    def _when_trusted(self, source: str, folder: str, send: Callable[[], object]) -> None:
         from devexplorer.core.isolation.model_source import describe  # when first needed
 
-        code = describe(command.source, command.folder)
+        code = describe(source, folder)
         if not code.own_code or code.folder in self._context.settings.trusted_folders:
-            self._context.controller.send(command)
+            send()
             return
         from devexplorer.gui.files.trust import TrustDialog
 
         dialog = TrustDialog(code, self._context.window)
-        dialog.allowed.connect(partial(self._allow, command, code.folder))
+        dialog.allowed.connect(partial(self._allow, code.folder, send))
         self._context.open_dialog(dialog)
 
-    def _allow(self, command: OpenModel, folder: str, remember: bool) -> None:
+    def _allow(self, folder: str, send: Callable[[], object], remember: bool) -> None:
         if remember:
             self._context.save_settings(trusted_folders=(*self._context.settings.trusted_folders, folder))
-        self._context.controller.send(command)
+        send()
 
     def _remember(self) -> None:
         """Note the models and files that were opened since; one that could not be opened is not offered again."""

@@ -3,6 +3,7 @@ thread."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -41,6 +42,10 @@ def badges(row: Row, snapshot: ObjectSnapshot | None = None, *, trains: bool = F
     if snapshot is not None:
         if snapshot.dispatched is not None:
             result.append(Badge("dispatched", True, f"dispatched: {snapshot.dispatched}"))
+        if snapshot.outdated:
+            files = ", ".join(os.path.basename(file) for file in snapshot.outdated)
+            meaning = f"former code: {files} changed after it was built; Rebuild from its file, in its menu, uses it"
+            result.append(Badge("former code", True, meaning))
         if snapshot.hops:
             result.append(_HOPS)
         if snapshot.optimizer is not None:

@@ -3,6 +3,8 @@ thread."""
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
@@ -51,6 +53,7 @@ def _origin(snapshot: ObjectSnapshot) -> list[Fact]:
     return _known(
         {
             "made from": snapshot.source,
+            "changed since": ", ".join(map(os.path.basename, snapshot.outdated)) or None,
             "optimizer": snapshot.optimizer,
             "hops": "its parts fetch what they are given to their own devices" if snapshot.hops else None,
             "dispatched": snapshot.dispatched,

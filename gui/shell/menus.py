@@ -82,7 +82,7 @@ def context_menu(
         casts.addAction(dtype, partial(controller.cast, dtype))
     casts.setEnabled(copy_reason is None)
     menu.addSeparator()
-    for action_id in ("forward", "backward", "train_step", "check", "add"):
+    for action_id in ("forward", "backward", "train_step", "check", "rebuild", "add"):
         menu.addAction(actions[action_id])
     menu.addSeparator()
     fill_selection_menus(menu, specs, actions)

@@ -14,7 +14,7 @@ from places import Place, place_of
 from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.code.patches import apply, digest_of, patched
 from devexplorer.core.models import samples
-from devexplorer.core.records import ApplyPatch, Check, Checked, Finding, OpenModel
+from devexplorer.core.records import ApplyPatch, Check, Checked, Finding, OpenModel, RunModelCode
 
 NET = """import torch
 from torch import nn
@@ -116,7 +116,8 @@ def test_check_apply_check_again(place: Place, tmp_path: Path) -> None:
     assert answer.title == "net.py was changed"
     assert "kept as net.py.orig" in answer.words
     assert 'self.register_buffer("scale", torch.ones(4))' in file.read_text()
-    (offer,) = answer.offers
+    rebuild, offer = answer.offers
+    assert (rebuild.label, rebuild.command) == ("Rebuild net from net.py", RunModelCode(target="net", again=True))
     assert (offer.label, offer.command) == ("Check net again", check)
     assert findings(place, check) == ()
 
@@ -124,4 +125,4 @@ def test_check_apply_check_again(place: Place, tmp_path: Path) -> None:
     assert again.failed
     assert again.title == "net.py was not changed"
     assert again.words == "The file net.py has changed since the check; check again for a patch that fits."
-    assert again.offers == answer.offers
+    assert again.offers == (offer,)

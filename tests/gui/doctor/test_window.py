@@ -18,6 +18,7 @@ from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.page import DoctorPanel
 from devexplorer.gui.doctor.patch import PatchDialog
 from devexplorer.gui.doctor.rows import FINDING, PLACE
+from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.menus import context_menu
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
@@ -192,7 +193,62 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     hands.until(lambda: inspector.title.text() == "net.py was changed", "applied")
     assert file.with_name("net.py.orig").read_text() == NET
     assert "register_buffer" in file.read_text()
-    [button] = inspector.offers.buttons
-    assert button.text() == "Check net again"
-    hands.click(button)
+    rebuild, check = inspector.offers.buttons
+    assert (rebuild.text(), rebuild.property("look")) == ("Rebuild net from net.py", "primary")
+    assert check.text() == "Check net again"
+    hands.click(check)
     hands.until(lambda: hands.state.diagnoses["net"].clean and not hands.state.jobs, "clean")
+    badges = hands.window.objects.model.index_of("net").data(BADGES_ROLE)
+    assert [badge.words for badge in badges if badge.warning][:1] == ["former code"]
+    assert "net here is still made of the former code" in inspector.words.text()
+
+    hands.select("net")
+    menu = context_menu(hands.window, hands.window.controller, hands.window.specs, hands.window.actions_by_id)
+    assert hands.window.actions_by_id["rebuild"] in menu.actions()
+    menu.close()
+    hands.click(inspector.offers.buttons[0])
+    question = hands.dialog(TrustDialog)
+    assert str(file) in question.words.text()
+    hands.click(question.cancel_button)
+    assert hands.state.objects["net"].outdated == (str(file),)
+    hands.menu(hands.window.toolbar.open_button, "Rebuild from its file")
+    hands.click(hands.dialog(TrustDialog).accept_button)
+    hands.until(lambda: not hands.state.objects["net"].outdated and not hands.state.jobs, "rebuilt")
+    assert inspector.title.text() == "net was rebuilt from net.py"
+    badges = hands.window.objects.model.index_of("net").data(BADGES_ROLE)
+    assert "former code" not in [badge.words for badge in badges]
+    hands.press(Qt.Key.Key_F)
+    hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
+
+
+BROKEN = NET.replace("nn.Linear(8, 4)", "nn.Linear(9, 4)")
+
+
+def test_a_failed_forward_offers_to_rebuild_the_model_of_a_file_that_was_edited(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(BROKEN)
+    hands = start()
+    hands.build("mlp")
+    hands.select("mlp")
+    action = hands.window.actions_by_id["rebuild"]
+    assert (action.isEnabled(), action.toolTip()) == (False, "This model was not opened from a Python file or module.")
+    hands.window.context.save_settings(trusted_folders=(str(tmp_path),))
+    hands.session.send(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
+    hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
+    hands.select("net")
+    assert action.isEnabled()
+    hands.press(Qt.Key.Key_F)
+    hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "failed")
+    assert not hands.window.inspector.offers.buttons
+    file.write_text(NET + "\n# mended\n")
+    hands.press(Qt.Key.Key_F)
+    buttons = hands.window.inspector.offers.buttons
+    hands.until(lambda: len(hands.window.inspector.offers.buttons) == 1 and not hands.state.jobs, "failed again")
+    [button] = hands.window.inspector.offers.buttons
+    assert button not in buttons
+    assert button.text() == "Rebuild net from net.py"
+    hands.click(button)  # the folder is trusted: no question
+    hands.until(lambda: hands.state.answer is not None and "was rebuilt" in hands.state.answer.title, "rebuilt")
+    assert "layer.weight has its initial values" in hands.window.inspector.words.text()
+    hands.press(Qt.Key.Key_F)
+    hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
