@@ -52,13 +52,13 @@ class FindingView(ScrollColumn):
         self.cost = label(words="dim", wrap=True, selectable=True)
         self.place = ElidedLabel(Role.LABEL, "dim")
         self.place.cut = Qt.TextElideMode.ElideMiddle
-        self.open_button = push_button("Open in editor", self._open, look="quiet")
+        self.apply_button = push_button("Apply patch…", self._apply, look="primary")
+        self.open_button = push_button("Open in editor", self._open)
         self.path_button = push_button("Show in the tree", self._show_path, look="quiet")
         self.source = SourceView()
         self.no_source = label("", words="dim", wrap=True)
         self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
         self.patch = DiffView()
-        self.apply_button = push_button("Apply patch…", self._apply)
         self.rule = label("", Role.LABEL, "dim", wrap=True)
         for text in (self.title, self.message, self.fix, self.cost, self.no_source, self.rule):
             text.setSizePolicy(
@@ -69,18 +69,17 @@ class FindingView(ScrollColumn):
 
     def _lay_out(self) -> None:
         head = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
-        where = hbox((self.place, 1), self.path_button, self.open_button, spacing=4)
         column = vbox(
             head,
+            hbox(self.apply_button, self.open_button, None, spacing=4),
+            hbox((self.place, 1), self.path_button, spacing=4),
             self.message,
             self.fix,
-            where,
             self.source,
             self.no_source,
             self.cost,
             self.patch_title,
             self.patch,
-            (self.apply_button, 0, Qt.AlignmentFlag.AlignLeft),
             self.rule,
             None,
             spacing=6,

@@ -13,7 +13,7 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextFormat,
 )
-from PySide6.QtWidgets import QTextEdit, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QTextEdit, QWidget
 
 from devexplorer.core.records import CodeLines
 from devexplorer.gui.widgets.code_view import CodeBlock, CodeView, Colours
@@ -163,11 +163,21 @@ class _DiffColours(Colours):
 
 
 class DiffView(CodeView):
-    """A patch to read and to copy."""
+    """A patch to read and to copy; long lines are wrapped, because they often differ at their ends."""
 
     highlighter = _DiffColours
 
     def __init__(self) -> None:
         super().__init__()
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.setAccessibleName("The fix as a patch")
         self.copy_button.setAccessibleName("copy the patch")
+
+    def sizeHint(self) -> QSize:
+        lines, block = 0, self.document().begin()
+        while block.isValid():
+            self.blockBoundingRect(block)  # lays it out
+            lines += block.layout().lineCount()
+            block = block.next()
+        height = lines * QFontMetrics(self.font()).lineSpacing() + 20 + self.viewportMargins().top()
+        return QSize(super().sizeHint().width(), height)

@@ -150,7 +150,7 @@ def _is_of_self(node: ast.expr, first: str) -> bool:
 def _device_of_input(line: FaultSite) -> Edits:
     """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device)`."""
     made = [node for node in _calls(line) if _is_factory(node) and not _has_device(node)]
-    known = _tensor_argument(line)
+    known = tensor_argument(line)
     if len(made) != 1 or known is None:
         return None
     return made[0], _with_device(line.text, made[0], f"{known}.device")
@@ -161,7 +161,7 @@ def _no_device(line: FaultSite) -> Edits:
     will be moved."""
     if line.making:
         return _made_on_cpu(line)
-    known = _tensor_argument(line)
+    known = tensor_argument(line)
     if known is None:
         return None
     calls = _calls(line)
@@ -232,7 +232,7 @@ def _with_device(text: Text, call: ast.expr, device: str) -> str:
     return f"{inside}{gap}device={device})"
 
 
-def _tensor_argument(line: FaultSite) -> str | None:
+def tensor_argument(line: FaultSite) -> str | None:
     """An argument of the function that is a tensor: by its annotation, or the first one of `forward`."""
     arguments = [*line.function.args.posonlyargs, *line.function.args.args][1:]
     for argument in arguments:
@@ -281,3 +281,5 @@ FIXES: dict[str, Callable[[FaultSite], Edits]] = {
     "hard-coded-device": _no_device,
 }
 """Rule -> what makes its fix."""
+TAKES_DEVICE = ("default-device", "hard-coded-device")
+"""Rules whose fix takes the device of a tensor at hand (`tensor_argument`)."""

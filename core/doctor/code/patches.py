@@ -18,9 +18,11 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput, replacing
 from devexplorer.core.doctor.code.fault_site import blamed
-from devexplorer.core.doctor.code.fixes import FIXES
+from devexplorer.core.doctor.code.fixes import FIXES, TAKES_DEVICE, tensor_argument
 from devexplorer.core.isolation.source_location import is_sample, kind_of
 from devexplorer.core.records import Finding
+
+_AT_HAND = re.compile(r"\bx\.device\b")
 
 
 def patch_for(finding: Finding, holder: str = "attribute") -> str | None:
@@ -41,6 +43,16 @@ def patch_for(finding: Finding, holder: str = "attribute") -> str | None:
     except (SyntaxError, ValueError):
         return None
     return _diff(finding.file, line.text.source, new)
+
+
+def advice_for(finding: Finding) -> str:
+    """The fix in words, with the name of the tensor whose device a patch would take where the words say `x`."""
+    words = str(finding.fix)
+    if finding.rule not in TAKES_DEVICE or not finding.line or kind_of(finding.file) != "user":
+        return words
+    line = blamed(finding, "attribute")
+    known = None if line is None else tensor_argument(line)
+    return words if known is None else _AT_HAND.sub(f"{known}.device", words)
 
 
 def _diff(file: str, old: str, new: str) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from devexplorer.core.base import Message
+from devexplorer.core.doctor.code.patches import advice_for
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, code_lines
 from devexplorer.core.records import Finding, NoGradient, Unchecked, Uncompiled
@@ -69,7 +70,8 @@ class Evidence(NamedTuple):
         if self.failure is not None:
             where = f"{os.path.basename(self.failure.file)}, line {self.failure.line}"
             message += f" Because of that the run fails at {where}."
-        return replace(self.finding, message=message, code=code_lines(self.place) if self.place.line else None)
+        code = code_lines(self.place) if self.place.line else None
+        return replace(self.finding, message=message, fix=advice_for(self.finding), code=code)
 
 
 def _key(rule: str, place: SourceLocation, path: str = "") -> tuple[str, str, int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.doctor import MARK, marked, patched
 
-from devexplorer.core.doctor.code.patches import patch_for
+from devexplorer.core.doctor.code.patches import advice_for, patch_for
 from devexplorer.core.records import Finding
 
 
@@ -134,6 +134,28 @@ def test_what_is_made_is_registered(tmp_path: Path, rule: str, path: str, statem
 )
 def test_forward_follows_its_input(tmp_path: Path, rule: str, statement: str, right: str) -> None:
     assert fixed(tmp_path, rule, in_forward(statement)) == right
+
+
+@pytest.mark.parametrize(
+    ("rule", "argument", "advised"),
+    [
+        ("default-device", "tokens", "tokens.device"),
+        ("hard-coded-device", "tokens", "tokens.device"),
+        ("default-device", "size: int, tokens: torch.Tensor", "tokens.device"),
+        ("default-device", "size: int", "x.device"),
+        ("mixed-devices", "tokens", "x.device"),
+    ],
+)
+def test_the_advice_names_the_tensor_that_the_patch_takes(
+    tmp_path: Path, rule: str, argument: str, advised: str
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(textwrap.dedent(in_forward("return torch.zeros(3)", argument)))
+    fix = "Create it there: torch.zeros(..., device=x.device)."
+    finding = Finding(rule=rule, path="", file=str(file), line=marked(file)[0], message="", fix=fix)
+    assert advice_for(finding) == fix.replace("x.device", advised)
+    patch = patch_for(finding)
+    assert patch is None or f"device={advised}" in patch
 
 
 @pytest.mark.parametrize(

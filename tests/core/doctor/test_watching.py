@@ -117,7 +117,7 @@ def noise(module: Any, y: Tensor) -> Tensor:
 def test_a_factory_without_a_device_is_to_blame_where_it_is_called_and_once() -> None:
     (finding,) = found(noise)
     assert (finding.rule, finding.line, finding.count) == ("default-device", line_of(noise, "made here"), 3)
-    assert "torch.randn(..., device=x.device)" in finding.fix
+    assert "torch.randn(..., device=y.device)" in finding.fix
 
 
 def stacked(module: Any, y: Tensor) -> Tensor:

@@ -603,6 +603,21 @@ def test_a_patch_for_the_users_file_can_be_applied_and_one_for_a_sample_cannot(
     assert not button.isVisible()
 
 
+def test_what_can_be_done_is_at_the_top_and_a_patch_is_shown_whole(panel: DoctorPanel, state: State) -> None:
+    long = PATCH.replace("torch.ones(8)", f"torch.ones(8, device={'tokens' * 20}.device)")
+    assert long != PATCH
+    say(state, panel, diagnosis(finding("a", patch=long, digest="ab"), inputs="2x8"))
+    QGuiApplication.processEvents()
+    found = panel.finding
+    assert found.verticalScrollBar().value() == 0
+    for button in (found.apply_button, found.open_button, found.path_button):
+        corner = button.mapTo(found.viewport(), QPoint(button.width(), button.height()))
+        assert found.viewport().rect().contains(corner)
+        assert button.geometry().bottom() < found.message.geometry().top()
+    assert found.patch.horizontalScrollBar().maximum() == 0
+    assert found.patch.verticalScrollBar().maximum() == 0
+
+
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
 def test_a_difference_is_told_by_colours_and_by_signs(qtbot: QtBot, panel: DoctorPanel, theme: Theme) -> None:
     view = DiffView()
