@@ -136,6 +136,8 @@ def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> 
     if any(freed.values()) or not kept_bytes:
         words += f": {_per_device(freed)} free again"
     words += "."
+    if any(size for device, size in freed.items() if device not in ("cpu", "meta")):
+        words += " PyTorch keeps it cached on the device for new tensors; “Release cache” gives it back."
     if kept_bytes:
         them = "it" if single else "them"
         words += f" {bytes_text(kept_bytes)} is kept in host memory so that Undo can restore {them}."

@@ -187,7 +187,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
         facts = (*facts, Fact("operands", str(finding.message)))
     if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
         words = f"{stopped}. {finding.message} {finding.fix}"
-        return Parts(title, words, facts, _check_offers(error, model))
+        return Parts(title, words, (_said(error), *facts), _check_offers(error, model))
     words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
@@ -218,7 +218,12 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
             offers.append(_and_again(f"Move {model} to {there}", Move(targets=(model,), device=there), command))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
-    return Parts(title, words, facts, [*offers, *_check_offers(error, model)], code)
+    return Parts(title, words, (_said(error), *facts), [*offers, *_check_offers(error, model)], code)
+
+
+def _said(error: Exception) -> Fact:
+    """The message that the same line has in a program of the user's own."""
+    return Fact("PyTorch says", str(error))
 
 
 def _casts(error: RunFailed, command: Command | None) -> list[Offer]:
@@ -287,7 +292,7 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
         _copy_and_combine(left.label, right.device, command),
     ]
     x, y = variable(left.label), variable(right.label)
-    return Parts(title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})")
+    return Parts(title, words, (_said(error), *facts), offers, f"{x} {symbol} {y}.to({quoted(left.device)})")
 
 
 def _copy_and_combine(name: str, device: str, command: Command | None, dtype: str | None = None) -> Offer:

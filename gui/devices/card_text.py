@@ -11,6 +11,8 @@ from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
+from devexplorer.gui.widgets.memory_bar import segments
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -146,6 +148,11 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
     if device.total_bytes is not None:
         shared = " (the system's: this device has no memory of its own)" if info.memory_shared else ""
         lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
+        parts = segments(device.parts)
+        lines += [f"• {item.part}: {bytes_text(item.bytes)}" for item in parts if item.key not in ("free", "used")]
+        if any(item.key == "cached" for item in parts):
+            cached = PART_TEXTS["cached"]
+            lines.append(f"Cached (hatched) is {cached.definition}. {cached.remedy}")
     held = held_down(device.sample.throttle_reasons) if device.sample is not None else ()
     if held:
         lines.append(f"throttled by: {', '.join(held)}")

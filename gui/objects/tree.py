@@ -73,7 +73,7 @@ class ObjectsTree(QTreeView):
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerItem)  # the first row is never cut off
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setMouseTracking(True)
@@ -142,6 +142,10 @@ class ObjectsTree(QTreeView):
         self.selectionModel().select(
             model.everything(self.isExpanded), QItemSelectionModel.SelectionFlag.ClearAndSelect
         )
+
+    def currentChanged(self, current: Index, previous: Index) -> None:
+        super().currentChanged(current, previous)
+        self.viewport().update()  # the frame is round a whole row, and Qt repaints the cell alone
 
     def _open_finding(self, index: QModelIndex) -> None:
         model = self.model()

@@ -99,7 +99,8 @@ def _move() -> tuple[Step, ...]:
             "{device}",
         ),
         Step(
-            "The memory of {device} rises by the model and the CUDA context. A line marks the move.",
+            "A line marks the move.{rise} The first use of a GPU adds a CUDA context; a later move can reuse memory"
+            " that PyTorch has cached.",
             lambda w: w.memory,
             layout="explore",
         ),

@@ -6,6 +6,7 @@ and goes back where the user took away what a step needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,13 +15,17 @@ from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from devexplorer.core.base import bytes_text
 from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.shell.menus import second_device
 from devexplorer.gui.widgets.callout import Callout, Ring
 
 if TYPE_CHECKING:
+    from devexplorer.core.session import State
     from devexplorer.gui.shell.main_window import MainWindow
 
+USED, SETTLED_S = "memory_used_bytes", 0.5
+"""The reading that a move changes, and how long before and after a move it is taken."""
 BACK_AFTER = 10
 """Beats for which a control has to be gone: a dialog closes before the command that it sent has begun."""
 Place = QWidget | tuple[QWidget, QRect] | None
@@ -32,7 +37,7 @@ class Step:
     """One thing to do or to look at, on one control."""
 
     words: str
-    """One sentence; `{device}` is the device that a tutorial moves to."""
+    """`{device}` is the device that a tutorial moves to, `{rise}` what the newest move did to the memory."""
     control: Callable[[MainWindow], Place]
     done: Callable[[MainWindow], object] | None = None
     """Whether it is done; None: something to look at, with a button to go on."""
@@ -92,6 +97,8 @@ class Guide(QObject):
     def leave(self) -> None:
         """Leave the window as it is."""
         had_keys = self.callout.isAncestorOf(self._window.focusWidget() or self._window)
+        if self.path is not None and self._at + 1 < len(self.path.steps):
+            self._window.hint(f"To take it up again, search (Ctrl+K) for “First steps: {self.path.title}”.")
         self.path = None
         self._hide()
         if had_keys:
@@ -156,14 +163,15 @@ class Guide(QObject):
         elsewhere = self._elsewhere(step)
         words = f"Go back to “{BY_NAME[step.layout].title}”." if elsewhere else step.words
         device = second_device(self._window.state) or "a GPU"
-        now = (self.path, self._at, words, device)
+        words = words.format(device=device, rise=_rise(self._window.state))
+        now = (self.path, self._at, words)
         if now == self._shown:
             return
         self._shown = now
         last = self._at + 1 == len(self.path.steps)
         self.callout.say(
             f"{self.path.title} · {self._at + 1} of {len(self.path.steps)}",
-            words.format(device=device),
+            words,
             "" if step.done is not None or elsewhere else "Done" if last else "Next",
         )
         if self.callout.next_button.isVisibleTo(self.callout) and self._window.isActiveWindow():
@@ -206,3 +214,21 @@ class Guide(QObject):
 
 def _is_done(step: Step, window: MainWindow) -> bool:
     return step.done is not None and bool(step.done(window))
+
+
+def _rise(state: State) -> str:
+    """By how much the memory of its device rose with the newest move to a GPU, once that is measured; else empty."""
+    reports = (done.report for done in reversed(state.done) if done.report is not None)
+    report = next((one for one in reports if one.kind == "move" and one.destination != "cpu"), None)
+    markers = (one for one in reversed(state.markers) if report is not None and one.device == report.destination)
+    device, moved = None if report is None else state.devices.get(report.destination), next(markers, None)
+    if report is None or device is None or moved is None:
+        return ""
+    before_s, after_s = moved.time_unix_s - report.wall_seconds - SETTLED_S, moved.time_unix_s + SETTLED_S
+    if not device.history.latest_unix_s >= after_s:
+        return ""
+    rise = device.history.value_at(USED, after_s) - device.history.value_at(USED, before_s)
+    if math.isnan(rise):
+        return ""
+    what = f"rose by {bytes_text(round(rise))}" if rise > 0 else "did not rise"
+    return f" The memory of {report.destination} {what}: the model has {bytes_text(report.bytes)}."

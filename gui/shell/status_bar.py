@@ -19,6 +19,11 @@ HEIGHT_PX = 26
 ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 
+KEPT_FOR_UNDO = (
+    "So that Undo can restore them, removed objects are kept in host memory; values that a cast or an edit replaced are"
+    " kept where they were. Beyond the limit the oldest changes can no longer be undone."
+)
+
 
 class ShowsProgress(Protocol):
     """A panel that shows long work at what it concerns."""
@@ -54,6 +59,7 @@ class StatusBar(QFrame):
         self.cancel = push_button("Cancel", self._cancel, look="quiet")
         self.cancel.setFont(self.engine.font())
         self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
+        self.undo.about = KEPT_FOR_UNDO
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
@@ -82,7 +88,8 @@ class StatusBar(QFrame):
             visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
             self.visible.say(f"CUDA_VISIBLE_DEVICES {visible}")
         undo = state.undo
-        kept = f", {bytes_text(undo.kept_bytes)} of {bytes_text(undo.budget_bytes)} kept" if undo.kept_bytes else ""
+        limit = f" (limit {bytes_text(undo.budget_bytes)})" if undo.budget_bytes else ""
+        kept = f" · {bytes_text(undo.kept_bytes)} kept for Undo{limit}" if undo.kept_bytes else ""
         self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
         runs = state.active_runs
         job = next((job for job in state.jobs.values() if job.request not in state.runs), None)

@@ -95,6 +95,8 @@ class ElidedLabel(QLabel):
         """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
         """Where it is cut: paths in the middle, because their end matters most."""
+        self.about = ""
+        """What the tooltip says of it besides."""
         self.setFont(font(role))
         self.setProperty("words", words)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -114,7 +116,8 @@ class ElidedLabel(QLabel):
         shown = self.fontMetrics().elidedText(self.full_text, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
-        self.setToolTip(plain_tip(self.full_text) if shown != self.full_text else "")
+        tip = (self.full_text if shown != self.full_text else "", self.about if self.full_text else "")
+        self.setToolTip(plain_tip("\n".join(filter(None, tip))) if any(tip) else "")
 
 
 class ShrinkingLabel(ElidedLabel):

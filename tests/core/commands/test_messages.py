@@ -190,7 +190,8 @@ def test_other_errors_are_passed_on_as_a_sentence() -> None:
 
 def test_a_removed_object_that_undo_keeps_frees_its_device_and_no_memory_of_the_host() -> None:
     answer = messages.removed(("mlp",), {"vgpu:0": 2048, "cpu": 512}, 2560)
-    assert "that held it: 2.00 KiB on vgpu:0 free again. 2.50 KiB is kept in host memory" in answer.words
+    assert "that held it: 2.00 KiB on vgpu:0 free again. PyTorch keeps it cached on the device" in answer.words
+    assert "2.50 KiB is kept in host memory" in answer.words
     host = messages.removed(("x", "y"), {"cpu": 512}, 512)
     assert "free again" not in host.words
     assert "so that Undo can restore them" in host.words

@@ -82,6 +82,17 @@ def test_reasons_are_on_the_card_and_in_its_tooltip():
     assert "fan_percent: not supported" in card_tooltip(state.devices["cuda:0"], problems)
 
 
+def test_the_tooltip_says_what_the_memory_went_to_and_what_cached_means():
+    state = state_with(VGPU)
+    sample(state, "vgpu:0", GIB)
+    assert "Cached" not in card_tooltip(state.devices["vgpu:0"])
+    allocator(state, "vgpu:0", workspace=0, allocated=0, reserved=512 << 20, context=400 << 20)
+    tip = card_tooltip(state.devices["vgpu:0"])
+    assert "• cached: 512.00 MiB" in tip
+    assert "Cached (hatched) is reserved by torch's caching allocator for new tensors and not in use now." in tip
+    assert "workspace" not in tip, "nothing of it is there"
+
+
 def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_it():
     state = state_with(CUDA)
     card = state.devices["cuda:0"]

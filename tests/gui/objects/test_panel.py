@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
-from PySide6.QtCore import QEvent, QItemSelection, QItemSelectionModel, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QImage, QMouseEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QEvent, QItemSelection, QItemSelectionModel, QObject, QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QImage, QMouseEvent, QPaintEvent, QRegion
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import EngineLost, ObjectRemoved
@@ -409,3 +409,46 @@ def test_thousands_of_rows_stay_selected_in_every_order_and_move_as_one(qtbot: Q
     show(state, large(device="vgpu:0"))
     panel.refresh()
     assert panel.selected_targets() == targets
+
+
+class Painted(QObject):
+    """What of a widget was painted."""
+
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__(widget)
+        self.region = QRegion()
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(event, QPaintEvent):
+            self.region = self.region.united(event.region())
+        return super().eventFilter(watched, event)
+
+
+def test_the_frame_of_the_keyboard_leaves_its_whole_row_with_a_ctrl_click(qtbot: QtBot):
+    state = state_with(CPU)
+    for name in ("a", "b", "c"):
+        show(state, tensor(name))
+    panel = panel_for(qtbot, state)
+    panel.tree.setFocus()
+    click(qtbot, panel, "a")
+    QApplication.processEvents()
+    painted, row = Painted(panel.tree.viewport()), panel.tree.visualRect(panel.model.index_of("a"))
+    click(qtbot, panel, "c", Qt.KeyboardModifier.ControlModifier)
+    QApplication.processEvents()
+    row.setRight(panel.tree.viewport().width() - 1)
+    assert QRegion(row).subtracted(painted.region).isEmpty()
+
+
+def test_the_first_row_in_sight_is_never_cut_off(qtbot: QtBot):
+    state = state_with(CPU)
+    for number in range(40):
+        show(state, tensor(f"x{number}"))
+    panel = panel_for(qtbot, state)
+    tree = panel.tree
+    panel.select("x39")
+    tree.viewport().repaint()
+    first = tree.indexAt(QPoint(4, 0))
+    assert first.row() > 0, "it was scrolled"
+    assert tree.visualRect(first).top() == 0
+    assert tree.visualRect(tree.currentIndex()).bottom() <= tree.viewport().height()

@@ -27,6 +27,8 @@ def test_copy_and_add_is_one_click_and_one_undo(me: Learner) -> None:
     inspector = me.window.inspector
     me.until(lambda: inspector.offers.buttons, "refused")
     assert inspector.offers.buttons[0].text() == f"Copy {y} to cpu and add"
+    says = {fact.label: fact.value for fact in inspector.facts.facts}["PyTorch says"]
+    assert says.startswith("Expected all tensors to be on the same device, but found at least two devices, cpu and")
     me.offer()
     me.until(lambda: len(me.state.objects) == 4 and not me.state.jobs, "added")
     copy, result = list(me.state.objects)[2:]
@@ -53,6 +55,8 @@ def test_move_and_run_that_fails_half_way_says_so_and_changes_nothing(me: Learne
     inspector = me.window.inspector
     me.until(lambda: inspector.offers.buttons, "refused")
     assert inspector.offers.buttons[0].text() == f"Move {x} to vgpu:0 and run forward"
+    assert inspector.facts.facts[0].label == "PyTorch says"
+    assert inspector.facts.facts[0].value.startswith("Expected all tensors to be on the same device")
     me.offer()
     me.until(lambda: "undone" in inspector.words.text(), "failed half-way")
     assert f"The step before it (moving {x} to vgpu:0) was undone: nothing has changed." in inspector.words.text()

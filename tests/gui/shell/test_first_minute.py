@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.hands import LEFT
 from fakes.learner import SELDOM_S, Learner
-from fakes.look_records import CPU
+from fakes.look_records import CPU, VGPU, mlp
 from fakes.quiet_window import QuietWindow
 from fakes.window import open_window
 from msgspec.structs import replace
@@ -16,7 +16,18 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 
-from devexplorer.core.records import DeviceInfo, Remove
+from devexplorer.core.records import (
+    DeviceInfo,
+    DeviceSample,
+    Event,
+    JobEnded,
+    JobStarted,
+    Move,
+    Moved,
+    MoveReport,
+    ObjectChanged,
+    Remove,
+)
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.ways_in import WAYS
@@ -94,7 +105,7 @@ def test_a_model_is_moved_and_measured_by_the_controls_that_are_pointed_at(me: N
     me.do("mlp")
     me.do("vgpu:1")
     assert me.where("mlp") == {"vgpu:1"}
-    assert "memory" in me.guide.callout.words.text()
+    assert "A line marks the move." in me.guide.callout.words.text()
     me.do()
     me.do()  # benchmark
     assert me.state.runs
@@ -102,10 +113,51 @@ def test_a_model_is_moved_and_measured_by_the_controls_that_are_pointed_at(me: N
     assert me.guide.callout.next_button.text() == "Done"
     me.click(me.guide.callout.next_button)
     assert me.guide.path is None
+    assert not me.window.banner.isVisible(), "it was not left half-way"
     assert not me.guide.callout.isVisible()
     assert not me.guide._ring.isVisible()
     me.click(me.window.toolbar.benchmark)
     me.until(lambda: not me.state.active_runs and not me.state.jobs, "stopped")
+
+
+def moved(request: int, time_unix_s: float, size: int) -> list[Event]:
+    """The events of a move to the virtual GPU that took half a second."""
+    report = MoveReport(
+        objects=("mlp",), source=("cpu",), destination="vgpu:0", dtype=None, parameters=4, buffers=0, gradients=0,
+        tensors=0, bytes=size, seconds=0.5, wall_seconds=0.5, gb_per_s=1.0, simulated=True,
+    )  # fmt: skip
+    move = Move(targets=("mlp",), device="vgpu:0")
+    return [
+        JobStarted(request=request, title="move", time_unix_s=time_unix_s - 0.5, command=move),
+        Moved(request=request, report=report, time_unix_s=time_unix_s),
+        JobEnded(request=request, ok=True, time_unix_s=time_unix_s),
+    ]
+
+
+def test_what_a_move_did_to_the_memory_is_said_as_measured(qapp: QApplication, tmp_path: Path) -> None:
+    quiet = QuietWindow(qapp, tmp_path, VGPU)
+    words, now = quiet.window.guide.callout.words, quiet.now
+
+    def use(first_s: float, last_s: float, used: int) -> None:
+        for tenth in range(int(first_s * 10), int(last_s * 10)):
+            quiet.state.apply(
+                DeviceSample(device="vgpu:0", time_unix_s=now + tenth / 10, memory_used_bytes=used, simulated=True)
+            )
+
+    use(0, 2, 100 << 20)
+    quiet.tell(ObjectChanged(snapshot=mlp(device="vgpu:0")))
+    quiet.tell(*moved(7, now + 2.5, 500 << 20))
+    quiet.window.begin("move")
+    quiet.tell()
+    assert words.text().startswith("A line marks the move. The first use of a GPU"), "not measured yet"
+    use(2.5, 4, 1000 << 20)
+    quiet.tell()
+    assert "The memory of vgpu:0 rose by 900.00 MiB: the model has 500.00 MiB." in words.text()
+    quiet.tell(*moved(8, now + 5, 500 << 20))
+    use(4, 6, 1000 << 20)
+    quiet.tell()
+    assert "The memory of vgpu:0 did not rise: the model has 500.00 MiB." in words.text(), "it was cached"
+    quiet.close()
 
 
 def test_the_menu_has_the_line_marked_that_is_to_be_chosen(me: Newcomer) -> None:
@@ -189,6 +241,7 @@ def test_a_path_can_be_left_in_the_middle_and_the_window_stays_as_it_is(me: Newc
     assert me.guide.path is None
     assert not me.guide.callout.isVisible()
     assert not me.guide._ring.isVisible()
+    assert "“First steps: Move a model”" in me.window.banner.words.text()
     me.heartbeat.tick()
     assert not me.guide.callout.isVisible()
     assert list(me.state.objects) == ["mlp"]

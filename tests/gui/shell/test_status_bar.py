@@ -16,6 +16,7 @@ from devexplorer.core.records import (
     JobStarted,
     MatmulSpec,
     StopBenchmark,
+    UndoState,
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller
@@ -55,6 +56,16 @@ def test_a_job_shows_its_progress_and_time_left_and_is_cancelled(qtbot: QtBot):
     assert (bar.progress.isVisible(), bar.progress.value(), bar.cancel.text()) == (True, 500, "Cancel")
     bar.cancel.click()
     assert sent == [Cancel(job=7)]
+
+
+def test_it_says_what_is_kept_for_undo_and_where(qtbot: QtBot):
+    state = state_with(CPU)
+    bar = bar_for(qtbot, state, START)
+    assert bar.undo.toolTip() == ""
+    state.apply(UndoState(title="the removal of x", kept_bytes=512 << 20, budget_bytes=1 << 30))
+    bar.refresh()
+    assert bar.undo.full_text == "undo: the removal of x · 512.00 MiB kept for Undo (limit 1.00 GiB)"
+    assert "removed objects are kept in host memory" in bar.undo.toolTip()
 
 
 def test_a_short_job_comes_and_goes_unseen(qtbot: QtBot):
