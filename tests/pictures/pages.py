@@ -1,0 +1,164 @@
+"""Makes the README's pictures of pages: the real window with a real engine, one page after the other.
+
+    python tests/pictures/pages.py docs/pictures [name …]
+
+Needs no display and no GPU. A few minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+
+from devexplorer.core.records import BuildModel, Check, Command, Forward, InsertHops, Move, StartBenchmark, SweepSpec
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
+
+SIZE_PX = (1440, 1000)
+TWO, EIGHT = "2x Tesla T4", "4x NVIDIA A100-SXM4-80GB, 2x Tesla T4"
+LEFT = Qt.MouseButton.LeftButton
+
+
+class Stage:
+    """A window with its engine."""
+
+    def __init__(self, qt: QApplication, folder: Path, virtual: str) -> None:
+        self._qt = qt
+        self.app = App(qt, SettingsFile(folder), "dark", folder / "history.sqlite3")
+        self.window = self.app.window
+        self.window.resize(*SIZE_PX)
+        self.app.show()
+        self.app.connect(Session(virtual_spec=virtual))
+        self.wait(lambda: len(self.app.state.usable_devices) > 2)
+
+    def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not until():
+            if time.monotonic() > end:
+                raise SystemExit(f"did not happen: {self.app.state.answer}")
+            self._qt.processEvents()
+            time.sleep(0.01)
+
+    def rest(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self.wait(lambda: time.monotonic() > end)
+
+    def do(self, *commands: Command) -> None:
+        """Send, and wait until all have ended."""
+        for command in commands:
+            self.window.controller.send(command)
+            self.rest(0.3)
+            self.wait(lambda: not self.app.state.jobs)
+
+    def click(self, page: QWidget, text: str) -> None:
+        def buttons() -> list[QPushButton]:
+            every = page.findChildren(QPushButton)
+            return [b for b in every if b.isVisible() and b.isEnabled() and b.text().startswith(text)]
+
+        self.wait(buttons)
+        QTest.mouseClick(buttons()[0], LEFT)
+        self.rest(0.5)
+        self.wait(lambda: not self.app.state.jobs and not self.app.state.active_runs)
+
+    def measured(self, *specs: SweepSpec) -> None:
+        for spec in specs:
+            self.do(StartBenchmark(spec=spec))
+            self.rest(1.0)
+            self.wait(lambda: not self.app.state.active_runs)
+
+
+def memory(stage: Stage) -> None:
+    stage.do(BuildModel(recipe="vgg16-bn"), Move(targets=("vgg16-bn",), device="vgpu:0"))
+    stage.window.bottom_dock.show_page("memory")
+    stage.window.context.select_device("vgpu:0")
+
+
+def sweep(stage: Stage) -> None:
+    page = stage.window.bottom_dock.show_page("benchmark")
+    page.show_page("sweep")  # type: ignore[attr-defined]
+    sizes = (256, 512, 1024, 2048, 4096)
+    shapes = tuple((m, n, 1024) for m in sizes for n in sizes)
+    stage.measured(SweepSpec(device="vgpu:0", dtype="float16", shapes=shapes, shape_seconds=0.05))
+
+
+def topology(stage: Stage) -> None:
+    stage.window.bottom_dock.show_page("topology")
+
+
+def values(stage: Stage) -> None:
+    stage.do(BuildModel(recipe="mlp"), Move(targets=("mlp",), device="vgpu:1"))
+    page = stage.window.bottom_dock.show_page("values")
+    stage.window.objects.select_near("mlp", "0.weight")
+    stage.rest(0.5)
+    stage.click(page, "Look at its values")
+
+
+def split(stage: Stage) -> None:
+    stage.do(BuildModel(recipe="resnet18"))
+    stage.window.objects.select("resnet18")
+    page = stage.window.bottom_dock.show_page("split")
+    stage.rest(0.5)
+    for button in ("Plan", "Spread evenly", "Apply"):
+        stage.click(page, button)
+    stage.do(InsertHops(target="resnet18"), Forward(target="resnet18"))
+
+
+def doctor(stage: Stage) -> None:
+    stage.do(BuildModel(recipe="list-pitfall"))
+    stage.window.objects.select("list-pitfall")
+    stage.window.bottom_dock.show_page("doctor")
+    stage.do(Check(target="list-pitfall", device="vgpu:0"))
+
+
+def fit(stage: Stage) -> None:
+    stage.do(BuildModel(recipe="resnet50"))
+    stage.window.objects.select("resnet50")
+    page = stage.window.bottom_dock.show_page("fit")
+    stage.rest(0.5)
+    stage.click(page, "Plan")
+
+
+def learn(stage: Stage) -> None:
+    stage.window.workbench.show_layout("learn")
+    stage.do(BuildModel(recipe="mlp"))
+
+
+PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
+    "telemetry-memory": (memory, TWO),
+    "sweep": (sweep, TWO),
+    "topology": (topology, EIGHT),
+    "laboratory-values": (values, TWO),
+    "laboratory-split": (split, TWO),
+    "doctor": (doctor, TWO),
+    "fit": (fit, TWO),
+    "laboratory-learn": (learn, TWO),
+}
+
+
+def main(target: Path, wanted: Iterable[str]) -> None:
+    qt = QApplication(sys.argv[:1])
+    for name in wanted or PICTURES:
+        perform, virtual = PICTURES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            stage = Stage(qt, Path(folder), virtual)
+            perform(stage)
+            stage.rest(3.0)
+            stage.window.grab().save(str(target / f"{name}.png"))
+            stage.app.stop()
+            stage.window.hide()
+        print(target / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
