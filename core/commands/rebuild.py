@@ -10,11 +10,21 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, count_text, list_text, object_name
+from devexplorer.core.base import (
+    BadInput,
+    ProgressMonitor,
+    bytes_text,
+    count_text,
+    list_text,
+    object_name,
+    quoted,
+    variable,
+)
 from devexplorer.core.files.entries import shown
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
 from devexplorer.core.models.handover import Handover, hand_over
+from devexplorer.core.partition.code import opened_hops
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.records import (
     Answer,
@@ -49,7 +59,11 @@ def run_model_code(workspace: Workspace, command: RunModelCode, progress: Progre
     words = "It was built from its source and has the values, devices and flags of the workspace file."
     facts = (Fact("source", origin.source or origin.recipe or ""),)
     snapshot = workspace.snapshot(name)
-    return CommandResult(Answer(title=f"{name} can run again", words=words, facts=facts, subject=name), (snapshot,))
+    code = f"{variable(name)} = _opened.run_code({quoted(name)})"
+    if extras.hops is not None:
+        code += f"\n{opened_hops(name)}"
+    answer = Answer(title=f"{name} can run again", words=words, facts=facts, code=code, subject=name)
+    return CommandResult(answer, (snapshot,))
 
 
 def built(

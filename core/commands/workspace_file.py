@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,8 @@ from devexplorer.core.base import (
     count_text,
     first_line,
     list_text,
+    quoted,
+    variable,
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
@@ -32,6 +34,7 @@ from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
 from devexplorer.core.models import StoredModule
+from devexplorer.core.partition.code import opened_hops
 from devexplorer.core.records import (
     Answer,
     Fact,
@@ -43,6 +46,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.workspace import CommandResult, CreateChange, Refused, Workspace
 from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
+from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
 
 
 def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: ProgressMonitor) -> CommandResult:
@@ -120,6 +124,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         words=" ".join([f"{count_text(len(read), 'object')}, as they were when they were saved.", *notes]),
         facts=(Fact("file", str(path)), Fact("objects", f"{len(read):,}, {bytes_text(size)}")),
         offers=tuple(offers),
+        code=_opening_code(again, read, [name for name in names if name not in read]),
     )
     return CommandResult(
         answer,
@@ -128,6 +133,23 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         events=(file_event,),
         devices_changed=len(workspace.registry.infos()) != before,
     )
+
+
+def _opening_code(again: OpenWorkspace, read: Mapping[str, Read], removed: Sequence[str]) -> str:
+    """Python that gives every object its variable, and a split model or one with an optimizer those of theirs."""
+    if again.copy:
+        words = "a copy of unsaved work began this session, and it is gone: save the workspace, and open it from there"
+        return f"raise SystemExit({quoted(words)})"
+    given = "".join(f", {key}={value!r}" for key, value in (("code", again.code), ("virtual", again.virtual)) if value)
+    lines = [f"_opened = OpenedWorkspace({quoted(again.path)}, stamp={quoted(again.stamp)}{given})"]
+    lines += [f"del {variable(name)}" for name in removed]
+    for name, (_, extras) in read.items():
+        lines.append(f"{variable(name)} = _opened[{quoted(name)}]")
+        if extras.optimizer is not None:
+            lines.append(f"{optimizer_variable(name)} = _opened.optimizer({quoted(name)})")
+        if extras.hops is not None:
+            lines.append(opened_hops(name))
+    return "\n".join(["from devexplorer.core.commands.opened import OpenedWorkspace\n", *lines])
 
 
 def _make_room(workspace: Workspace, file: OpenedFile, devices: Mapping[str, str], progress: ProgressMonitor) -> None:

@@ -76,12 +76,12 @@ _IMPORTS = (
 
 def follow(name: str) -> str:
     """Inserts hops."""
-    return f"{_IMPORTS}\n{_HOPS}\n\n{_handles(name)} = Hops({variable(name)})"
+    return f"{_IMPORTS}\n{_HOPS}\n\n{hops_variable(name)} = Hops({variable(name)})"
 
 
 def unfollow(name: str) -> str:
     """Takes them away again."""
-    return f"{_handles(name)}.remove()"
+    return f"{hops_variable(name)}.remove()"
 
 
 def place(targets: Sequence[Target], devices: Mapping[str, str], direct: Collection[str]) -> str:
@@ -129,5 +129,11 @@ def plan(plan: SplitPlan) -> str:
     )
 
 
-def _handles(name: str) -> str:
+def hops_variable(name: str) -> str:
+    """The Python variable of the hops of a model."""
     return f"{variable(name)}_hops"
+
+
+def opened_hops(name: str) -> str:
+    """Names those of a model that came with a workspace file (`_opened`)."""
+    return f"{hops_variable(name)} = _opened.hops({quoted(name)})"

@@ -76,6 +76,11 @@ def unavailable() -> str | None:
     return None
 
 
+def installed() -> VirtualMachine | None:
+    """The machine, where there is one already."""
+    return _installed[0][0] if _installed else None
+
+
 def install() -> VirtualMachine:
     """Register the device `vgpu` with torch, once, and return the machine that holds its devices (none at first)."""
     with _lock:

@@ -262,7 +262,6 @@ def open_window(
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
     qt.setApplicationName("devexplorer")
-    qt.setApplicationDisplayName("DevExplorer")
     qt.setDesktopFileName("devexplorer")  # the entry of `install-desktop`, by which a desktop knows the window
     qt.setWindowIcon(app_icon())
     with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:

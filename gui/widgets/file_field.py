@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 from devexplorer.gui.widgets.save_dialog import SaveDialog
@@ -45,6 +45,7 @@ class FileField(QWidget):
         self.button = push_button("Choose…", self._choose, name=f"Choose: {title}")
         self.button.setAutoDefault(False)
         hbox((self.edit, 1), self.button, parent=self)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)  # the rows below it stay
         self.setFocusProxy(self.edit)
         self.setAcceptDrops(True)
 

@@ -50,7 +50,7 @@ class FormDialog(QDialog):
         self._buttons = hbox(None, self.cancel_button, self.accept_button)
         self._parts = QVBoxLayout()
         self._parts.setSpacing(8)
-        vbox(
+        column = vbox(
             self.words,
             self.form,
             (self._parts, 1),
@@ -60,6 +60,7 @@ class FormDialog(QDialog):
             margins=MARGIN_PX,
             parent=self,
         )
+        column.insertStretch(column.count() - 1, 0)  # takes what a shorter message leaves: the rows keep their places
 
     def command(self) -> Command | None:
         """What the fields come to; None: something is wrong or missing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from devexplorer.core.records import (
     Forward,
     Move,
     NewTensor,
+    OpenWorkspace,
     Redo,
     Remove,
+    RunModelCode,
+    SaveWorkspace,
     SetThreads,
     Undo,
 )
@@ -202,3 +207,60 @@ def test_a_file_is_written_whole_or_one_line_says_why_not(tmp_path: Path) -> Non
         write(tmp_path / "absent" / "session.py", "x")
     assert "\n" not in str(refusal.value)
     assert [one.name for one in tmp_path.iterdir()] == ["session.py"]
+
+
+def test_a_session_that_opened_a_workspace_defines_what_was_in_it(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\n\n\nclass Net(nn.Linear):\n    pass\n")
+    path = str(tmp_path / "work.devexplorer")
+    for command in (
+        BuildModel(recipe="mlp", device="vgpu:0", seed=5),
+        lab.MakeOptimizer(target="mlp", kind="adam", learning_rate=0.01),
+        lab.TrainStep(target="mlp"),
+        BuildModel(recipe="two-towers", name="towers"),
+        lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        lab.InsertHops(target="towers"),
+        lab.OpenModel(source="mine.py:Net?in_features=4&out_features=3", folder=str(tmp_path), name="my net", seed=8),
+        EditElement(target="my net:bias", index=(1,), value=0.5),
+        NewTensor(name="x", fill="randn", shape=(2, 20), device="vgpu:1", seed=3),
+        SaveWorkspace(path=path),
+    ):
+        here.do(command)
+    opening = Here("2x Tesla T4")
+    try:
+        for command in (
+            NewTensor(name="gone", shape=(3,)),
+            OpenWorkspace(path=path, replace=True),
+            RunModelCode(target="my net"),
+            Forward(target="my net"),
+            lab.TrainStep(target="mlp"),
+            Forward(target="towers"),
+            lab.InsertHops(target="towers", on=False),
+            Move(targets=("my net", "x"), device="vgpu:0"),
+        ):
+            opening.do(command)
+        text = script_gives_the_same(opening, tmp_path)
+        assert "saved again" not in ran_alone(text, tmp_path).stderr
+        opening.do(SaveWorkspace(path=path, overwrite=True))
+        assert "was saved again since the session opened it" in ran_alone(text, tmp_path).stderr
+        Path(path).unlink()
+        ended = ran_alone(text, tmp_path)
+        assert ended.returncode == 1
+        assert f"there is no file '{path}'" in ended.stderr.splitlines()[-1]
+    finally:
+        opening.close()
+
+
+def test_a_session_that_began_with_a_copy_of_unsaved_work_says_so(here: Here, tmp_path: Path) -> None:
+    path = str(tmp_path / "copy.devexplorer")
+    here.do(BuildModel(recipe="mlp"))
+    here.do(SaveWorkspace(path=path, copy_of=""))
+    here.do(OpenWorkspace(path=path, replace=True, copy=True))
+    ended = ran_alone(here.session.script(), tmp_path)
+    assert (ended.returncode, "save the workspace" in ended.stderr) == (1, True)
+
+
+def ran_alone(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    write(folder / "alone.py", text)
+    return subprocess.run(
+        [sys.executable, str(folder / "alone.py")], capture_output=True, text=True, timeout=120, cwd=folder
+    )

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import (
     Answer,
@@ -73,6 +74,31 @@ def test_a_python_file_becomes_a_source_with_its_folder(opening: OpenModelDialog
     assert sent.args == [
         OpenModel(source=f"{tmp_path}/nets.py:make", folder=str(tmp_path), device="vgpu:0", dtype="float16")
     ]
+
+
+def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
+    opening: OpenModelDialog, qtbot: QtBot, tmp_path: Path
+):
+    rows = (opening.kind, opening.file, opening.factory, opening.options, opening.name)
+
+    def places() -> list[tuple[int, ...]]:
+        qtbot.wait(1)  # posted layout requests
+        return [row.geometry().getRect() for row in rows]
+
+    height = opening.file.height()
+    opening.file.set_path(str(tmp_path / "nets.py"))
+    assert opening.file.height() == height
+    (tmp_path / "nets.py").write_text("")
+    opening.file.set_path(f"{tmp_path}/./nets.py")
+    opening.show_candidates(opening.file.path, [Candidate("A", True, ()), Candidate("Net", True, ("size",))])
+    listed = places()
+    assert opening.file.height() == height
+    heights = {opening.message.height()}
+    for name in ("Net", "A"):
+        opening.table.select_key(name)
+        assert places() == listed, name
+        heights.add(opening.message.height())
+    assert len(heights) > 1, "messages of one and of several lines"
 
 
 def test_a_configuration_of_transformers_takes_options_as_people_write_them(opening: OpenModelDialog, qtbot: QtBot):
