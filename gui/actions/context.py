@@ -63,6 +63,8 @@ class WindowContext(QObject):
     tour_requested = Signal()
     recording_chosen = Signal(object)
     """File to record to (Path)."""
+    recording_stopped = Signal(object)
+    """The user ended the recording to this file (Path)."""
     replay_chosen = Signal(object)
     """Recording to show (Path)."""
     script_chosen = Signal(object)

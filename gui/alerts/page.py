@@ -16,11 +16,13 @@ from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTI
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, thin_line, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SIDE_BY_SIDE_PX = 1700
 """From this width on the rules are beside the list."""
 RULES_PX = 650
+LEAST_ROWS, MOST_ROWS = 2, 6
+"""Alerts for which the list has room at least."""
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
 NOTHING_THEN = (
     "No alert is active at this moment of the recording. Alerts that had cleared more than a minute earlier are not"
@@ -36,7 +38,7 @@ COLUMNS = (
     Column("Since", "When the condition began; “before”: it was so at the first reading that is known."),
     numbers("Lasted"),
 )
-COLUMN_PX = [84, 124, 212, 200, 76, 80, 112, 72]
+COLUMN_PX = [84, 124, 236, 200, 76, 80, 132, 72]
 WHY = 3
 """The column that takes what room is left."""
 
@@ -98,6 +100,8 @@ class AlertsPanel(QWidget):
         counts += [count_text(notices, "notice")] if notices else []
         self.summary.setText(f"{' and '.join(counts)} now" if counts else "Nothing is wrong now" if over else "")
         self.nothing.setText(NOTHING if self._state.recording is None else NOTHING_THEN)
+        rows = min(len(active) + len(over), MOST_ROWS)
+        self.table.setMinimumHeight((1 + max(rows, LEAST_ROWS)) * ROW_PX + 8)  # the page scrolls to the rules below it
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)
         self._show_button()
 

@@ -73,7 +73,8 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Seque
     whole = [problem.reason for problem in problems if problem.device == info.id and problem.field is None]
     unusable = "" if info.usable else info.reason or "This torch cannot use it."
     watched = sample is not None and sample.memory_used_bytes is not None
-    if unusable and watched:  # what it does is worth more room than why tensors cannot go there
+    said_once = any(problem.device is None and problem.reason in unusable for problem in problems)  # of the machine
+    if unusable and watched and not said_once:  # what it does is worth more room than why tensors cannot go there
         whole.append(unusable)
     return CardTexts(
         id=info.id,

@@ -12,15 +12,21 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device, State, UnderWay
 from devexplorer.core.telemetry.alerts import Alert
-from devexplorer.gui.devices.card import DeviceCard
+from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets import Panel, ScrollArea, draw_text
+from devexplorer.gui.widgets import HEADER_PX, Panel, ScrollArea, draw_text
 
 CARD_WIDTH_PX = 236
 """Least width of a card: as many stand side by side as there is room for."""
+ALWAYS_CARDS = 3
+"""So few devices are cards, however little room there is."""
 LINE_PX = 17
 LABEL_PX = 72
+
+SIMULATED = "simulated"
+_NAMED = ("fan", "throttled", SIMULATED)
+"""Quantities that a row names: their values do not say what they are."""
 
 
 class MonitorCard(DeviceCard):
@@ -43,6 +49,36 @@ class MonitorCard(DeviceCard):
             draw_text(painter, line.adjusted(LABEL_PX, 0, 0, 0), value, "text")
 
 
+class MonitorRow(DeviceRow):
+    """The compact row with the quantities in a line below it."""
+
+    def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
+        return (
+            super()
+            ._texts_of(device, problems, alerts)
+            ._replace(watched=((SIMULATED, ""),) if device.info.simulated else watch_texts(device))
+        )
+
+    def height_px(self) -> int:
+        return super().height_px() + self._line_px
+
+    @property
+    def _line_px(self) -> int:
+        return LINE_PX if self.texts.watched else 0
+
+    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
+        super()._paint_alarm(painter, where.translated(0, self._line_px))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        x, y = self._SIDE, ROW_PX - 3
+        painter = QPainter(self)
+        for name, value in self.texts.watched:
+            if name in _NAMED:
+                x += draw_text(painter, QRect(x, y, self.width() - 8 - x, LINE_PX), name, "dim") + 5
+            x += draw_text(painter, QRect(x, y, self.width() - 8 - x, LINE_PX), value, "text") + 14
+
+
 class MonitorPanel(Panel):
     """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings (2 Hz)."""
 
@@ -52,13 +88,13 @@ class MonitorPanel(Panel):
     def __init__(self, state: State) -> None:
         super().__init__("Devices at a glance")
         self._state = state
-        self.items: dict[str, MonitorCard] = {}
+        self.items: dict[str, MonitorCard | MonitorRow] = {}
         self.chosen: str | None = None
         self._content = QWidget()
         self._grid = QGridLayout(self._content)
         self._grid.setContentsMargins(8, 8, 8, 8)
         self._grid.setSpacing(8)
-        self._columns = 0
+        self._columns, self._compact = 0, False
         self.area = ScrollArea(self._content, "Devices")
         self.set_content(self.area)
         self.refresh_devices()
@@ -71,27 +107,46 @@ class MonitorPanel(Panel):
 
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
-        for name in [name for name in self.items if name not in self._state.devices]:
+        self._compact = not self._fits()
+        kind = MonitorRow if self._compact else MonitorCard
+        for name in [
+            name for name, item in self.items.items() if name not in self._state.devices or type(item) is not kind
+        ]:
             item = self.items.pop(name)
             item.hide()
             item.deleteLater()
-        self.items = {name: self.items.get(name) or self._new_card(name) for name in self._state.devices}
+        self.items = {name: self.items.get(name) or self._new_card(kind, name) for name in self._state.devices}
         self._columns = 0
-        self._place()
         self.choose(self.chosen)
-        self.refresh_texts()
+        self._show_texts()
+        self._place()
 
-    def _new_card(self, name: str) -> MonitorCard:
-        card = MonitorCard(self._state.devices[name])
+    def _new_card(self, kind: type[MonitorCard | MonitorRow], name: str) -> MonitorCard | MonitorRow:
+        card = kind(self._state.devices[name])
         card.setAcceptDrops(False)
         card.selected.connect(self._on_selected)
         return card
 
+    @property
+    def _most_columns(self) -> int:
+        return max(1, (self.width() - 24) // (CARD_WIDTH_PX + 8))
+
+    def _fits(self) -> bool:
+        """Whether all devices can be seen as cards."""
+        heights = [CARD_PX + LINE_PX * len(watch_texts(device)) + 4 for device in self._state.devices.values()]
+        columns = self._most_columns
+        rows = [max(heights[at : at + columns]) for at in range(0, len(heights), columns)]
+        return len(heights) <= ALWAYS_CARDS or sum(rows) + 8 * (len(rows) + 1) <= self.height() - HEADER_PX
+
     def _place(self) -> None:
-        columns = max(1, (self.width() - 24) // (CARD_WIDTH_PX + 8))
+        columns = self._most_columns
+        if self._compact:  # below each other, where all of them can be seen so
+            height = sum(card.height_px() + 4 for card in self.items.values()) + 12
+            columns = 1 if height <= self.height() - HEADER_PX else columns
         if columns == self._columns:
             return
         self._columns = columns
+        self._grid.setSpacing(4 if self._compact else 8)
         previous: DeviceItem | None = None
         for number, card in enumerate(self.items.values()):
             self._grid.addWidget(card, number // columns, number % columns, Qt.AlignmentFlag.AlignTop)
@@ -110,11 +165,20 @@ class MonitorPanel(Panel):
 
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
+        if self._compact == self._fits():
+            self.refresh_devices()
+        else:
+            self._show_texts()
+            self._place()
+
+    def _show_texts(self) -> None:
         alerts = self._state.alerts.active
         for name, card in self.items.items():
             device = self._state.devices.get(name)
             if device is not None:
                 card.refresh(device, self._state.problems, alerts)
+        machine = [problem.reason for problem in self._state.problems if problem.device is None]
+        self.set_subtitle(" · ".join([*(["GiB"] if self._compact else []), *dict.fromkeys(machine)]))
 
     def _on_selected(self, device_id: str) -> None:
         self.choose(device_id)
@@ -122,4 +186,7 @@ class MonitorPanel(Panel):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place()
+        if self._compact == self._fits():
+            self.refresh_devices()
+        else:
+            self._place()

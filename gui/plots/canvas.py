@@ -19,8 +19,9 @@ from PySide6.QtGui import (
     QPainterPath,
     QPen,
     QResizeEvent,
+    QWheelEvent,
 )
-from PySide6.QtWidgets import QGraphicsPathItem
+from PySide6.QtWidgets import QApplication, QGraphicsPathItem, QScrollArea, QScrollBar
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -124,6 +125,22 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         painter.resetTransform()
         paint_focus(painter, self)
         painter.restore()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        bar = self._bar_around()
+        if bar is None or event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            super().wheelEvent(event)
+        else:
+            QApplication.sendEvent(bar, event)
+
+    def _bar_around(self) -> QScrollBar | None:
+        """The scroll bar of what it lies in, if that can scroll."""
+        around = self.parentWidget()
+        while around is not None:
+            if isinstance(around, QScrollArea) and around.verticalScrollBar().maximum() > 0:
+                return around.verticalScrollBar()
+            around = around.parentWidget()
+        return None
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)

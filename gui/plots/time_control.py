@@ -52,7 +52,8 @@ class TimeControl(QToolButton):
             self.exports[ending].triggered.connect(lambda _checked=False, kind=ending: self.export_requested.emit(kind))
         self.setMenu(menu)
         self.setToolTip(
-            "How much time the plots show. Wheel: more or less. While paused: wheel zooms, drag pans.\n"
+            "How much time the plots show. Wheel (with Ctrl where plots scroll): more or less. While paused: it zooms,"
+            " drag pans.\n"
             "Drag with Shift: select a span and see lowest, mean and highest."
         )
         axis.changed.connect(self._show)

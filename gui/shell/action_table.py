@@ -16,6 +16,7 @@ from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
 from devexplorer.gui.objects.ways_in import WAYS
+from devexplorer.gui.plots.time_control import FORMATS
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.split import actions as split
 
@@ -72,6 +73,9 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
                    partial(_choose_recording, context), window.why_no_recording, "Ctrl+R"),
         ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",
                    window.stop_recording, window.why_no_stop_recording),
+        *(ActionSpec(f"export {kind}", f"Export {words[:1].lower()}{words[1:]}…", "What the plots show, to a file",
+                     partial(window.memory.export_requested.emit, kind))
+          for kind, words in FORMATS.items()),
         ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider",
                    partial(_choose_replay, context), menu=FILE, section=2),
         ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",

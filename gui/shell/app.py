@@ -187,7 +187,12 @@ class App:
             from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
 
             window = self.window
-            self._plot_export = PlotExport(window.context, window.axis, window.slots, self.background.start)
+            self._plot_export = PlotExport(
+                window.context,
+                window.axis,
+                lambda: (*window.slots, *window.workbench.stack_slots),
+                self.background.start,
+            )
         self._plot_export.ask(kind)
 
     def _write_script(self, path: Path) -> None:

@@ -333,9 +333,11 @@ class MainWindow(QMainWindow):
         return None if self.context.session is None else self.context.session.recording
 
     def stop_recording(self) -> None:
-        """End the recording."""
-        if self.context.session is not None:
+        """End the recording, and offer to open it."""
+        if self.context.session is not None and self.recorder is not None:
+            path = self.recorder.path
             self.context.session.stop_recording()
+            self.context.recording_stopped.emit(path.absolute())
 
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""

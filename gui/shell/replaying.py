@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.session import Change, State
+from devexplorer.gui.plots.time_axis import SPANS_S
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
     from devexplorer.core.telemetry.alert_rules import Rule
     from devexplorer.gui.shell.replay_bar import ReplayBar
+
+RECORDED = "recorded "
+"""What the line across the window is about that offers a recording: this, and its path."""
 
 
 class Replaying:
@@ -38,7 +42,13 @@ class Replaying:
         self._aside = State()
         """What is known about this machine while a recording is on show."""
         self._ended: list[ReplaySession] = []
+        self._fits = False
+        """Whether the plots show as much time as the recording on show has."""
+        self._live_span_s = window.axis.span_s
+        """What they show of this machine."""
         window.context.rules_changed.connect(self._rules_changed)
+        window.context.recording_stopped.connect(self._offer)
+        window.banner.action_chosen.connect(self._open_offered)
 
     @cached_property
     def _bar(self) -> ReplayBar:
@@ -64,7 +74,9 @@ class Replaying:
 
         self._window.context.remember_file(path.absolute())
         rules = self._state.alerts.rules
+        self._fits = False
         if self.replay is None:
+            self._live_span_s = self._window.axis.span_s
             self._state.exchange(self._aside)
         else:
             self._end()
@@ -90,8 +102,11 @@ class Replaying:
         if view.failed is not None:
             self.back()
             self._window.say(f"{view.failed[:1].upper()}{view.failed[1:]}.", error=True)
-        else:
-            self._bar.show_view(view)
+            return
+        if view.opened and not self._fits:
+            self._fits = True
+            self._window.axis.set_span(next((span for span in SPANS_S if span * 1000 >= view.length_ms), SPANS_S[-1]))
+        self._bar.show_view(view)
 
     def back(self) -> None:
         """Show this machine again."""
@@ -99,6 +114,7 @@ class Replaying:
             return
         self._end()
         self._state.exchange(self._aside)
+        self._window.axis.set_span(self._live_span_s)
         self._bar.hide()
         if self.live is None:
             self.go_live()
@@ -131,6 +147,16 @@ class Replaying:
         self._bar.replay = None
         self._ended = [replay for replay in (*self._ended, self.replay) if not replay.close(0.0)]
         self.replay = None
+
+    def _offer(self, path: Path) -> None:
+        """Say where the recording is, and offer to open it."""
+        self._window.context.remember_file(path)
+        self._window.banner.say(f"Recorded to {path.name}.", passing=True, about=f"{RECORDED}{path}", action="Open")
+
+    def _open_offered(self, about: str) -> None:
+        if about.startswith(RECORDED):
+            self._window.banner.hide()
+            self.open(Path(about.removeprefix(RECORDED)))
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
         """Thresholds are this person's, not the recording's: they hold everywhere."""

@@ -6,7 +6,7 @@ needed and keep the user's sizes. The panels that only Monitor and Learn have ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -171,6 +171,11 @@ class Workbench(QStackedWidget):
         stack.export_requested.connect(memory.export_requested)
         stack.choices_changed.connect(lambda choices: context.save_settings(monitor_plots=choices))
         return stack
+
+    @property
+    def stack_slots(self) -> Sequence[PlotSlot]:
+        """Its plots, where it was made."""
+        return self.stack.slots if "stack" in vars(self) else ()
 
     @cached_property
     def exercise(self) -> QWidget:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer
 
+from devexplorer.core.session import Change
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
 from devexplorer.core.telemetry.history import THROUGHPUT
 from devexplorer.gui.actions import WindowContext
@@ -23,6 +24,7 @@ from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
 from devexplorer.gui.timelines.slot import PlotSlot
 
 THREAD = "export"
+READINGS, PICTURE = "Export of readings", "Picture of the plots"
 
 Start = Callable[[str, str, Callable[[], str]], None]
 """Name of the thread, title of the answer, the work: see `core.session.background.Background.start`."""
@@ -41,25 +43,43 @@ class _Collecting(NamedTuple):
 class PlotExport(QObject):
     """Connect `PlotSlot.export_requested` to `ask`."""
 
-    def __init__(self, context: WindowContext, axis: TimeAxis, slots: Sequence[PlotSlot], start: Start) -> None:
+    def __init__(
+        self, context: WindowContext, axis: TimeAxis, slots: Callable[[], Sequence[PlotSlot]], start: Start
+    ) -> None:
+        """`slots`: all plots over time; those on show are exported."""
         super().__init__(context)
-        self._context, self._axis, self._slots, self._start = context, axis, tuple(slots), start
+        self._context, self._axis, self._slots, self._start = context, axis, slots, start
+        self._said = context.state.answer
+        context.state_changed.connect(self._say_where)
+
+    @property
+    def _shown(self) -> list[PlotSlot]:
+        slots = self._slots()
+        return [slot for slot in slots if slot.isVisible()] or [*slots]
+
+    def _say_where(self, changes: Change) -> None:
+        """What was written, and where: the panel of answers is not in every layout."""
+        answer = self._context.state.answer
+        if changes & Change.ANSWER and answer is not None and answer is not self._said:
+            self._said = answer
+            if answer.title in (READINGS, PICTURE):
+                self._context.hint(answer.words)
 
     def ask(self, kind: str) -> None:
         """Open the dialogs for a file of this kind, a key of `time_control.FORMATS`."""
         if kind in ("png", "svg"):
             self._ask_where(kind, lambda path: self.save_picture(kind, path))
             return
-        shown = [slot.plot.metrics_shown for slot in self._slots]
+        shown = [slot.plot.metrics_shown for slot in self._shown]
         dialog = ExportDialog(kind, self._context.state, self._axis, shown, self._context.window)
         dialog.chosen.connect(lambda choice: self._ask_where(kind, lambda path: self.save_readings(kind, path, choice)))
         self._context.open_dialog(dialog)
 
     def save_picture(self, kind: str, path: Path) -> None:
         """Write all shown plots, one below the other."""
-        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()])
+        figure = Figure([slot.plot for slot in self._shown])
         data = figure.png() if kind == "png" else figure.svg()
-        self._start(THREAD, "Picture of the plots", lambda: write_bytes(path, data))
+        self._start(THREAD, PICTURE, lambda: write_bytes(path, data))
 
     def save_readings(self, kind: str, path: Path, choice: Choice) -> None:
         """Write the chosen readings."""
@@ -69,7 +89,7 @@ class PlotExport(QObject):
         """Copy the next device's readings; when all are there, write."""
         if not job.left:
             write = write_csv if job.kind == "csv" else write_parquet
-            self._start(THREAD, "Export of readings", lambda: write(job.path, job.done))
+            self._start(THREAD, READINGS, lambda: write(job.path, job.done))
             return
         device = self._context.state.devices.get(job.left.pop(0))
         if device is not None:

@@ -12,12 +12,13 @@ from fakes.look_records import CPU
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.timelines.export_dialog import ExportDialog
 from devexplorer.gui.widgets.form_fields import FormRow
 
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
@@ -233,3 +234,18 @@ def test_a_row_of_fields_that_has_room_shows_all_of_them(quiet: QuietWindow, pag
     rows = [row for row in quiet.window.bottom_dock.findChildren(FormRow) if row.isVisible()]
     assert rows
     assert {(row.horizontalScrollBar().maximum(), row.verticalScrollBar().maximum()) for row in rows} == {(0, 0)}
+
+
+def test_the_palette_exports_what_monitor_shows(quiet: QuietWindow) -> None:
+    quiet.tell(DeviceSample(device="cpu", time_unix_s=quiet.now, utilization_percent=5, temperature_c=50))
+    quiet.window.workbench.show_layout("monitor")
+    quiet.window.workbench.stack.show_choices(("utilization_percent",))
+    quiet.settle()
+    quiet.window.show_palette()
+    palette = quiet.window.findChild(QWidget, "palette")
+    assert palette is not None
+    QTest.keyClicks(palette.field, "csv")  # type: ignore[attr-defined]
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
+    [dialog] = quiet.window.findChildren(ExportDialog)
+    assert dialog.choice.metrics == ("utilization_percent",)
+    dialog.reject()

@@ -335,14 +335,22 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     here = {name: device.info.name for name, device in driver.state.devices.items()}
     driver.window.stop_recording()
     assert session.recording is None
+    banner = driver.window.banner
+    assert banner.words.text() == "Recorded to here.devx."
+    assert driver.window.context.recent_files[0] == path
     driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
-    driver.open(path)
+    driver.window.axis.set_span(3600)
+    QTest.mouseClick(banner.action_button, Qt.MouseButton.LeftButton)
+    assert not banner.isVisible()
     driver.ready()
+    assert driver.window.axis.span_s == 30, "as much as it has"
     driver.app.replaying.replay.seek(10**9)  # type: ignore[union-attr]
     driver.ready()
     assert {name: device.info.name for name, device in driver.state.devices.items()} == here
     assert all(device.sample is not None for device in driver.state.devices.values())
     assert [entry.text for entry in driver.state.log] == ["for the record"]
+    driver.app.replaying.back()
+    assert driver.window.axis.span_s == 3600, "of this machine it is what it was"
 
 
 def test_the_command_line_says_in_one_line_what_cannot_be_replayed(

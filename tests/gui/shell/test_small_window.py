@@ -224,5 +224,5 @@ def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow
     last = form.rows[-1].raise_at
     place = QRect(last.mapTo(area.viewport(), QPoint(0, 0)), last.size())
     assert area.viewport().rect().contains(place), "a rule that was added is in sight"
-    quiet.resize(1440, 900)
+    quiet.resize(2560, 1440)
     assert area.verticalScrollBar().maximum() == 0

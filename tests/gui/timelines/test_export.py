@@ -27,7 +27,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.state import State
+from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -156,6 +156,26 @@ def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
     assert told.args[0].devices == ("vgpu:0",)
 
 
+def test_what_is_written_is_said_where_it_is_and_the_plots_on_show_are_chosen(
+    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget
+) -> None:
+    hints: list[str] = []
+    controller = Controller(state, lambda _: 0, selection=tuple, say=str)
+    context = WindowContext(window, state, controller, Settings(), hints.append)
+    export = PlotExport(context, axis, lambda: slots, lambda *_: None)
+    slots[0].hide()
+    slots[1].set_choice("temperature_c")
+    export.ask("csv")
+    [dialog] = window.findChildren(ExportDialog)
+    assert set(dialog.choice.metrics) <= {*slots[1].plot.metrics_shown}
+    dialog.reject()
+    for title, words in (("Move", "mlp is on cuda:0."), ("Export of readings", "Exported 2 rows to /tmp/a.csv.")):
+        state.apply(Answer(title=title, words=words, time_unix_s=NOW))
+        for _ in range(2):
+            context.refresh(Change.ANSWER)
+    assert hints == ["Exported 2 rows to /tmp/a.csv."]
+
+
 def context_of(window: QWidget, state: State) -> WindowContext:
     controller = Controller(state, lambda _: 0, selection=tuple, say=str)
     return WindowContext(window, state, controller, Settings(), str)
@@ -166,7 +186,7 @@ def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(
 ) -> None:
     events: list[Event] = []
     background = Background(events.append, clock=lambda: NOW)
-    export = PlotExport(context_of(window, state), axis, slots, background.start)
+    export = PlotExport(context_of(window, state), axis, lambda: slots, background.start)
     export.save_readings(
         "csv",
         tmp_path / "a.csv",
@@ -189,7 +209,7 @@ def test_the_menu_asks_where_and_writes_there(
     qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path, kind: str
 ) -> None:
     work: list[Work] = []
-    export = PlotExport(context_of(window, state), axis, slots, lambda *what: work.append(what))
+    export = PlotExport(context_of(window, state), axis, lambda: slots, lambda *what: work.append(what))
     slots[1].export_requested.connect(export.ask)
     slots[1].time_control.exports[kind].trigger()
     if kind in ("csv", "parquet"):

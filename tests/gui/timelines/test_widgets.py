@@ -34,7 +34,9 @@ from devexplorer.core.session.state import Marker, State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl
 from devexplorer.gui.timelines.metric import MetricPlot
+from devexplorer.gui.timelines.stack import PlotStack
 from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets import ScrollArea
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
@@ -407,6 +409,23 @@ def test_the_wheel_changes_the_span_live_and_zooms_while_paused(show: Show, axis
     assert axis.width_s == pytest.approx(480)
 
 
+def test_the_wheel_scrolls_plots_that_have_a_scroll_bar_and_ctrl_changes_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
+    state = make_state("cpu")
+    stack = hosted(qtbot, lambda _: PlotStack(state, axis, ("memory_used_bytes",) * 6), 500, 260)
+    QApplication.processEvents()
+    area = stack.findChild(ScrollArea)
+    assert area is not None
+    bar = area.verticalScrollBar()
+    assert bar.maximum() > 0
+    plot = stack.slots[0].plot
+    assert isinstance(plot, MetricPlot)
+    wheel(plot, -120)
+    assert bar.value() > 0
+    assert axis.span_s == 120
+    wheel(plot, -120, Qt.KeyboardModifier.ControlModifier)
+    assert axis.span_s == 600
+
+
 def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator(
     qtbot: QtBot, show_throughput: ShowThroughput
 ) -> None:
@@ -554,10 +573,10 @@ def hover(plot: MetricPlot | ThroughputPlot, share: float) -> None:
     QApplication.sendEvent(plot.canvas.viewport(), event)
 
 
-def wheel(plot: MetricPlot, delta: int) -> None:
+def wheel(plot: MetricPlot, delta: int, keys: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
     at = QPointF(position(plot, 0.5))
     event = QWheelEvent(
         at, plot.canvas.viewport().mapToGlobal(at), QPoint(), QPoint(0, delta), Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False,
+        keys, Qt.ScrollPhase.NoScrollPhase, False,
     )  # fmt: skip
     QApplication.sendEvent(plot.canvas.viewport(), event)

@@ -1,0 +1,100 @@
+"""The cards of the layout Monitor: all devices in sight, and what concerns the machine said once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from fakes.host import hosted
+from fakes.look_records import CPU, CUDA, VGPU
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records import DeviceSample, Problem
+from devexplorer.core.session.state import State
+from devexplorer.gui.devices.monitor import MonitorCard, MonitorPanel, MonitorRow
+
+REASON = "this torch (2.13.0) is a CPU build: it cannot use CUDA devices"
+NOW = 1_800_000_000.0
+
+
+def read(state: State, second: float = 0, reasons: tuple[str, ...] = ()) -> None:
+    """A reading of every card; `reasons` hold the clocks of nvml:3 down."""
+    for at in range(8):
+        state.apply(
+            DeviceSample(
+                device=f"nvml:{at}",
+                time_unix_s=NOW + second,
+                memory_used_bytes=1 << 30,
+                memory_total_bytes=2 << 30,
+                power_w=300,
+                temperature_c=60,
+                sm_clock_mhz=1980,
+                fan_percent=40,
+                throttle_reasons=reasons if at == 3 else (),
+            )
+        )
+
+
+@pytest.fixture
+def state() -> State:
+    state = State()
+    cards = [
+        msgspec.structs.replace(CUDA, id=f"nvml:{at}", kind="nvml", nvml_index=at, usable=False, reason=REASON)
+        for at in range(8)
+    ]
+    state.set_catalog(Catalog((CPU, *cards), (Problem(REASON, field="cuda"),)))
+    read(state)
+    return state
+
+
+def in_sight(panel: MonitorPanel) -> list[str]:
+    QApplication.processEvents()
+    seen = panel.area.viewport()
+    return [
+        name
+        for name, card in panel.items.items()
+        if seen.rect().contains(card.rect().translated(card.mapTo(seen, card.rect().topLeft())))
+    ]
+
+
+def test_eight_cards_are_all_in_sight_in_their_order(qtbot: QtBot, state: State) -> None:
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 496)
+    names = ["cpu", *(f"nvml:{at}" for at in range(8))]
+    assert in_sight(panel) == names
+    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
+    for second in range(20):
+        read(state, second, ("hardware thermal slowdown",))
+    panel.refresh_texts()
+    assert panel.items["nvml:3"].texts.alarm
+    assert in_sight(panel) == names
+    assert [panel.items[name].y() for name in names] == sorted(panel.items[name].y() for name in names)
+    chosen: list[object] = []
+    panel.selected.connect(chosen.append)
+    qtbot.mouseClick(panel.items["nvml:5"], Qt.MouseButton.LeftButton)
+    assert chosen == ["nvml:5"]
+
+
+def test_where_there_is_room_they_are_cards(qtbot: QtBot, state: State) -> None:
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 1000, 700)
+    assert all(isinstance(item, MonitorCard) for item in panel.items.values())
+    panel.resize(570, 496)
+    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
+    panel.resize(1000, 700)
+    assert all(isinstance(item, MonitorCard) for item in panel.items.values())
+
+
+def test_what_concerns_the_whole_machine_is_said_once(qtbot: QtBot, state: State) -> None:
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 1000, 700)
+    assert [item.texts.warning for item in panel.items.values()] == [""] * 9
+    assert panel._subtitle.text() == REASON
+
+
+def test_a_row_of_a_simulated_device_says_so(qtbot: QtBot) -> None:
+    state = State()
+    state.set_catalog(Catalog((CPU, *(msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(8))), ()))
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 420)
+    row = panel.items["vgpu:0"]
+    assert isinstance(row, MonitorRow)
+    assert row.texts.watched == (("simulated", ""),)
