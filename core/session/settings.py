@@ -12,6 +12,7 @@ import msgspec
 import platformdirs
 
 from devexplorer.core.base import Clock, replacing
+from devexplorer.core.records import OpenModel
 from devexplorer.core.telemetry.alert_rules import Rule
 
 
@@ -40,7 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_folders: tuple[str, ...] = ()
     """Folders whose Python may run when a model is opened from there."""
     recent_models: tuple[tuple[str, str], ...] = ()
-    """Models that were opened last: source and folder of `OpenModel`."""
+    """Models that were opened last, as earlier versions kept them: source and folder of `OpenModel`."""
+    opened_models: tuple[OpenModel, ...] = ()
+    """Models that were opened last, with every choice; the newest first."""
     recent_files: tuple[str, ...] = ()
     """Files of any kind that were opened or saved last, the newest first."""
     learned: tuple[str, ...] = ()

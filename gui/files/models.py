@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
@@ -28,8 +29,8 @@ class ModelOpener(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
-        self._failed: tuple[str, str] | None = None
-        """Source and folder of the model that could not be opened last: the dialog starts with it."""
+        self._failed: OpenModel | None = None
+        """What could not be opened last: the dialog starts with it."""
         self._done_count = 0
         """How many commands had ended when the recent models were brought up to date."""
         context.state_changed.connect(self._remember)
@@ -37,20 +38,27 @@ class ModelOpener(QObject):
         context.controller.run_code = self._ask_to_rebuild
 
     @property
-    def recent(self) -> tuple[tuple[str, str], ...]:
-        """Models that were opened, the newest first: source and folder."""
-        return self._context.settings.recent_models
+    def recent(self) -> tuple[OpenModel, ...]:
+        """Models that were opened, the newest first, with what was chosen then."""
+        settings = self._context.settings
+        known = {(item.source, item.folder) for item in settings.opened_models}
+        older = (OpenModel(source=one[0], folder=one[1]) for one in settings.recent_models if one not in known)
+        return (*settings.opened_models, *older)[:MOST_RECENT]
 
     def open(self, path: Path | None = None) -> QDialog:
-        """Choose a model; `path`: in this file."""
+        """Choose a model; `path`: in this file, with what was chosen when it was opened last."""
         from devexplorer.gui.files.open_model import OpenModelDialog  # when first opened
 
         dialog = OpenModelDialog(self._context.state, self.recent, self._context.window)
         dialog.file_chosen.connect(partial(self._look_into, dialog))
-        if path is not None:
+        known = (*filter(None, (self._failed,)), *self.recent)
+        before = (
+            self._failed if path is None else next((one for one in known if _file_of(one) == path.absolute()), None)
+        )
+        if before is not None:
+            dialog.show_choices(before)
+        elif path is not None:
             dialog.show_file(path)
-        elif self._failed is not None:
-            dialog.show_source(*self._failed)
         dialog.command_requested.connect(self._open_when_trusted)
         return self._context.open_dialog(dialog)
 
@@ -114,11 +122,17 @@ class ModelOpener(QObject):
                 self._context.remember_file(Path(done.command.path).absolute())
             if not isinstance(done.command, OpenModel):
                 continue
-            source = (done.command.source, done.command.folder)
-            self._failed = None if done.ok else source
+            command = replace(done.command, request=0, name=None)
+            self._failed = None if done.ok else command
             if done.ok:
-                path = Path(done.command.folder, done.command.source.rpartition(":")[0])
-                if path.suffix == ".py":
-                    self._context.remember_file(path.absolute())
-                recent = (source, *(item for item in self.recent if item != source))
-                self._context.save_settings(recent_models=recent[:MOST_RECENT])
+                if (path := _file_of(command)) is not None:
+                    self._context.remember_file(path)
+                source = command.source, command.folder
+                others = (item for item in self.recent if (item.source, item.folder) != source)
+                self._context.save_settings(opened_models=(command, *others)[:MOST_RECENT], recent_models=())
+
+
+def _file_of(command: OpenModel) -> Path | None:
+    """The Python file that a model is opened from; None where it is no file."""
+    path = Path(command.folder, command.source.partition("?")[0].rpartition(":")[0])
+    return path.absolute() if path.suffix == ".py" else None

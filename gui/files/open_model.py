@@ -46,14 +46,14 @@ class OpenModelDialog(FormDialog):
     file_chosen = Signal(object)
     """What is in this Python file (Path)? Whoever answers calls `show_candidates`."""
 
-    def __init__(self, state: State, recent: tuple[tuple[str, str], ...] = (), parent: QWidget | None = None) -> None:
-        """`recent`: sources and folders that were opened last."""
+    def __init__(self, state: State, recent: tuple[OpenModel, ...] = (), parent: QWidget | None = None) -> None:
+        """`recent`: what was opened last; choosing one fills in all that was chosen then."""
         super().__init__("Open a model", "Open", WIDTH_PX, parent)
         self._state = state
         self.recent = QComboBox()
-        self.recent.addItem("something else", None)
-        for source, folder in recent:
-            self.recent.addItem(source, (source, folder))
+        self.recent.addItem("choose a recent model", None)
+        for command in recent:
+            self.recent.addItem(command.source, command)
         self.kind = QComboBox()
         for kind, words in KINDS.items():
             self.kind.addItem(words, kind)
@@ -102,7 +102,7 @@ class OpenModelDialog(FormDialog):
         self.file.changed.connect(self._look)
         for file in (self.file, self.folder):
             file.changed.connect(self._check)
-        self.recent.currentIndexChanged.connect(self._check)
+        self.recent.currentIndexChanged.connect(self._take_recent)
         self.table.selectionModel().selectionChanged.connect(self._take_candidate)
         self.table.activated.connect(self._accept_candidate)
         self._check()
@@ -112,8 +112,20 @@ class OpenModelDialog(FormDialog):
         self.kind.setCurrentIndex(self.kind.findData("file"))
         self.file.set_path(str(path))
 
-    def show_source(self, source: str, folder: str) -> None:
-        """Have the fields say this, as `source` gives it."""
+    def show_choices(self, command: OpenModel) -> None:
+        """Have the fields say what was chosen then; a device that is gone stays as it is."""
+        self._show_source(command.source, command.folder)
+        self.inputs.setText(command.inputs)
+        self.device.setCurrentText(command.device)
+        self.dtype.setCurrentText(command.dtype or DTYPES[0])
+        self.seed.setValue(command.seed)
+
+    def _take_recent(self) -> None:
+        if (command := self.recent.currentData()) is not None:
+            self.show_choices(command)
+
+    def _show_source(self, source: str, folder: str) -> None:
+        """As `source` gives it."""
         target, _, rest = source.partition(":")
         source, _, given = source.partition("?")
         if target in ("transformers", "torchvision"):
@@ -125,7 +137,7 @@ class OpenModelDialog(FormDialog):
         target, _, factory = source.rpartition(":")
         is_path = target.endswith(".py")
         self.kind.setCurrentIndex(self.kind.findData("file" if is_path else "module"))
-        self.file.set_path(target if is_path else "")
+        self.file.set_path(str(Path(folder, target)) if is_path else "")
         self.module.setText("" if is_path else target)
         self.folder.set_path("" if is_path else folder)
         self.factory.setText(factory)
@@ -150,8 +162,9 @@ class OpenModelDialog(FormDialog):
         self._needs = {item.name: item.needs for item in found}
         self.candidates.set_rows([_row(item) for item in found])
         ready = [item.name for item in found if not item.needs]
-        if len(ready) == 1 and not self.factory.text():
-            self.table.select_key(ready[0])
+        typed = self.factory.text().strip()
+        if typed in self._needs or (not typed and len(ready) == 1):
+            self.table.select_key(typed or ready[0])
         self._check()
 
     def _take_candidate(self) -> None:
@@ -171,9 +184,6 @@ class OpenModelDialog(FormDialog):
 
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, from the fields; `BadInput` when something is missing."""
-        if self.recent.currentData() is not None:
-            source, folder = self.recent.currentData()
-            return source, folder
         kind, factory = self.kind.currentData(), self.factory.text().strip()
         options = f"?{'&'.join(given)}" if (given := _options(self.options.text())) else ""
         if kind == "file":
@@ -219,10 +229,9 @@ class OpenModelDialog(FormDialog):
 
     def _show_rows(self) -> bool:
         """Show the fields of the chosen kind; whether others were on show."""
-        recent = self.recent.currentData() is not None
-        wanted = () if recent else (self.kind, *self._rows.get(self.kind.currentData(), ()))
+        wanted = self._rows.get(self.kind.currentData(), ())
         changed = False
-        for field in {self.kind, *(field for fields in self._rows.values() for field in fields)}:
+        for field in {field for fields in self._rows.values() for field in fields}:
             shown = field in wanted and (field is not self.table or bool(self._needs))
             if self.form.isRowVisible(field) != shown:
                 self.form.setRowVisible(field, shown)
@@ -232,8 +241,7 @@ class OpenModelDialog(FormDialog):
     def _is_filled(self) -> bool:
         """Whether anything was typed: an empty form has nothing wrong in it yet."""
         fields = (self.file.edit, self.module, self.vision, self.factory)
-        other = self.kind.currentData() == "transformers" or self.recent.currentData() is not None
-        return other or any(field.text().strip() for field in fields)
+        return self.kind.currentData() == "transformers" or any(field.text().strip() for field in fields)
 
     def command(self) -> OpenModel:
         """See `FormDialog`."""

@@ -124,14 +124,22 @@ def test_what_cannot_be_opened_is_said_before_anything_is_sent(opening: OpenMode
 
 
 def test_something_opened_before_needs_one_choice(qtbot: QtBot, state: State):
-    dialog = OpenModelDialog(state, (("nets:make", "/somewhere"),))
+    before = OpenModel(
+        source="nets:make?width=8&depth=2", folder="/somewhere", device="vgpu:0", dtype="float16", seed=7, inputs="2x8"
+    )
+    gone = OpenModel(source="torchvision:resnet50", device="vgpu:9")
+    dialog = OpenModelDialog(state, (before, gone))
     qtbot.addWidget(dialog)
     dialog.show()
-    dialog.recent.setCurrentIndex(1)
-    assert not dialog.kind.isVisible()
+    assert dialog.recent.currentText() == "choose a recent model"
+    dialog.recent.setFocus()
+    qtbot.keyClick(dialog.recent, Qt.Key.Key_Down)
+    assert (dialog.kind.isVisible(), dialog.factory.text(), dialog.options.text()) == (True, "make", "width=8 depth=2")
     with qtbot.waitSignal(dialog.command_requested) as sent:
         qtbot.mouseClick(dialog.accept_button, LEFT)
-    assert (sent.args[0].source, sent.args[0].folder) == ("nets:make", "/somewhere")
+    assert sent.args == [before]
+    qtbot.keyClick(dialog.recent, Qt.Key.Key_Down)
+    assert (dialog.vision.text(), dialog.device.currentText()) == ("resnet50", "vgpu:0"), "a device that is gone"
 
 
 @pytest.mark.parametrize("remember", [True, False])
@@ -380,6 +388,8 @@ def test_a_number_that_is_none_is_named_and_nothing_is_sent(qtbot: QtBot, weight
     ],
 )
 def test_the_fields_can_be_filled_from_a_source(opening: OpenModelDialog, source: str, folder: str):
-    opening.show_source("somewhere/nets.py:other", "somewhere")  # what was there before is replaced
-    opening.show_source(source, folder)
+    opening.show_choices(
+        OpenModel(source="somewhere/nets.py:other", folder="somewhere")
+    )  # what was there before is replaced
+    opening.show_choices(OpenModel(source=source, folder=folder))
     assert opening.source() == (source, folder)

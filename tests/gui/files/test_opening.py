@@ -352,11 +352,17 @@ def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: Qu
     for number, (source, ok) in enumerate((("good.py:make", True), ("bad.py:make", False), ("good.py:Other", True)), 1):
         command = OpenModel(source=source, folder="/somewhere")
         quiet.window.controller.send(command)
-        assert (source, "/somewhere") not in models.recent, "not before it is known"
+        assert command not in models.recent, "not before it is known"
         quiet.tell(
             JobStarted(request=number, title="opening", time_unix_s=quiet.now, command=command),
             Answer(request=number, title="opened" if ok else "not opened", words="…", failed=not ok),
             JobEnded(request=number, ok=ok, time_unix_s=quiet.now),
         )
-    assert models.recent == (("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere"))
-    assert quiet.window.settings().recent_models == (("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere"))
+    good = tuple(OpenModel(source=f"good.py:{name}", folder="/somewhere") for name in ("Other", "make"))
+    assert models.recent == good
+    assert quiet.window.settings().opened_models == good
+
+
+def test_what_earlier_versions_remembered_is_still_offered(quiet: QuietWindow) -> None:
+    quiet.window.context.save_settings(recent_models=(("net.py:Net", "/somewhere"), ("torchvision:resnet50", "")))
+    assert [one.source for one in quiet.window.models.recent] == ["net.py:Net", "torchvision:resnet50"]

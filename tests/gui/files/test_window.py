@@ -13,6 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
+from devexplorer.core.records import OpenModel
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
@@ -99,13 +100,51 @@ def test_code_of_a_folder_runs_after_a_yes_which_can_be_remembered(start: Start,
     hands.end()
     saved = SettingsFile(tmp_path / "settings").load()
     assert saved.trusted_folders == (str(path.parent),)
-    assert saved.recent_models == ((f"{path}:small", str(path.parent)),)
+    assert saved.opened_models == (OpenModel(source=f"{path}:small", folder=str(path.parent)),)
     again = start()
     again.menu(again.window.toolbar.open_button, "Open a model…")
     dialog = again.dialog(OpenModelDialog)
     again.pick(dialog.recent, f"{path}:small")
     again.click(dialog.accept_button)
     again.until(lambda: "small" in again.state.objects, "opened without a question")
+
+
+OPTIONS = """
+from torch import nn
+
+def small(width=4):
+    return nn.Linear(width, 3)
+
+def other():
+    return nn.Linear(1, 1)
+"""
+
+
+def test_a_recent_file_is_opened_with_what_was_chosen_before(start: Start, tmp_path: Path) -> None:
+    path = _file(tmp_path / "mine", OPTIONS)
+    hands = start("Tesla T4")
+    hands.window.context.save_settings(trusted_folders=(str(path.parent),))
+    hands.menu(hands.window.toolbar.open_button, "Open a model…")
+    dialog = hands.dialog(OpenModelDialog)
+    hands.write(dialog.file.edit, str(path))
+    hands.write(dialog.factory, "small")
+    hands.write(dialog.options, "width=6")
+    hands.pick(dialog.device, "vgpu:0")
+    hands.pick(dialog.dtype, "float16")
+    hands.click(dialog.accept_button)
+    hands.until(lambda: "small" in hands.state.objects and not hands.state.jobs, "opened")
+
+    hands.menu(hands.window.toolbar.open_button, "Open recent", path.name)
+    hands.until(lambda: bool(_open_dialogs()), "the dialog")
+    again = hands.dialog(OpenModelDialog)
+    hands.until(lambda: bool(again.candidates.rows), "looked into the file")
+    assert (again.factory.text(), again.options.text()) == ("small", "width=6")
+    assert again.table.selected_key == "small"
+    hands.click(again.accept_button)
+    hands.until(lambda: len(hands.state.objects) == 2 and not hands.state.jobs, "opened again")
+    first, second = hands.state.objects.values()
+    assert first.rows[0].dtype == second.rows[0].dtype
+    assert first.bytes_by_device == second.bytes_by_device == {"vgpu:0": 42}
 
 
 def test_the_class_that_was_meant_opens_with_one_click(start: Start, tmp_path: Path) -> None:
