@@ -7,6 +7,7 @@ import gc
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records import Command, EngineReady, Event, Log
+from devexplorer.core.recording.format import Kind, end_frame, entries_frame
+from devexplorer.core.records import Command, DeviceSample, EngineReady, Event, Log
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card_text import card_texts
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.main import main
@@ -300,6 +303,36 @@ def test_what_cannot_be_opened_leaves_everything_as_it_was(driver: Driver, forge
     assert "without a single reading" in driver.window.banner.words.text()
     assert set(driver.state.devices) == here
     assert not driver.bar.isVisible()
+
+
+def test_alarms_of_a_moment_that_was_jumped_to_are_listed(driver: Driver, tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    entries = [
+        (
+            at * 500,
+            DeviceSample(
+                device="cuda:0",
+                time_unix_s=START_UNIX_S + at / 2,
+                throttle_reasons=("hardware thermal slowdown",) if at >= 60 else (),
+            ),
+        )
+        for at in range(240)
+    ]
+    readings = [entries_frame(Kind.READINGS, [entry], START_UNIX_S + entry[0] / 1000) for entry in entries]
+    path.write_bytes(b"".join([*recordings.recording(0)[:-1], *readings, end_frame(120_000, 1.0)]))
+    driver.open(path)
+    driver.ready()
+    driver.app.replaying.replay.pause()  # type: ignore[union-attr]
+    page = ALERTS.show(driver.window.context)
+    driver.app.replaying.replay.seek(60_000)  # type: ignore[union-attr]
+    driver.ready()
+    began = datetime.fromtimestamp(START_UNIX_S + 30)
+    (row,) = [[cell.text for cell in row.cells] for row in page.model.rows]
+    assert (row[1], row[3], row[6]) == ("cuda:0", "hardware thermal slowdown", f"{began:%H:%M:%S}")
+    driver.app.replaying.replay.seek(10_000)  # type: ignore[union-attr]
+    driver.ready()
+    assert page.nothing.isVisible()
+    assert "at this moment of the recording" in page.nothing.text()
 
 
 def test_another_recording_takes_its_place(driver: Driver, forge: Path) -> None:
