@@ -203,11 +203,13 @@ def edited(target: Target, index: tuple[int, ...], before: float, after: float) 
     return Answer(title=title, words=words, code=code, subject=target.name)
 
 
-def combined(name: str, command: Combine, result: Operand) -> Answer:
-    """The result of an operator."""
+def combined(name: str, command: Combine, result: Operand, values: str | None) -> Answer:
+    """The result of an operator; `values`: as text, of a small one."""
     line = f"{variable(command.left)} {command.operator} {variable(command.right)}"
     words = f"{line} is {operand_text(result)}: the result is where its operands are."
-    return Answer(title=f"{name} is on {result.device}", words=words, code=f"{variable(name)} = {line}", subject=name)
+    facts = (Fact("values", values),) if values else ()
+    title = f"{name} is on {result.device}"
+    return Answer(title=title, words=words, facts=facts, code=f"{variable(name)} = {line}", subject=name)
 
 
 def _per_device(totals: dict[str, int]) -> str:

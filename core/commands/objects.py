@@ -94,7 +94,8 @@ def combine(workspace: Workspace, command: Combine, progress: ProgressMonitor) -
     result = tensors.applied(command.operator, (command.left, left), (command.right, right))
     workspace.add(name, result)
     workspace.changed(f"the new tensor {name}", CreateChange(name))
-    return CommandResult(messages.combined(name, command, operand(name, result)), workspace.snapshots([name]))
+    changed = workspace.snapshots([name])
+    return CommandResult(messages.combined(name, command, operand(name, result), changed[0].values), changed)
 
 
 def edit(workspace: Workspace, command: EditElement, progress: ProgressMonitor) -> CommandResult:

@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.base import object_name
-from devexplorer.core.records import Answer, ObjectSnapshot
-from devexplorer.core.session import State, is_about
+from devexplorer.core.records import Answer, Combine, ObjectSnapshot, Offer
+from devexplorer.core.session import State
 from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.objects.totals import Preparing
@@ -28,6 +28,7 @@ from devexplorer.gui.widgets import (
     set_look,
     show_text,
     vbox,
+    why_not_live,
 )
 
 _SIGN_PX = 16
@@ -68,6 +69,8 @@ class InspectorPanel(Panel):
         self.sign.setAccessibleName("failed")
         self.offers = OfferButtons(primary=True)
         self.offers.command_requested.connect(self.command_requested)
+        self.pair = OfferButtons()
+        self.pair.command_requested.connect(self.command_requested)
         self._preparing = Preparing()
         self._preparing.ready.connect(self.refresh)
         self._summed: dict[str, ObjectSnapshot] = {}
@@ -89,6 +92,7 @@ class InspectorPanel(Panel):
             self.facts,
             self.code,
             self.heading,
+            self.pair,
             self.placement,
             self.values,
             None,
@@ -104,8 +108,8 @@ class InspectorPanel(Panel):
         self._selection = targets
         if len(targets) == 1:
             self.answer = self._state.latest_answer(targets[0])
-        elif targets and self.answer is not None and not any(is_about(self.answer, target) for target in targets):
-            self.answer = None
+        elif targets:
+            self.answer = None  # it would be about one of them
         self.refresh()
 
     def refresh(self) -> None:
@@ -150,11 +154,21 @@ class InspectorPanel(Panel):
             self.placement.set_facts(selection_facts(self._state, self._selection))
         self.placement.setVisible(bool(self.placement.facts))
         show_text(self.heading, f"Placement of {_names(self._selection)}" if self.placement.facts else "")
+        self.pair.show_offers(self._sum_of_two())
         values = ""
         if len(self._selection) == 1 and self._selection[0] in self._state.objects:
             values = self._state.objects[self._selection[0]].values or ""
         self.values.set_code(values)
         self.values.setVisible(bool(values))
+
+    def _sum_of_two(self) -> tuple[Offer, ...]:
+        """Where two tensors are selected: add them."""
+        pair = self._selection
+        objects, live = self._state.objects, why_not_live(self._state) is None
+        if not live or len(pair) != 2 or any(one not in objects or objects[one].kind == "model" for one in pair):
+            return ()
+        left, right = pair
+        return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
 
     def _align(self) -> None:
         """One edge for the values of both tables, unless that would leave them too little room."""

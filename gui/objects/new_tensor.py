@@ -19,7 +19,7 @@ from devexplorer.core.session import State
 from devexplorer.gui.widgets import check_box, line_edit
 from devexplorer.gui.widgets.file_field import FileField
 from devexplorer.gui.widgets.form_dialog import FormDialog
-from devexplorer.gui.widgets.form_fields import free_bytes
+from devexplorer.gui.widgets.form_fields import TypedChoice, free_bytes
 
 FILLS = {
     "ones": "ones",
@@ -82,11 +82,9 @@ class NewTensorDialog(FormDialog):
         self.values = line_edit(placeholder="[[1, 2], [3, 4]]")
         self.file = FileField("Array", "NumPy arrays (*.npy)")
         self.file.edit.setPlaceholderText("path/to/array.npy")
-        self.dtype = QComboBox()
-        self.dtype.setEditable(True)  # the short forms are accepted too
+        self.dtype = TypedChoice()  # the short forms are accepted too
         self.dtype.addItems([SAME, *ITEM_BYTES])
-        self.device = QComboBox()
-        self.device.setEditable(True)  # a device that is not there is a thing to try, with the fall-back
+        self.device = TypedChoice()  # a device that is not there is a thing to try, with the fall-back
         self.requires_grad = QCheckBox("requires grad")
         self.fall_back = check_box("Fall back to CPU", tip="Create it on the CPU if there is no such device")
         for words, field in (

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QIcon, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QSizePolicy, QWidget
+from PySide6.QtGui import QIcon, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QMenu, QSizePolicy, QWidget
 
 from devexplorer.core.base import parse_dtype
 from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder
+from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, line_edit
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, current_theme, theme_changed
 
@@ -86,6 +86,33 @@ class Choice(QComboBox):
 
     def _explain(self) -> None:
         self.setToolTip(self.currentData(Qt.ItemDataRole.ToolTipRole) or "")
+
+
+class TypedChoice(QComboBox):
+    """A list that can be typed into as well: a click anywhere opens it, and what is typed then replaces the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = line_edit()
+        self.setLineEdit(self._line)
+        for part in (self._line, self.view()):
+            part.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        line = self._line
+        if watched is line and event.type() == QEvent.Type.MouseButtonRelease:
+            line.selectAll()
+            self.showPopup()
+        elif watched is not line and event.type() == QEvent.Type.KeyPress and _types(event):
+            self.hidePopup()
+            QApplication.sendEvent(line, event)
+            return True
+        return super().eventFilter(watched, event)
+
+
+def _types(event: QEvent) -> bool:
+    """Whether a key writes a character."""
+    return isinstance(event, QKeyEvent) and bool(event.text().strip()) and event.text().isprintable()
 
 
 class MenuEdit(QLineEdit):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import AddVirtual, Answer, Fact, Offer, Undo
+from devexplorer.core.records import AddVirtual, Answer, Combine, Fact, Offer, Undo
 from devexplorer.core.session.state import State
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel
@@ -352,3 +352,25 @@ def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, wi
     QApplication.processEvents()
     assert panel.facts._cells[0][0].text().endswith("…")
     assert panel.facts._cells[0][1].width() >= 80
+
+
+def test_two_selected_tensors_are_offered_to_be_added_and_the_answer_about_one_goes(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    state.apply(ENGINE)
+    show(state, tensor("x"))
+    show(state, tensor("x2", "vgpu:0"))
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="x2 is on vgpu:0", words="Here.", subject="x2"))
+    panel.refresh()
+    panel.set_selection(("x2",))
+    assert (panel.title.text(), panel.pair.buttons) == ("x2 is on vgpu:0", [])
+    panel.set_selection(("x", "x2"))
+    assert panel.title.text() == ""
+    (add,) = panel.pair.buttons
+    assert add.text() == "Add x + x2"
+    with qtbot.waitSignal(panel.command_requested) as asked:
+        qtbot.mouseClick(add, LEFT)
+    assert asked.args == [Combine(left="x", right="x2")]
+    show(state, mlp())
+    panel.set_selection(("x", "mlp"))
+    assert panel.pair.buttons == []

@@ -95,6 +95,25 @@ def test_only_devices_that_can_hold_tensors_are_offered(dialog: NewTensorDialog)
     assert [dialog.device.itemText(at) for at in range(dialog.device.count())] == ["cpu", "cuda:0", "vgpu:0"]
 
 
+def test_a_click_into_a_field_opens_its_list_and_what_is_typed_replaces_the_text(qtbot: QtBot, dialog: NewTensorDialog):
+    dialog.show()
+    for box, item in ((dialog.device, "vgpu:0"), (dialog.dtype, "float16")):
+        line, view = box.lineEdit(), box.view()
+        qtbot.mouseClick(line, LEFT)
+        assert view.isVisible()
+        index = box.model().index(box.findText(item), 0)
+        view.scrollTo(index)
+        QApplication.processEvents()
+        qtbot.mouseMove(view.viewport(), view.visualRect(index).center())
+        qtbot.mouseClick(view.viewport(), LEFT, pos=view.visualRect(index).center())
+        qtbot.waitUntil(lambda view=view: not view.isVisible())
+        assert box.currentText() == item
+        qtbot.mouseClick(line, LEFT)
+        qtbot.keyClicks(view, "cpu")
+        assert not view.isVisible()
+    assert (dialog.device.currentText(), dialog.dtype.currentText()) == ("cpu", "cpu")
+
+
 def test_a_missing_device_works_with_the_fall_back(dialog: NewTensorDialog):
     dialog.device.setCurrentText("cuda:7")
     assert findings(dialog) != ()
