@@ -124,6 +124,8 @@ def test_the_filter_keeps_what_holds_every_word(qtbot: QtBot) -> None:
     assert panel.nothing.text() == "No fact about cuda:0 holds “memory mhz nonsense”."
     panel.filter.clear()
     assert len(panel.sheet.groups) == 9
+    qtbot.keyClicks(panel.filter, "thrott")  # the word that cards and alerts use
+    assert [row.label for group in panel.sheet.groups for row in group.rows] == ["throttled by"]
 
 
 def test_everything_can_be_copied_as_text_also_while_a_filter_hides_it(qtbot: QtBot) -> None:
