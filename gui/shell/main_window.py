@@ -49,6 +49,7 @@ from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
+from devexplorer.gui.shell.kept_focus import KeptFocus
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
@@ -139,6 +140,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         self._typing = TypingKeys(app, self)
+        self._kept_focus = KeptFocus(self.workbench, self)
         self._on_screen = OnScreen(self)
         self.context.current_settings = self.settings
         self.workspaces.layout_opened.connect(self._show_saved_layout)

@@ -82,6 +82,11 @@ class Workbench(QStackedWidget):
                 return panel, _title(name)
         return None
 
+    def place_of(self, widget: QWidget) -> QWidget | None:
+        """The panel that a widget is in, or its heading while it is folded."""
+        found = self._panel_of(widget)
+        return None if found is None else self.room.place(found[0])
+
     @property
     def folded(self) -> tuple[str, ...]:
         """Names of the folded panels, to be remembered."""

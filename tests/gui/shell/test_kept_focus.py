@@ -1,0 +1,37 @@
+"""The keyboard stays near what had it when that is disabled or hidden by its own click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hands import Hands
+from fakes.window import open_window
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.gui.fit.page import FitPanel
+
+
+@pytest.fixture
+def hands(qapp: QApplication, tmp_path: Path) -> Iterator[Hands]:
+    made = open_window(qapp, tmp_path / "settings", "2x Tesla T4", Hands)
+    yield made.ready()
+    made.end()
+
+
+def test_after_plan_it_is_in_the_page_and_not_at_record(qapp: QApplication, hands: Hands) -> None:
+    hands.build("mlp")
+    hands.point("mlp")
+    hands.page("Fit")
+    fit = hands.window.findChild(FitPanel)
+    assert isinstance(fit, FitPanel)
+    for _ in range(2):  # without results, and with those of before
+        fit.start_button.setFocus()
+        hands.click(fit.start_button)
+        hands.until(lambda: not fit.start_button.isEnabled(), "under way")
+        focus = qapp.focusWidget()
+        assert focus is not None
+        assert fit.isAncestorOf(focus)
+        hands.until(lambda: fit.start_button.isEnabled() and hands.state.fit is not None, "planned")
+    assert qapp.focusWidget() is fit.table
