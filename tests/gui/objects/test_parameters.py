@@ -261,7 +261,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
         "next_panel", "last_panel",
     }  # fmt: skip
-    enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout "))}
+    enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout ", "export "))}
     other_reasons = {"stop", "record", "stop_recording"}
     for name, action in hands.window.actions_by_id.items():
         assert action.isEnabled() == (name in enabled), name
