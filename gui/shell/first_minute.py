@@ -39,8 +39,11 @@ def _is_measured(window: MainWindow) -> bool:
 
 
 def _asked(*kinds: type[QDialog]) -> QDialog | None:
-    """The dialog of these kinds that is open."""
+    """The dialog of these kinds that is open, maybe below one that it opened."""
     dialog = QApplication.activeModalWidget()
+    while dialog is not None and not isinstance(dialog, kinds):
+        parent = dialog.parentWidget()
+        dialog = None if parent is None else parent.window()
     return dialog if isinstance(dialog, kinds) else None
 
 
@@ -72,6 +75,17 @@ def _card(window: MainWindow) -> Place:
 def _tab(window: MainWindow, name: str) -> Place:
     tabs = window.bottom_dock.tabs
     return tabs.tabBar(), tabs.tabBar().tabRect(tabs.indexOf(window.bottom_dock.areas[name]))
+
+
+def _is_without_errors(window: MainWindow) -> bool:
+    found = (finding for diagnosis in window.state.diagnoses.values() for finding in diagnosis.problems)
+    return not any(finding.severity == "error" for finding in found)
+
+
+def _doctor(window: MainWindow) -> Place:
+    """What was found; or the way there."""
+    dock = window.bottom_dock
+    return dock.areas["doctor"] if dock.current == "doctor" else _tab(window, "doctor")
 
 
 def _open_tab(words: str, name: str, layout: str) -> Step:
@@ -147,13 +161,24 @@ def _open() -> tuple[Step, ...]:
             lambda w: _asked(TrustDialog) or _is_opening(w),
         ),
         Step("Your code runs only if you agree, and never in the window's process.", _run_button, _is_opening),
-        Step("The model is built. This may take a moment.", lambda _w: None, _own_model_is_here),
+        Step(
+            "The model is being built. This may take a moment.",
+            lambda w: w.objects if w.state.running(OpenModel) is not None else None,
+            _own_model_is_here,
+        ),
         _second_device(),
         Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
         Step(
             "Click “Check”: it finds the line that would put a tensor on the wrong device.",
             lambda w: _tool(w, w.toolbar.check),
             lambda w: bool(w.state.diagnoses),
+        ),
+        Step(
+            "Errors were found. Choose one to see its line; “Apply patch” writes the fix into your file.",
+            _doctor,
+            _is_without_errors,
+            layout="explore",
+            optional=True,
         ),
         _open_tab("Open “Fit” to see on which cards the model can be trained.", "fit", "explore"),
         Step("“File” saves all of it as one workspace file, with Ctrl+S.", lambda w: w.toolbar.open_button),

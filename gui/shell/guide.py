@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 
 from devexplorer.core.base import bytes_text
 from devexplorer.gui.shell.layouts import BY_NAME
@@ -45,6 +45,8 @@ class Step:
     """What to choose in the control's menu, as it begins there."""
     layout: str = ""
     """The layout that has the control; empty: all have it."""
+    optional: bool = False
+    """There is a button to go on although it is not done."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Guide(QObject):
         """Under way; None: none is."""
         self._at = self._gone = 0
         """The step, and for how many beats its control has been gone."""
+        self._seen: set[int] = set()
+        """Steps that were shown: one that is done already is skipped, and not counted."""
         self._shown: tuple[object, ...] = ()
         self._menu_at: object = None
         """The menu whose line was pointed out."""
@@ -91,7 +95,7 @@ class Guide(QObject):
         """Begin at its first step that is not done yet."""
         self._window.workbench.show_layout("explore")
         self._window.workbench.room.restore()
-        self.path, self._at, self._gone, self._shown = path, 0, 0, ()
+        self.path, self._at, self._gone, self._shown, self._seen = path, 0, 0, (), set()
         self.look()
 
     def leave(self) -> None:
@@ -127,7 +131,8 @@ class Guide(QObject):
             return
         while (at := self._next_to_do()) is not None and _is_done(steps[at], window):
             self._at = at + 1  # with what there was to look at before it
-        self._gone = self._gone + 1 if self._place() is None else 0
+        asked = QApplication.activeModalWidget() is not None  # a file is being chosen, say
+        self._gone = self._gone + 1 if self._place() is None and not asked else 0
         if self._gone > BACK_AFTER:
             before = range(self._at - 1, -1, -1)
             undone = (at for at in before if steps[at].done and not _is_done(steps[at], window))
@@ -169,10 +174,12 @@ class Guide(QObject):
             return
         self._shown = now
         last = self._at + 1 == len(self.path.steps)
+        before = len(self._seen.intersection(range(self._at)))
+        self._seen.add(self._at)
         self.callout.say(
-            f"{self.path.title} · {self._at + 1} of {len(self.path.steps)}",
+            f"{self.path.title} · {before + 1} of {before + len(self.path.steps) - self._at}",
             words,
-            "" if step.done is not None or elsewhere else "Done" if last else "Next",
+            "" if elsewhere or (step.done is not None and not step.optional) else "Done" if last else "Next",
         )
         if self.callout.next_button.isVisibleTo(self.callout) and self._window.isActiveWindow():
             self.callout.show()
@@ -195,7 +202,10 @@ class Guide(QObject):
             self.callout.place(self._here(top, top.rect()), room)
             return
         menu = widget.menu() if isinstance(widget, QPushButton) else None
-        avoid = self._here(menu, menu.rect()) if menu is not None and menu.isVisible() else None
+        clear: QWidget | None = menu if menu is not None and menu.isVisible() else None
+        if isinstance(widget, QTabBar):  # the other tabs, and what is on the page
+            clear = widget.parentWidget()
+        avoid = self._here(clear, clear.rect()) if clear is not None else None
         self.callout.place(self._here(widget, part), room, avoid)
         if avoid is None or menu is None:
             self._menu_at = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from fakes.window import open_window
 from msgspec.structs import replace
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton, QTabBar, QWidget
 
 from devexplorer.core.records import (
     DeviceInfo,
@@ -32,13 +33,24 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.ways_in import WAYS
 from devexplorer.gui.shell.first_minute import PATHS
-from devexplorer.gui.shell.guide import Guide, Step
+from devexplorer.gui.shell.guide import BACK_AFTER, Guide, Step
 
 NET = """from torch import nn
 
 class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 3))
+"""
+BROKEN = """import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.first(x) + torch.ones(3)
 """
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
 
@@ -215,6 +227,53 @@ def test_an_own_model_is_opened_checked_and_fitted(me: Newcomer, tmp_path: Path)
     assert me.window.bottom_dock.current == "fit"
     me.do()
     assert me.guide.path is None
+    me.until(lambda: not me.state.jobs, "quiet")
+
+
+def test_errors_are_looked_at_before_fit_and_no_number_is_left_out(me: Newcomer, tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(BROKEN)
+    numbers: list[tuple[int, int]] = []
+
+    def count() -> None:
+        at, _, of = me.guide.callout.heading.text().rpartition(" · ")[2].partition(" of ")
+        if not numbers or numbers[-1] != (int(at), int(of)):
+            numbers.append((int(at), int(of)))
+
+    me.window.context.state_changed.connect(count)
+    me.begin_way("open")
+    me.menu(me.window.toolbar.open_button, "Open a model…")
+    dialog = me.dialog(OpenModelDialog)
+    me.until(lambda: me.guide.control is dialog.file, "the file is pointed at")
+    QTest.mouseClick(dialog.file.button, LEFT)
+    chooser = me.dialog(QFileDialog)
+    step = me.guide.step
+    for _ in range(2 * BACK_AFTER):
+        me.guide.look()
+    assert me.guide.step is step, "while a file is being chosen"
+    QTest.keyClick(chooser, Qt.Key.Key_Escape)
+    me.write(dialog.file.edit, str(path))
+    me.write(dialog.factory, "Net")
+    me.click(dialog.accept_button)
+    me.click(me.dialog(TrustDialog).accept_button)
+    me.until(lambda: me.guide.control is me.window.devices.offer_button, "the model is here")
+    me.do()
+    me.until(lambda: me.guide.control is me.window.toolbar.check, "the model is selected")
+    me.do()
+    me.until(lambda: bool(me.state.diagnoses), "checked")
+    me.until(lambda: me.guide.control is me.window.bottom_dock.areas["doctor"], "the finding")
+    assert "Apply patch" in me.guide.callout.words.text()
+    me.click(me.guide.callout.next_button)
+    assert me.guide.step is not None
+    assert "“Fit”" in me.guide.step.words
+    bar = me.window.bottom_dock.tabs.tabBar()
+    tabs = QRect(bar.mapTo(me.window, QPoint()), bar.size())
+    assert not me.guide.callout.geometry().intersects(tabs), "Session and Log can be read"
+    me.window.context.state_changed.disconnect(count)
+    places = [at for at, _ in numbers]
+    assert places == sorted(places)
+    assert all(then - at <= 1 for at, then in itertools.pairwise(places)), numbers
+    me.guide.leave()
     me.until(lambda: not me.state.jobs, "quiet")
 
 
