@@ -34,6 +34,7 @@ class SaveDialog(QFileDialog):
         self.setOption(QFileDialog.Option.DontUseNativeDialog)
         self.setOption(QFileDialog.Option.DontConfirmOverwrite, not ask)
         self._formats = {f"{words} (*.{suffix})": suffix for suffix, words in formats.items()}
+        self.setLabelText(QFileDialog.DialogLabel.LookIn, "Save in:")  # Qt says "Look in"
         self.setNameFilters(list(self._formats))
         self.setDefaultSuffix(self.suffix)
         self.selectFile(name)

@@ -9,7 +9,7 @@ import pytest
 from fakes.host import hosted
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QComboBox, QMessageBox, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.widgets.save_dialog import SaveDialog
@@ -34,6 +34,12 @@ def make(qtbot: QtBot, tmp_path: Path) -> Make:
 
 def test_the_name_has_the_focus_and_its_stem_is_selected(make: Make) -> None:
     assert make("run-2.5 of today.csv").name_field.selectedText() == "run-2.5 of today"
+
+
+def test_it_asks_where_to_save_and_not_where_to_look(make: Make) -> None:
+    label = make().findChild(QLabel, "lookInLabel")
+    assert isinstance(label, QLabel)
+    assert label.text() == "Save in:"
 
 
 def test_what_is_typed_replaces_the_stem_alone(make: Make, qtbot: QtBot, tmp_path: Path) -> None:
