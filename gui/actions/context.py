@@ -21,7 +21,7 @@ from devexplorer.gui.actions.selection import Selection
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.session.session import Session
-    from devexplorer.gui.widgets.form_dialog import FormDialog
+    from devexplorer.gui.forms.dialog import FormDialog
 
 
 MOST_RECENT = 10
@@ -178,7 +178,7 @@ class WindowContext(QObject):
 
     def save_file(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> None:
         """Ask where to save; `formats`: suffix and description."""
-        from devexplorer.gui.widgets.save_dialog import SaveDialog
+        from devexplorer.gui.forms.save_dialog import SaveDialog
 
         dialog = SaveDialog(self.window, title, name, formats, self.folder)
         dialog.saved.connect(self._remember_folder)

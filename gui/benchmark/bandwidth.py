@@ -10,8 +10,8 @@ from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
+from devexplorer.gui.forms.device_choice import AllDevices
 from devexplorer.gui.widgets import check_box, line_edit
-from devexplorer.gui.widgets.device_choice import AllDevices
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, free_bytes, mixed_clocks_of, took
 
 MEMORY = (

@@ -19,9 +19,9 @@ from devexplorer.core.benchmark.kinds import devices_of, kind_name
 from devexplorer.core.records import BenchSpec
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
+from devexplorer.gui.forms.device_choice import DeviceChoice
+from devexplorer.gui.forms.page import BUTTON_PX, FormPage
 from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, hbox, label, plain_tip, push_button
-from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 PROGRESS_PX = (120, 4)

@@ -20,7 +20,7 @@ from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
-from devexplorer.gui.widgets.side_nav import FormPages
+from devexplorer.gui.forms.pages import FormPages
 
 PAGES: list[type[BenchPage[Any]]] = [
     MatmulPage,

@@ -16,8 +16,8 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base import BadInput, bytes_text, count_text
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
 from devexplorer.core.records import AddVirtual, Fact
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import FactsTable, Role, give_room, hbox, label, line_edit, push_button, vbox
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 FIRST = "Tesla T4"
 """The card that is chosen at first: two of them are what the tutorials use."""

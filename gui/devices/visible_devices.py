@@ -31,8 +31,8 @@ from devexplorer.core.devices.visibility_messages import (
 )
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import State
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, grid, hbox, label, line_edit, plain_tip, push_button
-from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.table import Padded
 
 INTRO = (

@@ -9,6 +9,7 @@ from devexplorer.core.base import object_name
 from devexplorer.core.records import AddVirtual, Cancel, Check
 from devexplorer.core.session import Job, State
 from devexplorer.gui.actions import TWO_T4
+from devexplorer.gui.forms.device_choice import DeviceField
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
@@ -24,7 +25,6 @@ from devexplorer.gui.widgets import (
     vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.device_choice import DeviceField
 
 WIDTH_PX = 248
 BUTTON_PX = 26

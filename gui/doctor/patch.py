@@ -8,8 +8,8 @@ import os
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import ApplyPatch
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import Role, label
-from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.source_view import DiffView
 
 WIDTH_PX = 640

@@ -7,8 +7,8 @@ from PySide6.QtCore import Signal
 
 from devexplorer.core.session import State
 from devexplorer.gui.experiments.pages import AskPage, CrossoverPage, ReplicatePage, TimeWorkPage
+from devexplorer.gui.forms.pages import FormPages
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets.side_nav import FormPages
 
 
 class ExperimentsPanel(FormPages[ExperimentPage]):

@@ -12,9 +12,9 @@ from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
+from devexplorer.gui.forms.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, FactsTable, Role, holder, line_edit, vbox
-from devexplorer.gui.widgets.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice
 
 OF_MODULES = ("type", "device")

@@ -6,8 +6,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QWidget
 
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import push_button
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 420
 

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Command, Comparison, FileContents
 from devexplorer.core.session import State
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 TABLE_PX = 220

@@ -16,9 +16,9 @@ from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session import State
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets import give_room, line_edit
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 WIDTH_PX = 560

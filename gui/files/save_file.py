@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 from devexplorer.core.base import bytes_text, count_text, object_name
 from devexplorer.core.records import Save
 from devexplorer.core.session import State
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets import label
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 520
 FORMS = {

@@ -7,8 +7,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.isolation.model_source import WhatRuns
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import Role, label
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 520
 

@@ -22,6 +22,7 @@ from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
+from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.question import Question
 from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
@@ -42,7 +43,6 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread

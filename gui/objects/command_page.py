@@ -14,9 +14,9 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.records import AddVirtual, Cancel, Command
 from devexplorer.core.session import Done, Job, State
 from devexplorer.gui.actions import TWO_T4
+from devexplorer.gui.forms.page import BUTTON_PX, FormPage
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.widgets import ScrollArea, can_add_virtual, hbox, holder, plain_tip, why_not_live
-from devexplorer.gui.widgets.form_page import BUTTON_PX, FormPage
 
 
 class ExperimentPage(FormPage):

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import shape_text
 from devexplorer.core.records import EditElement
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import label, line_edit
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 380
 

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.base import shape_text
 from devexplorer.core.records import Initialise, Row
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import check_box, give_room, label
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 WIDTH_PX = 440
 

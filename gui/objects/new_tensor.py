@@ -16,9 +16,9 @@ from devexplorer.core.base import ITEM_BYTES, MISSING, BadInput, Findings, bytes
 from devexplorer.core.devices import choose_device, parse_device
 from devexplorer.core.records import NewTensor
 from devexplorer.core.session import State
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets import check_box, line_edit
-from devexplorer.gui.widgets.file_field import FileField
-from devexplorer.gui.widgets.form_dialog import FormDialog
 from devexplorer.gui.widgets.form_fields import TypedChoice, free_bytes
 
 FILLS = {

@@ -44,6 +44,7 @@ from devexplorer.gui.files.opening import Opening
 from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
+from devexplorer.gui.forms.file_field import dropped_files
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -72,7 +73,6 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.file_field import dropped_files
 
 if TYPE_CHECKING:
     from devexplorer.core.recording.recorder import Recorder

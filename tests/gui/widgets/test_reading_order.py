@@ -16,11 +16,11 @@ from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.objects.initialise import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import chain, reading_order
-from devexplorer.gui.widgets.form_dialog import FormDialog
 
 
 def buttons(*names: str) -> list[QPushButton]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, cast
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
 
-from devexplorer.gui.widgets.form_page import FormPage
+from devexplorer.gui.forms.page import FormPage
 from devexplorer.gui.widgets.layouts import hbox, push_button, stack
 from devexplorer.gui.widgets.panel import EDGE_PX
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QLineEdit, QWidget
 
 from devexplorer.core.session import State
-from devexplorer.gui.widgets.device_choice import DeviceChoice, DeviceField
+from devexplorer.gui.forms.device_choice import DeviceChoice, DeviceField
 from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
 from devexplorer.gui.widgets.layouts import hbox, push_button, stack, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState

@@ -11,8 +11,8 @@ from PySide6.QtCore import QMimeData, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
+from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
-from devexplorer.gui.widgets.save_dialog import SaveDialog
 
 
 def dropped_files(data: QMimeData) -> list[Path]:

@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.widgets.save_dialog import SaveDialog
+from devexplorer.gui.forms.save_dialog import SaveDialog
 
 Make = Callable[..., SaveDialog]
 
