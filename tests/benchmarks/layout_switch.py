@@ -1,0 +1,73 @@
+"""How long does another layout take to come on show? From the click to the paint, for the first time and afterwards.
+
+    python tests/benchmarks/layout_switch.py [--rounds 5] [--cards 8]
+
+The real application with its engine and virtual GPUs, 1440 × 900, on Qt's offscreen platform; wall time and CPU time of
+the main thread, medians. Wanted: below 100 ms. Exit code 1 where a median of switches that are not the first is above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+WANTED_MS = 100.0
+READINGS_S = 8.0
+"""So long the window stands before it is measured: devices are known, and have readings."""
+
+
+def main() -> int:
+    """Print a line for each layout."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cards", type=int, default=8)
+    arguments = parser.parse_args()
+    from PySide6.QtWidgets import QApplication
+
+    from devexplorer.core.session.session import Session
+    from devexplorer.core.session.settings import SettingsFile
+    from devexplorer.gui.shell.app import App
+    from devexplorer.gui.shell.layouts import LAYOUTS
+
+    qt = QApplication(sys.argv[:1])
+
+    def rest(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            qt.processEvents()
+            time.sleep(0.01)
+
+    took: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        app = App(qt, SettingsFile(Path(folder)), "dark", Path(folder) / "history.sqlite3")
+        app.window.resize(1440, 900)
+        app.show()
+        app.connect(Session(virtual_spec=f"{arguments.cards}x Tesla T4"))
+        rest(READINGS_S)
+        layouts = [*LAYOUTS[1:], LAYOUTS[0]]  # the first one is on show
+        for _ in range(arguments.rounds + 1):
+            for layout in layouts:
+                wall, cpu = time.perf_counter(), time.thread_time()
+                app.window.workbench.show_layout(layout.name)
+                app.window.repaint()
+                qt.processEvents()
+                took[layout.title].append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)))
+                rest(0.7)
+        app.stop()
+    slowest = 0.0
+    for title, ((first, first_cpu), *later) in took.items():
+        wall, cpu = (statistics.median(times) for times in zip(*later, strict=True))
+        slowest = max(slowest, wall)
+        print(f"{title}: first {first:.0f} ms (CPU {first_cpu:.0f}), then {wall:.0f} ms (CPU {cpu:.0f})")
+    return slowest > WANTED_MS
+
+
+if __name__ == "__main__":
+    sys.exit(main())
