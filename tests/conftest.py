@@ -35,7 +35,7 @@ freed. By default the threshold grows to 32 MiB, and freed tensors of a hundred 
 with suppress(AttributeError, TypeError):  # other C libraries
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES)
 
-LARGE_BYTES = 300_000_000
+LARGE_BYTES = 150_000_000
 """A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
 """A full collection that takes longer visits too many permanent objects."""
