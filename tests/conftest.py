@@ -29,7 +29,7 @@ with suppress(ImportError):  # not needed where only tests/gpu runs
     hypothesis.settings.register_profile("untimed", deadline=None)  # the time of an example depends on the load
     hypothesis.settings.load_profile("untimed")
 
-M_MMAP_THRESHOLD, OWN_MAPPING_BYTES = -3, 1 << 20
+M_MMAP_THRESHOLD, OWN_MAPPING_BYTES = -3, 4 << 20
 """glibc's number of the setting, and from which size on what a test allocates goes back to the system when it is
 freed. By default the threshold grows to 32 MiB, and freed tensors of a hundred tests stay in a fragmented heap."""
 with suppress(AttributeError, TypeError):  # other C libraries

@@ -4,7 +4,6 @@ of a torch function says. Pure functions, any thread."""
 from __future__ import annotations
 
 import builtins
-import difflib
 import json
 import keyword
 import re
@@ -67,6 +66,8 @@ def unique_name(stem: str, taken: Collection[str]) -> str:
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """What to say after "there is no …": the nearest names, or all of a few, or how many there are."""
+    import difflib  # only for a name that does not exist
+
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"

@@ -28,7 +28,7 @@ from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.streams import streams_of
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
 
 SINGLE_COPIES = 20

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from devexplorer.core.base import DoesNotFit, Findings, bytes_text
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 

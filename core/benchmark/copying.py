@@ -28,7 +28,7 @@ from torch import Tensor
 from devexplorer.core.base import Unavailable, bytes_text
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BandwidthSpec
 from devexplorer.core.virtual.backend import meta_empty
 

@@ -33,7 +33,8 @@ from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, samp
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
-from devexplorer.core.devices import DeviceRegistry, accelerator
+from devexplorer.core.devices import accelerator
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import (
     RunFailed,
     clone_model,

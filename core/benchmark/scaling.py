@@ -30,7 +30,7 @@ from devexplorer.core.benchmark.measuring import BLOCK_SECONDS, block_length
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import check_fits, check_matmul
 from devexplorer.core.benchmark.timing import Operation, timer_for
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
 
 WARM_UP_SECONDS = 0.2

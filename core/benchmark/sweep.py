@@ -35,7 +35,7 @@ from devexplorer.core.benchmark.spec import (
 )
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
 
 WARM_UP_SECONDS = 0.05

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 Operation = Callable[[], object]

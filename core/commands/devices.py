@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from devexplorer.core.base import ProgressMonitor, count_text, sentence
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import AddVirtual, Answer, Fact, SetThreads
 from devexplorer.core.virtual import backend

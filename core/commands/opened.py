@@ -11,7 +11,7 @@ from typing import Any
 from devexplorer.core.base import NO_PROGRESS
 from devexplorer.core.commands.rebuild import run_model_code
 from devexplorer.core.commands.workspace_file import open_workspace
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.files.workspace_reading import opened_workspace
 from devexplorer.core.records import OpenWorkspace, RunModelCode

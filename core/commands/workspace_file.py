@@ -24,7 +24,7 @@ from devexplorer.core.base import (
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
 from devexplorer.core.commands.rebuild import built
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.save import HEADER_BYTES

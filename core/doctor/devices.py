@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import DeviceInfo, DoctorRequest
 from devexplorer.core.virtual.backend import add_virtual_gpus, install, unavailable

@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from devexplorer.core.base import Clock
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import EventSink, Log
 from devexplorer.core.workspace import Workspace
 

@@ -24,7 +24,7 @@ from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Recipe, deep_copy, samples
 from devexplorer.core.records import (

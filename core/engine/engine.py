@@ -32,7 +32,7 @@ from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.rebuild import with_rebuilding
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch, title_of
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy

@@ -15,7 +15,7 @@ import torch
 from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, quoted, seconds_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overtaking, with_copies
 from devexplorer.core.experiments.products import (
     ROUGH_CPU_FLOP_PER_S,

@@ -18,7 +18,7 @@ from devexplorer.core.base import (
     seconds_text,
 )
 from devexplorer.core.benchmark.timing import Operation, timer_for
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.products import (
     DTYPE,
     ROUGH_CPU_FLOP_PER_S,

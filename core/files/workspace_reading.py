@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.base import BadInput, ProgressMonitor, checked_name, variable
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.files.entries import CHUNK_BYTES, Ticker, device_said, shown, wrong_shape
 from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
 from devexplorer.core.files.opening import opened

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from devexplorer.core.base import BadInput, Findings, bytes_text
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import bytes_of, device_id
 from devexplorer.core.partition.blocks import Block
 from devexplorer.core.partition.planner import Groups

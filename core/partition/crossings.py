@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
 from devexplorer.core.base import Clock, writes_in_place
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import CrossingHooks, device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
 from devexplorer.core.records import Hop

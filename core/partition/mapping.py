@@ -11,7 +11,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Findings, count_text, python_names
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.partition.blocks import own_tensors, tensors_below
 from devexplorer.core.workspace import Target, named_tensors
 

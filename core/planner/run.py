@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from devexplorer.core.devices import Catalog
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import Reading
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import (

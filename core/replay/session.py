@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, Clock, bytes_text, elapsed_text, moment_text, sentence
-from devexplorer.core.devices import Catalog
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import Answer, Command, Event, Fact

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from devexplorer.core.devices import Catalog
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded, by_time
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone

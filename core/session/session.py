@@ -19,8 +19,10 @@ import msgspec
 
 from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.devices import Catalog, CpuReader, Drm, DrmCard, join
+from devexplorer.core.devices.catalog import Catalog, join
+from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
+from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer

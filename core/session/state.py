@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from devexplorer.core.base import handles
-from devexplorer.core.devices import Catalog
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
     AllocatorSample,
     AllocatorSnapshot,

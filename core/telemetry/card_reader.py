@@ -8,8 +8,9 @@ import msgspec
 
 from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import AbandonedError
-from devexplorer.core.devices import Card, uuid_bytes
+from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records import DeviceDetails, DeviceSample, EventSink
 
 SLOW_INTERVAL_S = 2.0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
-from devexplorer.core.devices import Drm, DrmCard
+from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.records import DeviceSample, EventSink
 
 INTERVAL_S = 1.0

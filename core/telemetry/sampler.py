@@ -27,8 +27,10 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import WorkerPool
-from devexplorer.core.devices import Card, CpuReader, uuid_bytes
+from devexplorer.core.devices.catalog import uuid_bytes
+from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records import DeviceSample, Event, EventSink, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
 

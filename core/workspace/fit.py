@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import DoesNotFit, bytes_text
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import cast_of, is_uninitialised, parameters_and_buffers
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.memory import worst_case_bytes

@@ -27,7 +27,7 @@ from devexplorer.core.base import (
     RollbackFailed,
     first_line,
 )
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import deep_copy, device_id, dtype_name, model_dtype, no_collections, torch_dtype
 from devexplorer.core.records import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised

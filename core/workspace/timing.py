@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from devexplorer.core.base import Clock
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 
 
 class Timing:

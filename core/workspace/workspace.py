@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Clock, ProgressMonitor, python_names
-from devexplorer.core.devices import DeviceRegistry
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import Explain, Extras, Held, Holdings
 from devexplorer.core.models.trial import Trials
 from devexplorer.core.records import MoveReport, ObjectSnapshot

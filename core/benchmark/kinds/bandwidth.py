@@ -26,7 +26,7 @@ from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpe
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 MOST_BYTES = 1 << 62
 """Of one copy in an imported file."""

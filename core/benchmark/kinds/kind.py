@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 S = TypeVar("S", bound=Any)
 """The specification of a kind."""

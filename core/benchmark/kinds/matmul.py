@@ -40,7 +40,7 @@ from devexplorer.core.records import Conditions, DeviceInfo, MatmulResult, Matmu
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}
 """Measured when nothing else is asked for, by mode; sustained: until the speed has settled, and its window."""

@@ -37,7 +37,7 @@ from devexplorer.core.records import Conditions, ModelResult, ModelSpec, Spread
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 
 class ModelEntry(Entry, kw_only=True):

@@ -28,7 +28,7 @@ from devexplorer.core.records import Conditions, DeviceInfo, DeviceWall, Scaling
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 
 class ScalingEntry(Entry, kw_only=True):

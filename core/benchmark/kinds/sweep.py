@@ -32,7 +32,7 @@ from devexplorer.core.records import Conditions, DeviceInfo, Spread, SweepCell, 
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
-    from devexplorer.core.devices import DeviceRegistry
+    from devexplorer.core.devices.backend import DeviceRegistry
 
 SIZES = "256:2048:256"
 

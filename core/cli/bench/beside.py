@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.conditions import RunConditions, here
 from devexplorer.core.benchmark.kinds import devices_of
-from devexplorer.core.devices import CpuReader, join
+from devexplorer.core.devices.catalog import join
+from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import BenchPreparing, BenchResult, BenchSpec, Conditions, DeviceInfo, Event
 from devexplorer.core.telemetry.sampler import Sampler

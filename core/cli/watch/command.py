@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from devexplorer.core.cli.watch.prometheus import LastReadings
-    from devexplorer.core.devices import Drm
+    from devexplorer.core.devices.drm import Drm
     from devexplorer.core.recording.recorder import Recorder
 
 LOOPBACK = "127.0.0.1"

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, bytes_text
-from devexplorer.core.devices import CpuReader
+from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
 from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem

@@ -33,7 +33,7 @@ def test_a_monkey_at_the_real_window_and_engine_finds_nothing_and_leaves_nothing
 def test_a_log_of_the_monkey_is_done_again_in_a_folder_of_another_name(tmp_path: Path) -> None:
     """What was written down last is done last, and every dialog that is open by then is closed."""
     command = [sys.executable, SOAK / "monkey.py", "--pace", "3"]
-    for more in (("--seed", "7", "--actions", "300", "--log", "first"), ("--replay", "first", "--log", "again")):
+    for more in (("--seed", "7", "--actions", "150", "--log", "first"), ("--replay", "first", "--log", "again")):
         done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
     first = (tmp_path / "first").read_text()
