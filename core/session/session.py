@@ -70,8 +70,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.state import State
 
 RESTARTS = 3
-"""An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it
-every time."""
+"""An engine that dies more often than this within `RESTART_WINDOW_S` is killed by something: no restart by itself."""
 RESTART_WINDOW_S = 60.0
 HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
@@ -117,9 +116,7 @@ class Session(EventHandlers):
         nvml: Nvml | None = None,
         drm: Drm | None = None,
     ) -> None:
-        self._clock = clock
-        self._interval_s = interval_s
-        self._hidden = False
+        self._clock, self._interval_s, self._hidden = clock, interval_s, False
         self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
         self.aside: Callable[[BaseEvent], None] = lambda event: None
