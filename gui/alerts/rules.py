@@ -226,7 +226,7 @@ def _whole(box: _Threshold, figure: float | None) -> float | None:
 class _RulesArea(ScrollArea):
     """Scrolls its rules, or is as high as they are."""
 
-    _whole = False
+    _whole = True
 
     def set_whole(self, whole: bool) -> None:
         """Be as high as all rules; or as low as it must."""

@@ -21,7 +21,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QApplication, QGraphicsPathItem, QScrollArea, QScrollBar
+from PySide6.QtWidgets import QApplication, QGraphicsPathItem, QGraphicsScene, QScrollArea, QScrollBar
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -66,6 +66,9 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
     def __init__(self, left_px: int = LEFT_AXIS_PX, right_px: int = RIGHT_PX, view: pg.ViewBox | None = None) -> None:
         self.left, self.bottom = TextTicks("left"), TextTicks("bottom")
         super().__init__(viewBox=view, axisItems={"left": self.left, "bottom": self.bottom}, background=None)
+        # Nearly all items move with every reading: an index costs more than it finds, and one that has missed a
+        # change is left with pointers to items that are gone.
+        self.scene().setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
         self.left.setWidth(left_px)
         self.bottom.setHeight(BOTTOM_AXIS_PX)
         self.setMenuEnabled(False)

@@ -33,7 +33,9 @@ class KeptFocus(QObject):
     def _focus_changed(self, _old: QWidget | None, new: QWidget | None) -> None:
         if new is None or not isValid(self._workbench) or new.window() is not self._workbench.window():
             return
-        last, self._last = self._last, new
+        last = self._last
+        if _usable(new):  # Qt gives the keyboard to hidden ones too, when it is told to
+            self._last = new
         if last is None or not isValid(last) or _usable(last):
             return
         panel = self._workbench.place_of(last) or last.parentWidget()  # of the toolbar

@@ -1,4 +1,5 @@
-"""Reads the files of `tests/doctor_models`: the options for examining each, and the defects of its lines."""
+"""Models with defects: reads the files of `tests/doctor_models`, the options for examining each and the defects of its
+lines."""
 
 from __future__ import annotations
 
@@ -9,6 +10,20 @@ from pathlib import Path
 from devexplorer.core.records import DoctorRequest
 
 FOLDER = Path(__file__).parents[1] / "doctor_models"
+PLAIN_TENSOR = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.scale = torch.ones(4)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+"""
+"""A file whose model keeps a tensor as a plain attribute, which stays behind when the model moves."""
 
 
 @dataclass(frozen=True)

@@ -9,26 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.doctor_models import PLAIN_TENSOR
 from places import Place, place_of
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.code.patches import apply, digest_of, patched
 from devexplorer.core.models import samples
 from devexplorer.core.records import ApplyPatch, Check, Checked, Finding, OpenModel, RunModelCode
-
-NET = """import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 4)
-        self.scale = torch.ones(4)
-
-    def forward(self, x):
-        return self.layer(x) * self.scale
-"""
 
 
 @pytest.fixture
@@ -106,7 +93,7 @@ def findings(place: Place, check: Check) -> tuple[Finding, ...]:
 
 def test_check_apply_check_again(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
-    file.write_text(NET)
+    file.write_text(PLAIN_TENSOR)
     place.do(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
     check = Check(target="net", device="vgpu:0")
     (found,) = findings(place, check)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fakes.doctor_models import PLAIN_TENSOR
 from msgspec.structs import replace
 from places import Place, place_of
 from torch import nn
@@ -35,21 +36,6 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.virtual.backend import install
-
-NET = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 4)
-        self.scale = torch.ones(4)
-
-    def forward(self, x):
-        return self.layer(x) * self.scale
-"""
 
 
 @pytest.fixture(params=["cpu", "vgpu", "cuda"])
@@ -115,13 +101,13 @@ def test_a_device_that_is_not_there_is_explained(cards: Place) -> None:
 
 
 def test_problems_are_reported_with_their_lines(place: Place, asked: list[DoctorRequest], tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "net.py").write_text(PLAIN_TENSOR)
     place.do(OpenModel(source="net.py:Net", folder=str(tmp_path), device=place.first))
     device = place.first if place.kind != "cpu" else "cpu"
     answer, found = checked(place, Check(target="net", device=device))
     assert [one.rule for one in found.problems] == ["unregistered-tensor"]
     assert answer.title == "net: 1 error"
-    assert "net.py, line 10: self.scale is a plain attribute" in answer.words
+    assert "net.py, line 9: self.scale is a plain attribute" in answer.words
     assert facts(answer)["errors"] == "Tensor that is not registered"
     assert asked[-1].source == "net.py:Net"
     assert asked[-1].folder == str(tmp_path)
@@ -131,7 +117,7 @@ def test_problems_are_reported_with_their_lines(place: Place, asked: list[Doctor
 def test_its_code_does_the_same(
     place: Place, asked: list[DoctorRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "net.py").write_text(PLAIN_TENSOR)
     place.do(OpenModel(source="net.py:Net", folder=str(tmp_path), device=place.first))
     answer, found = checked(place, Check(target="net", device=place.first, inputs="3x8"))
     monkeypatch.setattr(
@@ -156,7 +142,7 @@ def test_the_same_cards_seed_and_dtype_are_asked_for(cards: Place, asked: list[D
 def test_what_the_user_gave_for_the_forward_is_used_again(
     cards: Place, asked: list[DoctorRequest], tmp_path: Path
 ) -> None:
-    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "net.py").write_text(PLAIN_TENSOR)
     cards.do(OpenModel(source="net.py:Net", folder=str(tmp_path), inputs="6x8"))
     _, found = checked(cards, Check(target="net", device="vgpu:0"))
     assert found.inputs == "6x8"

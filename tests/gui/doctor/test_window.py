@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.diagnoses import diagnosis, finding, some
+from fakes.doctor_models import PLAIN_TENSOR
 from fakes.hands import Hands
 from fakes.window import open_window
 from PySide6.QtCore import Qt
@@ -156,24 +157,9 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
     assert window.bottom_dock.page("doctor").finding.source.line == 6
 
 
-NET = """import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 4)
-        self.scale = torch.ones(4)
-
-    def forward(self, x):
-        return self.layer(x) * self.scale
-"""
-
-
 def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
-    file.write_text(NET)
+    file.write_text(PLAIN_TENSOR)
     hands = start("Tesla T4")
     hands.session.send(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
     hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
@@ -185,13 +171,13 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     assert '+        self.register_buffer("scale", torch.ones(4))' in dialog.patch.code.splitlines()
     assert "net.py.orig" in dialog.message.text()
     hands.click(dialog.cancel_button)
-    assert file.read_text() == NET
+    assert file.read_text() == PLAIN_TENSOR
 
     hands.click(panel.finding.apply_button)
     hands.click(hands.dialog(PatchDialog).accept_button)
     inspector = hands.window.inspector
     hands.until(lambda: inspector.title.text() == "net.py was changed", "applied")
-    assert file.with_name("net.py.orig").read_text() == NET
+    assert file.with_name("net.py.orig").read_text() == PLAIN_TENSOR
     assert "register_buffer" in file.read_text()
     rebuild, check = inspector.offers.buttons
     assert (rebuild.text(), rebuild.property("look")) == ("Rebuild net from net.py", "primary")
@@ -221,7 +207,7 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
 
 
-BROKEN = NET.replace("nn.Linear(8, 4)", "nn.Linear(9, 4)")
+BROKEN = PLAIN_TENSOR.replace("nn.Linear(8, 4)", "nn.Linear(9, 4)")
 
 
 def test_a_failed_forward_offers_to_rebuild_the_model_of_a_file_that_was_edited(start: Start, tmp_path: Path) -> None:
@@ -240,7 +226,7 @@ def test_a_failed_forward_offers_to_rebuild_the_model_of_a_file_that_was_edited(
     hands.press(Qt.Key.Key_F)
     hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "failed")
     assert not hands.window.inspector.offers.buttons
-    file.write_text(NET + "\n# mended\n")
+    file.write_text(PLAIN_TENSOR + "\n# mended\n")
     hands.press(Qt.Key.Key_F)
     buttons = hands.window.inspector.offers.buttons
     hands.until(lambda: len(hands.window.inspector.offers.buttons) == 1 and not hands.state.jobs, "failed again")

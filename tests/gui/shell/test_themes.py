@@ -25,7 +25,7 @@ def looks(window: MainWindow, *, redraw: bool = True) -> dict[str, QImage]:
     result = {}
     for spec in window.bottom_dock.specs:
         page = window.bottom_dock.show_page(spec.name)
-        for _ in range(4):
+        for _ in range(2):
             if redraw:
                 window.refresh(~Change.NOTHING, NOW)
                 window.refresh_texts()
