@@ -23,6 +23,7 @@ from devexplorer.core.records import (
     Check,
     Command,
     Crossover,
+    NewWorkspace,
     OpenWorkspace,
     PlanFit,
     Replicate,
@@ -230,6 +231,12 @@ SPECS: tuple[CommandSpec, ...] = (
         lambda c: f"opening {os.path.basename(c.path)}",
         "The workspace was not opened",
         "commands.workspace_file:open_workspace",
+    ),
+    _changing(
+        NewWorkspace,
+        "emptying the workspace",
+        "There is no new workspace",
+        "commands.workspace_file:new_workspace",
     ),
     _changing(
         RunModelCode,

@@ -1,4 +1,4 @@
-"""Carries out `SaveWorkspace` and `OpenWorkspace`. Runs on the jobs thread."""
+"""Carries out `SaveWorkspace`, `OpenWorkspace` and `NewWorkspace`. Runs on the jobs thread."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from devexplorer.core.partition.code import opened_hops
 from devexplorer.core.records import (
     Answer,
     Fact,
+    NewWorkspace,
     Offer,
     OpenWorkspace,
     Remove,
@@ -133,6 +134,17 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         events=(file_event,),
         devices_changed=len(workspace.registry.infos()) != before,
     )
+
+
+def new_workspace(workspace: Workspace, command: NewWorkspace, progress: ProgressMonitor) -> CommandResult:
+    """Remove every object. The devices stay: they are what the user works with, not what the work is."""
+    workspace.changed("the new workspace")  # before the removal gives it a name
+    names = workspace.names
+    removed = remove(workspace, Remove(names=names), progress).answer if names else Answer(title="", words="")
+    words = f"It has no objects and no file. {removed.words}".rstrip()
+    answer = Answer(title="The workspace is new", words=words, code=removed.code)
+    event = WorkspaceFile(path="", again=NewWorkspace(), opened=True)
+    return CommandResult(answer, removed=names, events=(event,))
 
 
 def _opening_code(again: OpenWorkspace, read: Mapping[str, Read], removed: Sequence[str]) -> str:

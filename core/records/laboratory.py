@@ -12,7 +12,13 @@ from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.doctor import ApplyPatch, Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 from devexplorer.core.records.planner import FitPlanned, PlanFit
-from devexplorer.core.records.workspace_file import OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
+from devexplorer.core.records.workspace_file import (
+    NewWorkspace,
+    OpenWorkspace,
+    RunModelCode,
+    SaveWorkspace,
+    WorkspaceFile,
+)
 
 # --- own models
 
@@ -383,6 +389,7 @@ LaboratoryCommand = (
     | Load
     | SaveWorkspace
     | OpenWorkspace
+    | NewWorkspace
     | RunModelCode
     | Describe
     | Initialise

@@ -36,6 +36,11 @@ class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
     """It is a copy of unsaved work: the workspace is still that of the file which `SaveWorkspace.copy_of` named."""
 
 
+class NewWorkspace(BaseCommand, tag="NewWorkspace"):
+    """Remove every object and begin without a file; the devices stay. Answered with `WorkspaceFile`, without a
+    path."""
+
+
 class RunModelCode(BaseCommand, tag="RunModelCode"):
     """Build a model that came from a workspace file and let it have its tensors. The window asks before it sends one
     that runs code of the user's."""
@@ -46,14 +51,15 @@ class RunModelCode(BaseCommand, tag="RunModelCode"):
 
 
 class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
-    """A file holds the workspace as it is now: it was saved there, or opened from there."""
+    """A file holds the workspace as it is now: it was saved there, or opened from there; or it is new, and has none."""
 
     path: str
     """Empty: the workspace has no file of its own."""
     copy: bool = False
     """What was opened is a copy of unsaved work, which `path` does not have."""
-    again: OpenWorkspace
+    again: OpenWorkspace | NewWorkspace
     """What brings it back."""
     opened: bool = False
+    """It took the place of what was here; an Undo brings that back, with its file."""
     layout: str = ""
     """Of the window, in a file that was opened."""

@@ -23,6 +23,7 @@ from devexplorer.core.records import (
     Command,
     Forward,
     Move,
+    NewWorkspace,
     OpenWorkspace,
     Remove,
     RunModelCode,
@@ -44,8 +45,9 @@ class Entry:
     """Effects that cannot be repeated, in short phrases."""
     action: Action | None = None
     """Title, text and Python for the script; None if there is no Python."""
-    again: OpenWorkspace | None = None
-    """Where a workspace file was saved or opened: what brings back everything that was done until then."""
+    again: Command | None = None
+    """Where a workspace file was saved or opened, or a new workspace begun: what brings back everything that was done
+    until then."""
     in_file: bool = False
     """What it did comes back with a workspace file."""
 
@@ -77,7 +79,7 @@ class Journal:
         created: str | None = None,
         effects: Sequence[str] = (),
         answer: Answer | None = None,
-        again: OpenWorkspace | None = None,
+        again: Command | None = None,
     ) -> None:
         """Add an acknowledged command, unless it neither changed anything nor has Python to show."""
         action = None
@@ -101,8 +103,10 @@ class Journal:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """Everything that changed the workspace, in order; empty where part of it came from a workspace file."""
-        commands = tuple(entry.command for entry in self._entries)
+        """What made the workspace what it is, in order; empty where part of it came from a workspace file."""
+        commands = [entry.command for entry in self._entries]
+        new = next((at for at in reversed(range(len(commands))) if isinstance(commands[at], NewWorkspace)), 0)
+        commands = [command for at, command in enumerate(commands) if at >= new or not spec_of(command).undoable]
         if any(isinstance(command, OpenWorkspace) for command in commands):
             return ()
         return tuple(command for command in commands if all(map(can_repeat, steps_of(command))))
@@ -167,7 +171,7 @@ class Journal:
 def can_repeat(command: Command) -> bool:
     """Whether a command can be part of a session that is repeated: it changes the workspace, or what that needs."""
     spec = spec_of(command)
-    return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | RunModelCode)
+    return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | NewWorkspace | RunModelCode)
 
 
 def _repeated(command: Command) -> Command:

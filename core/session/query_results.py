@@ -25,12 +25,14 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     SplitPlan,
     SplitPlanned,
+    Undid,
     ValuesDescribed,
     WorkspaceFile,
     WorkTimed,
 )
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
+from devexplorer.core.session.unsaved import Unsaved
 
 
 class QueryResults(EventHandlers):
@@ -57,14 +59,22 @@ class QueryResults(EventHandlers):
         """The snapshot that each diagnosis is about."""
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
-        self.workspace_file: WorkspaceFile | None = None
-        """The file that the workspace was saved to or opened from last."""
+        self.unsaved = Unsaved()
         self.fit: FitReport | None = None
         """The latest report of the planner."""
 
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
         return target in self.values and self.objects.get(object_name(target)) is not self._described_in.get(target)
+
+    @property
+    def workspace_file(self) -> WorkspaceFile | None:
+        """The file that the workspace was saved to or opened from last."""
+        return self.unsaved.file
+
+    @handles(Undid)
+    def _undid(self, event: Undid) -> Change:
+        return Change.LABORATORY if self.unsaved.undid(event.of) else Change.NOTHING
 
     @handles(*get_args(LaboratoryEvent))
     def _result_arrived(self, event: LaboratoryEvent) -> Change:
@@ -87,7 +97,7 @@ class QueryResults(EventHandlers):
             case Checked(target=target):
                 self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
             case WorkspaceFile():
-                self.workspace_file = event
+                self.unsaved.in_file(event)
             case FitPlanned():
                 self.fit = event.report
         return Change.LABORATORY

@@ -46,7 +46,6 @@ from devexplorer.core.records import (
     Log,
     Moved,
     ObjectChanged,
-    OpenWorkspace,
     Problem,
     Rebuilt,
     Redid,
@@ -97,7 +96,7 @@ class _Sent:
     """Objects that it created or changed."""
     effects: tuple[str, ...] = ()
     answer: Answer | None = None
-    again: OpenWorkspace | None = None
+    again: Command | None = None
     """What brings back a workspace that was saved or opened."""
     unchanged: bool = False
     """Everything was at its destination already."""

@@ -51,7 +51,6 @@ from devexplorer.core.session.marker import Marker as Marker
 from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
-from devexplorer.core.session.unsaved import Unsaved
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
@@ -128,7 +127,6 @@ class State(QueryResults):
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
         self.undo = UndoState(title=None, kept_bytes=0)
-        self.unsaved = Unsaved()
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
@@ -267,7 +265,7 @@ class State(QueryResults):
     def _undo_state(self, event: UndoState) -> Change:
         self.undo = event
         job = self.jobs.get(event.request)
-        self.unsaved.follow(event, None if job is None else job.command, self.workspace_file)
+        self.unsaved.follow(event, None if job is None else job.command)
         return Change.UNDO
 
     @handles(JobStarted)

@@ -1,10 +1,22 @@
-"""Whether the workspace holds work that would be lost with the window: what is in no file, and Build would not make
-again. Main thread; no Qt."""
+"""Which file the workspace is that of, and whether it holds work that would be lost with the window: what is in no
+file, and Build would not make again. Main thread; no Qt."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
 from devexplorer.core.records import BuildModel, Command, Rebuilt, RunModelCode, UndoState, WorkspaceFile
 from devexplorer.core.session.jobs import steps_of
+
+
+class _Kept(NamedTuple):
+    """What would not be lost."""
+
+    file: WorkspaceFile | None
+    contents: frozenset[int]
+    as_built: bool
 
 
 class Unsaved:
@@ -12,13 +24,17 @@ class Unsaved:
     Undo that brings back what was saved is no change."""
 
     def __init__(self) -> None:
+        self.file: WorkspaceFile | None = None
+        """What the workspace was saved to or opened from last."""
         self.contents = 0
         """What the workspace holds, as the engine numbers it."""
-        self._kept = {0}
+        self._kept = frozenset({0})
         """Contents that the file has, before and after the code of its models ran; while there is no file, those that
         are sample models as they were built."""
         self._as_built = True
         """There is no file yet."""
+        self._before: dict[int, _Kept] = {}
+        """What it was before another workspace took its place, by the number of that command."""
         self._was_changed = False
 
     @property
@@ -26,14 +42,28 @@ class Unsaved:
         """Whether the contents are neither in a file nor sample models as they were built."""
         return self.contents not in self._kept
 
-    def follow(self, event: UndoState, command: Command | None, file: WorkspaceFile | None) -> None:
-        """A command has ended; `file` is the last that was saved or opened, maybe by that command."""
+    def in_file(self, event: WorkspaceFile) -> None:
+        """The workspace was saved, or another one took its place."""
+        if event.opened:
+            self._before[event.request] = _Kept(self.file, self._kept, self._as_built)
+        self.file = event
+
+    def undid(self, of: int) -> bool:
+        """A command was undone; returns whether the workspace is that of another file now."""
+        if (before := self._before.pop(of, None)) is None:
+            return False
+        self.file = None if before.file is None else replace(before.file, opened=False)
+        self._kept, self._as_built = before.contents, before.as_built
+        return True
+
+    def follow(self, event: UndoState, command: Command | None) -> None:
+        """A command has ended, maybe one that saved or opened the file."""
         if command is not None and not self.changed and all(map(self._is_harmless, steps_of(command))):
-            self._kept.add(event.contents)
+            self._kept |= {event.contents}
         self.contents = event.contents
-        if file is not None and file.request == event.request:
-            self._kept = set() if file.copy else {event.contents}
-            self._as_built = False
+        if (file := self.file) is not None and file.request == event.request:
+            self._kept = frozenset(() if file.copy else {event.contents})
+            self._as_built = not file.path and not file.copy
 
     def _is_harmless(self, command: Command) -> bool:
         if isinstance(command, RunModelCode):
@@ -44,10 +74,11 @@ class Unsaved:
         """The next engine begins with other numbers."""
         self._was_changed = self.changed
         self.contents = 0
-        self._kept.clear()
+        self._kept = frozenset()
         self._as_built = False
+        self._before.clear()
 
     def rebuilt(self, event: Rebuilt) -> None:
         """The workspace is what it was, as far as that could be."""
         if not self._was_changed and not event.lost:
-            self._kept = {self.contents}
+            self._kept = frozenset({self.contents})

@@ -33,6 +33,8 @@ def actions(
         _save(context, tuple(target for target, _ in selection.rows()))
 
     return [
+        ActionSpec("new_workspace", "New workspace", "Remove every object and begin without a file; devices stay",
+                   workspaces.new, workspaces.why_not_new, "Ctrl+N", menu=FILE),
         ActionSpec("open", "Open…", "Workspaces, models, tensors, recordings, snapshots: any number at once",
                    partial(_open_files, context), key="Ctrl+O", menu=FILE),
         ActionSpec("save_workspace", "Save workspace", "Write everything to its workspace file", workspaces.save,

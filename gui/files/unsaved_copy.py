@@ -66,6 +66,7 @@ class UnsavedCopy(QObject):
         event = self._context.state.workspace_file
         if not changes & Change.LABORATORY or event is None or self.found is None or self._autosave is None:
             return
-        if event.opened and event.again.path == str(self.found.path):
+        again = event.again
+        if event.opened and isinstance(again, OpenWorkspace) and again.path == str(self.found.path):
             self._hide()
             self._autosave.restored, self.found = self.found.path, None

@@ -1,5 +1,5 @@
-"""Saves the workspace to a file and opens it again; asks before the code of a model from such a file runs. Main thread
-only."""
+"""Saves the workspace to a file, opens it again, begins a new one; asks before work is lost, and before the code of a
+model from such a file runs. Main thread only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.base import BadInput, count_text
-from devexplorer.core.records import OpenWorkspace, RunModelCode, SaveWorkspace
+from devexplorer.core.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace
 from devexplorer.core.session import Change, Settings
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
     from devexplorer.core.session import Done
-    from devexplorer.gui.files.close_question import CloseQuestion
+    from devexplorer.gui.files.save_question import SaveQuestion
 
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
@@ -28,7 +28,7 @@ LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_p
 
 
 class WorkspaceFiles(QObject):
-    """`save`, `save_as`, `open`; knows which file the workspace is that of, and asks before unsaved work is closed."""
+    """`new`, `open`, `save`, `save_as`; knows which file the workspace is that of."""
 
     layout_opened = Signal(object)
     """The layout of a file that was opened (`Settings` with its fields)."""
@@ -40,11 +40,11 @@ class WorkspaceFiles(QObject):
         self._arranged: WorkspaceFile | None = None
         """What was opened last: it comes into sight again when a recording is closed."""
         self._questions: deque[str] = deque()
-        self._question: CloseQuestion | None = None
+        self._question: SaveQuestion | None = None
         self._lose = False
         """The user does not want what is not saved."""
-        self._closing = False
-        """The window closes once the workspace is saved."""
+        self._when_saved: Callable[[], object] | None = None
+        """What waits for the workspace to be saved."""
         self._saved_before: Done | None = None
         context.state_changed.connect(self._follow)
 
@@ -80,48 +80,75 @@ class WorkspaceFiles(QObject):
         command = SaveWorkspace(path=str(path), overwrite=True, layout=self.layout())  # the dialog asked
         self._context.controller.send(command)
 
-    def open(self, path: Path) -> None:
-        """Open a workspace file in place of what is here; the engine's answer asks first where that is unsaved work."""
-        self._context.controller.send(OpenWorkspace(path=str(path), replace=not self._context.state.unsaved_work))
+    def why_not_new(self) -> str | None:
+        """Reason when a new workspace would be as this one is."""
+        state = self._context.state
+        new = None if state.objects or self.path is not None else "The workspace is new: it has no objects and no file."
+        return self._context.controller.why_no_engine() or new
 
-    # --- closing
+    def new(self) -> None:
+        """Begin with nothing, and without a file."""
+        self._replace(
+            NewWorkspace(), "Save before starting a new workspace?", "Discard removes every object without saving."
+        )
+
+    def open(self, path: Path) -> None:
+        """Open a workspace file in place of what is here."""
+        words = "Discard replaces what is here without saving."
+        self._replace(OpenWorkspace(path=str(path), replace=True), f"Save before opening {path.name}?", words)
+
+    def _replace(self, command: NewWorkspace | OpenWorkspace, title: str, discard: str) -> None:
+        go = partial(self._context.controller.send, command)
+        if self._context.state.unsaved_work:
+            self._ask(title, discard, go, partial(self._replace, command, title, discard))
+        else:
+            go()
+
+    # --- what would be lost
 
     def may_close(self) -> bool:
         """Whether nothing would be lost; if something would, the user is asked, and the window closes itself after the
         answer."""
-        state = self._context.state
-        if self._lose or not state.unsaved_work:
+        if self._lose or not self._context.state.unsaved_work:
             return True
-        if self._question is None:
-            from devexplorer.gui.files.close_question import CloseQuestion  # when first needed
-
-            count = len(state.objects)
-            words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
-            if self.path is not None:
-                words = f"{self.path.name} does not have the latest changes."
-            self._question = CloseQuestion(words, self._context.window)
-            self._question.save_wanted.connect(self._save_and_close)
-            self._question.discarded.connect(self._close_without)
-            self._question.finished.connect(self._answered)
-            self._context.open_dialog(self._question)
+        window = self._context.window
+        self._ask(
+            "Save before closing?", "Discard closes the window without saving.", self._close_without, window.close
+        )
         return False
-
-    def _answered(self) -> None:
-        self._question = None
-
-    def _save_and_close(self) -> None:
-        if self.path is None:
-            self.save_as(self._close_when_saved)
-        else:
-            self._close_when_saved()
-            self._save(self.path)
-
-    def _close_when_saved(self) -> None:
-        self._closing, self._saved_before = True, self._last_save()
 
     def _close_without(self) -> None:
         self._lose = True
         self._context.window.close()
+
+    def _ask(self, title: str, discard: str, go: Callable[[], object], saved: Callable[[], object]) -> None:
+        """Ask whether to save first: `go` does without, `saved` tries again once that is done."""
+        if self._question is not None:
+            return
+        from devexplorer.gui.files.save_question import SaveQuestion  # when first needed
+
+        count = len(self._context.state.objects)
+        words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
+        if self.path is not None:
+            words = f"{self.path.name} does not have the latest changes."
+        question = self._question = SaveQuestion(title, words, discard, self._context.window)
+        question.save_wanted.connect(partial(self._save_first, saved))
+        question.discarded.connect(go)
+        question.finished.connect(self._answered)
+        self._context.open_dialog(question)
+
+    def _answered(self) -> None:
+        self._question = None
+
+    def _save_first(self, then: Callable[[], object]) -> None:
+        def wait() -> None:
+            self._when_saved, self._saved_before = then, self._last_save()
+
+        if self.path is None:
+            self.save_as(wait)
+        else:
+            wait()
+            self._save(self.path)
 
     def _last_save(self) -> Done | None:
         done = self._context.state.done
@@ -180,10 +207,10 @@ class WorkspaceFiles(QObject):
             self._file_changed()
         if changes & (Change.UNDO | Change.OBJECTS):
             window.setWindowModified(self._context.state.unsaved_work)
-        if self._closing and (saved := self._last_save()) is not self._saved_before:
-            self._closing = False  # if it failed, the answer says why, and the window stays
+        if (then := self._when_saved) is not None and (saved := self._last_save()) is not self._saved_before:
+            self._when_saved = None  # if it failed, the answer says why, and everything stays
             if saved is not None and saved.ok:
-                window.close()
+                then()
 
     def _file_changed(self) -> None:
         event = self._seen = self._context.state.workspace_file

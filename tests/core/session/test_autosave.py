@@ -23,12 +23,15 @@ from devexplorer.core.records import (
     Log,
     MatmulSpec,
     Move,
+    NewWorkspace,
     ObjectChanged,
     ObjectRemoved,
     ObjectSnapshot,
     OpenWorkspace,
     Rebuilt,
     SaveWorkspace,
+    Undid,
+    Undo,
     UndoState,
     WorkspaceFile,
 )
@@ -122,6 +125,27 @@ def test_a_copy_that_is_opened_is_still_unsaved(desk: Desk) -> None:
     assert (command.copy_of, command.layout) == ("/w", "layout")
     desk.file("/w", 2)
     assert not desk.state.unsaved_work
+
+
+def test_a_new_workspace_has_no_file_until_it_is_undone(desk: Desk) -> None:
+    state = desk.state
+    desk.build(1)
+    desk.file("/w", 1)
+    before = state.workspace_file
+    new = WorkspaceFile(request=desk.requests + 1, path="", again=NewWorkspace(), opened=True)
+    desk.did(NewWorkspace(), 2, ObjectRemoved(name="mlp"), new)
+    assert (state.workspace_file, state.unsaved_work) == (new, False)
+    desk.build(3)
+    assert not state.unsaved_work, "Build makes it again, and there is no file"
+    desk.move(4)
+    assert state.unsaved_work
+    [command] = desk.after(QUIET_S)
+    assert isinstance(command, SaveWorkspace)
+    assert command.copy_of == ""
+    desk.did(Undo(), 1, Undid(of=new.request))
+    assert (state.workspace_file, state.unsaved_work) == (before, False)
+    desk.build(5)
+    assert state.unsaved_work, "its file does not have it"
 
 
 @pytest.mark.parametrize(("changed", "lost"), [(False, ()), (False, ("t: gone",)), (True, ())])

@@ -11,6 +11,7 @@ from devexplorer.core.records import (
     MatmulSpec,
     Move,
     NewTensor,
+    NewWorkspace,
     OpenWorkspace,
     ReleaseCache,
     Remove,
@@ -223,3 +224,19 @@ def test_a_workspace_that_was_opened_is_where_a_replay_begins_until_that_is_undo
     assert replayed(journal) == [BUILD]
     journal.add(opened, again=opened)
     assert replayed(journal) == [opened]
+
+
+def test_a_new_workspace_is_where_a_replay_begins_until_that_is_undone() -> None:
+    journal, new = Journal(), NewWorkspace(request=4)
+    journal.add(AddVirtual(spec="T4"))
+    journal.add(OPENS, again=OPENS)
+    journal.add(Forward(target="net", output="y"), "y", answer=told("ran"))
+    journal.add(new, again=NewWorkspace())
+    journal.take_back(4)
+    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS]
+    journal.add(new, again=NewWorkspace())
+    journal.add(BUILD, "mlp")
+    assert replayed(journal) == [AddVirtual(spec="T4"), new, BUILD]
+    assert journal.lost() == [], "what was removed is not missed"
+    assert journal.commands == (AddVirtual(spec="T4"), BUILD), "what a script repeats begins there too"
+    assert titles(journal) == ["ran"]

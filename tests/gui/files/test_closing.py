@@ -18,7 +18,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.gui.files.close_question import CloseQuestion
+from devexplorer.gui.files.save_question import SaveQuestion
 
 Start = Callable[[], Hands]
 
@@ -36,8 +36,8 @@ def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
         window.end()
 
 
-def questions() -> list[CloseQuestion]:
-    return [one for one in QApplication.topLevelWidgets() if isinstance(one, CloseQuestion) and one.isVisible()]
+def questions() -> list[SaveQuestion]:
+    return [one for one in QApplication.topLevelWidgets() if isinstance(one, SaveQuestion) and one.isVisible()]
 
 
 def work(hands: Hands) -> None:
@@ -71,7 +71,7 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     work(hands)
     assert hands.window.windowTitle() == "DevExplorer[*]"
     assert not hands.window.close()
-    question = hands.dialog(CloseQuestion)
+    question = hands.dialog(SaveQuestion)
     assert question.words.text() == "1 object is not saved to a file."
     assert question.focusWidget() is question.accept_button
     assert not hands.window.close()
@@ -81,7 +81,7 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     assert hands.window.isVisible()
 
     assert not hands.window.close()
-    hands.click(hands.dialog(CloseQuestion).accept_button)
+    hands.click(hands.dialog(SaveQuestion).accept_button)
     QTest.keyClick(hands.dialog(QFileDialog), Qt.Key.Key_Escape)
     hands.until(
         lambda: not [one for one in QApplication.topLevelWidgets() if isinstance(one, QDialog) and one.isVisible()]
@@ -97,7 +97,7 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     hands.on("mlp", "vgpu:1")
     assert hands.window.isWindowModified()
     assert not hands.window.close()
-    question = hands.dialog(CloseQuestion)
+    question = hands.dialog(SaveQuestion)
     assert question.words.text() == "work.devexplorer does not have the latest changes."
     hands.click(question.accept_button)
     hands.until(lambda: not hands.window.isVisible(), "saved and closed")
@@ -116,12 +116,12 @@ def test_a_save_that_fails_keeps_the_window(start: Start, tmp_path: Path) -> Non
     hands.press(Qt.Key.Key_2, CTRL)
     hands.on("mlp", "vgpu:1")
     assert not hands.window.close()
-    hands.click(hands.dialog(CloseQuestion).accept_button)
+    hands.click(hands.dialog(SaveQuestion).accept_button)
     hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "refused")
     assert "there is no folder" in hands.window.inspector.words.text().lower()
     assert hands.window.isVisible()
     assert not hands.window.close()
-    hands.click(hands.dialog(CloseQuestion).discard_button)
+    hands.click(hands.dialog(SaveQuestion).discard_button)
     assert not hands.window.isVisible()
 
 
@@ -161,7 +161,7 @@ def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(s
     assert again.window.isWindowModified(), "that file does not have it"
     assert again.window.inspector.title.text() == "The unsaved work is back"
     assert not again.window.close()
-    again.click(again.dialog(CloseQuestion).discard_button)
+    again.click(again.dialog(SaveQuestion).discard_button)
     assert not again.window.isVisible()
     again.app.stop()
     assert list(folder.iterdir()) == []
@@ -191,7 +191,7 @@ from pathlib import Path
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.core.records import NewTensor
-from devexplorer.gui.files.close_question import CloseQuestion
+from devexplorer.gui.files.save_question import SaveQuestion
 from devexplorer.gui.shell.app import open_window
 from devexplorer.gui.shell.main_window import MainWindow
 qt = QApplication(sys.argv[:1])
@@ -201,7 +201,7 @@ def copied():
     return any(f"-{os.getpid()}-" in path.name and path.stem[-1].isdigit() for path in folder.glob("*.devexplorer"))
 def look():
     window = next(one for one in qt.topLevelWidgets() if isinstance(one, MainWindow))
-    seen["asked"] |= any(isinstance(one, CloseQuestion) for one in qt.topLevelWidgets())
+    seen["asked"] |= any(isinstance(one, SaveQuestion) for one in qt.topLevelWidgets())
     if window.banner.isVisible() and window.banner.action_button.text() == "Restore":
         seen["banner"] = window.banner.words.text()
     if step[0] == 0 and window.state.engine is not None:

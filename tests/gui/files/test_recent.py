@@ -86,4 +86,4 @@ def test_it_is_remembered_limited_and_cleared(quiet: QuietWindow, tmp_path: Path
 
 def test_the_menu_file_has_it_below_open(quiet: QuietWindow) -> None:
     actions = quiet.window.toolbar.open_button.menu().actions()
-    assert [action.text() for action in actions[:3]] == ["Open…", "Open recent", "Save workspace"]
+    assert [action.text() for action in actions[:4]] == ["New workspace", "Open…", "Open recent", "Save workspace"]

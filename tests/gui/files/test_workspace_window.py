@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 from devexplorer.core.files.workspace_format import SavedDevice
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.save_question import SaveQuestion
 from devexplorer.gui.files.trust import TrustDialog
 
 NET = """
@@ -116,7 +117,7 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
     hands.build("mlp")
     save(hands, path)
     hands.build("lenet")
-    title = hands.window.inspector.title
+    title, window = hands.window.inspector.title, hands.window
 
     def answer(do: Callable[[], object]) -> str:
         before = hands.state.answer
@@ -124,18 +125,47 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
         hands.until(lambda: hands.state.answer is not before and not hands.state.jobs, "answered")
         return title.text()
 
-    assert answer(lambda: open_again(hands, path)) == "The workspace was not opened"
+    def question() -> SaveQuestion:
+        return hands.dialog(SaveQuestion)
+
+    open_again(hands, path)
+    assert question().windowTitle() == "Save before opening work.devexplorer?"
+    assert question().words.text() == "work.devexplorer does not have the latest changes."
+    QTest.keyClick(question(), Qt.Key.Key_Escape)
+    hands.until(lambda: window.workspaces._question is None, "Escape leaves everything as it is")
     assert set(hands.state.objects) == {"mlp", "lenet"}
-    buttons = hands.window.inspector.findChildren(QPushButton)
-    assert answer(lambda: hands.take(buttons, "Replace what is here")) == "work.devexplorer is open"
+    open_again(hands, path)
+    assert answer(lambda: hands.click(question().discard_button)) == "work.devexplorer is open"
     assert set(hands.state.objects) == {"mlp"}
     assert answer(lambda: open_again(hands, path)) == "work.devexplorer is open"
     for there in ({"mlp"}, {"mlp", "lenet"}):
         undone = answer(lambda: hands.press(Qt.Key.Key_Z, CTRL))
         assert undone == "Undone: the opening of work.devexplorer"
         assert set(hands.state.objects) == there
-    assert hands.window.isWindowModified()
-    hands.window.workspaces._lose = True
+        assert window.isWindowModified() is (len(there) == 2), "the file is that of before the opening, too"
+
+    # a new workspace: nothing, no file, the same devices
+    devices = hands.state.usable_devices
+    first = path.read_bytes()
+    hands.press(Qt.Key.Key_N, CTRL)
+    assert question().windowTitle() == "Save before starting a new workspace?"
+    hands.click(question().accept_button)
+    hands.until(lambda: not hands.state.objects and not hands.state.jobs, "saved, then emptied")
+    assert path.read_bytes() != first
+    assert title.text() == "The workspace is new"
+    assert (window.windowTitle(), window.isWindowModified()) == ("DevExplorer[*]", False)
+    assert hands.state.usable_devices == devices
+    assert not window.actions_by_id["new_workspace"].isEnabled()
+    assert answer(lambda: hands.press(Qt.Key.Key_Z, CTRL)) == "Undone: the new workspace"
+    assert set(hands.state.objects) == {"mlp", "lenet"}
+    assert (window.windowTitle(), window.isWindowModified()) == ("DevExplorer: work.devexplorer[*]", False)
+    hands.menu(window.toolbar.open_button, "New workspace")
+    hands.until(lambda: not hands.state.objects and not hands.state.jobs, "all is saved: nothing is asked")
+    hands.engines[-1].kill()
+    hands.until(lambda: title.text() == "The workspace was rebuilt", "rebuilt")
+    assert not hands.state.objects, "the new workspace, rather than the one before"
+    assert hands.state.usable_devices == devices
+    assert (window.windowTitle(), window.isWindowModified()) == ("DevExplorer[*]", False)
 
 
 def test_cards_that_are_missing_are_the_cpu_until_virtual_ones_are_chosen(start: Start, tmp_path: Path) -> None:

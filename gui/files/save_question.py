@@ -1,4 +1,4 @@
-"""The question before a window is closed with work that is in no file. Main thread."""
+"""The question before work that is in no file is closed, or replaced by another workspace. Main thread."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from devexplorer.gui.widgets import push_button
 WIDTH_PX = 420
 
 
-class CloseQuestion(FormDialog):
-    """`save_wanted` or `discarded`; neither when the window is to stay."""
+class SaveQuestion(FormDialog):
+    """`save_wanted` or `discarded`; neither when everything is to stay."""
 
     save_wanted = Signal()
     discarded = Signal()
 
-    def __init__(self, words: str, parent: QWidget | None = None) -> None:
-        super().__init__("Save before closing?", "Save", WIDTH_PX, parent)
+    def __init__(self, title: str, words: str, discard: str, parent: QWidget | None = None) -> None:
+        """`words`: what is not saved; `discard`: what Discard does."""
+        super().__init__(title, "Save", WIDTH_PX, parent)
         self.set_words(words)
-        self.say("Discard closes the window without saving.")
+        self.say(discard)
         self.discard_button = push_button("Discard", self._discard)
         self.add_button(self.discard_button)
 
