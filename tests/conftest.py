@@ -89,6 +89,11 @@ class _Garbage:
 _garbage = _Garbage()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The largest models of the tests come first, while test processes are small."""
+    items.sort(key=lambda item: "vgg" not in item.nodeid)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
     """Collect and freeze if it is worth the time."""
