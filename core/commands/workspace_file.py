@@ -70,16 +70,18 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
         size = write(temporary, collected, tick)
     objects = collected.manifest.objects
     words = f"{count_text(len(objects), 'object')} with values, devices and optimizers; undo history is not saved."
+    if collected.lost:
+        words += f" A workspace file cannot hold {list_text(collected.lost)}."
     answer = Answer(
         title=f"{target.name} is saved",
-        words=" ".join([words, *collected.notes]),
+        words=words,
         facts=(Fact("file", command.path), Fact("size", bytes_text(size)), Fact("objects", f"{len(objects):,}")),
     )
     known = {name: workspace.extras(name) for name in workspace.names}
     code = tuple(name for name, extras in known.items() if extras.source is not None and extras.recipe is None)
     path = str(target.absolute())
     back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=code)
-    return CommandResult(answer, events=(WorkspaceFile(path=path, again=back),))
+    return CommandResult(answer, events=(WorkspaceFile(path=path, again=back, lost=tuple(collected.lost)),))
 
 
 def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: ProgressMonitor) -> CommandResult:

@@ -58,23 +58,23 @@ class Collected(NamedTuple):
 
     manifest: Manifest
     values: Mapping[str, Tensor]
-    notes: list[str]
-    """Sentences about what is not in it."""
+    lost: list[str]
+    """What a file cannot hold, in phrases."""
 
 
 def collect(workspace: Workspace, stamp: str, layout: str, copy_of: str = "") -> Collected:
     """Everything in the workspace, without copying a value."""
     tensors = _Tensors()
     objects: list[SavedObject] = []
-    notes: list[str] = []
+    lost: list[str] = []
     for name in workspace.names:
         thing, extras = workspace.get(name), workspace.extras(name)
         before = tensors.mark()
         try:
-            objects.append(_saved(tensors, name, thing, extras, notes))
+            objects.append(_saved(tensors, name, thing, extras, lost))
         except BadInput as error:
             tensors.back_to(before)
-            notes.append(f"{name} is not in it: {error}.")
+            lost.append(f"{name} ({error})")
     devices = tuple(
         SavedDevice(id=info.id, name=info.name, simulated=info.simulated)
         for info in workspace.registry.infos()
@@ -89,7 +89,7 @@ def collect(workspace: Workspace, stamp: str, layout: str, copy_of: str = "") ->
         layout=layout,
         copy_of=copy_of,
     )
-    return Collected(manifest, tensors.values, notes)
+    return Collected(manifest, tensors.values, lost)
 
 
 def write(temporary: Path, collected: Collected, tick: Ticker) -> int:
@@ -181,10 +181,10 @@ def _order(tensor: Tensor) -> tuple[int, ...]:
     return order if tensor.permute(order).is_contiguous() else ()
 
 
-def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extras, notes: list[str]) -> SavedObject:
+def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extras, lost: list[str]) -> SavedObject:
     if isinstance(thing, Tensor):
         if not thing.is_leaf:
-            notes.append(f"{name} is saved as values, without the graph that computed it.")
+            lost.append(f"the graph that computed {name}")
         return SavedObject(name=name, tensor=tensors.place(name, thing))
     first: dict[int, str] = {}
     modules = []
@@ -210,12 +210,12 @@ def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extr
         (f"{path}.{found}" if path else found for path, part in known for found, _ in unregistered(part, ids)), None
     )
     if hidden is not None:
-        notes.append(f"{name} holds tensors that are not registered, such as {hidden}: they are not in it.")
+        lost.append(f"tensors of {name} that are not registered, such as {hidden}")
     if any(type(part).get_extra_state is not nn.Module.get_extra_state for _, part in known):
-        notes.append(f"{name} has extra state of its own code, which is not in it.")
+        lost.append(f"extra state of the code of {name}")
     optimizer = None
     if extras.optimizer is not None:
-        optimizer = _optimizer(tensors, name, extras.optimizer, extras.optimizer_text or "", notes)
+        optimizer = _optimizer(tensors, name, extras.optimizer, extras.optimizer_text or "", lost)
     return SavedObject(
         name=name,
         model=SavedModel(
@@ -240,11 +240,11 @@ def _origin(thing: nn.Module, extras: Extras) -> Origin:
 
 
 def _optimizer(
-    tensors: _Tensors, name: str, optimizer: torch.optim.Optimizer, text: str, notes: list[str]
+    tensors: _Tensors, name: str, optimizer: torch.optim.Optimizer, text: str, lost: list[str]
 ) -> SavedOptimizer | None:
     class_name = type(optimizer).__name__
     if type(optimizer) is not getattr(torch.optim, class_name, None) or class_name not in OPTIMIZER_CLASSES:
-        notes.append(f"The optimizer of {name}, a {class_name}, is not in it.")
+        lost.append(f"the optimizer of {name} ({class_name})")
         return None
     numbers: dict[int, int] = {}
 

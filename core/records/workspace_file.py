@@ -63,3 +63,5 @@ class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
     """It took the place of what was here; an Undo brings that back, with its file."""
     layout: str = ""
     """Of the window, in a file that was opened."""
+    lost: tuple[str, ...] = ()
+    """What the workspace holds and the file cannot, in phrases: `the graph that computed y`."""

@@ -72,6 +72,16 @@ class QueryResults(EventHandlers):
         """The file that the workspace was saved to or opened from last."""
         return self.unsaved.file
 
+    @property
+    def unsaved_work(self) -> bool:
+        """Whether closing the window would lose what could be saved."""
+        return bool(self.objects) and self.unsaved.changed
+
+    @property
+    def lost_anyway(self) -> tuple[str, ...]:
+        """What closing the window would lose though everything is saved."""
+        return self.unsaved.lost if self.objects else ()
+
     @handles(Undid)
     def _undid(self, event: Undid) -> Change:
         return Change.LABORATORY if self.unsaved.undid(event.of) else Change.NOTHING

@@ -159,11 +159,6 @@ class State(QueryResults):
         return [run for run in self.runs.values() if not run.ended]
 
     @property
-    def unsaved_work(self) -> bool:
-        """Whether closing the window would lose something."""
-        return bool(self.objects) and self.unsaved.changed
-
-    @property
     def models(self) -> list[str]:
         """Names of the models in the workspace."""
         return [name for name, snapshot in self.objects.items() if snapshot.kind == "model"]

@@ -42,6 +42,11 @@ class Unsaved:
         """Whether the contents are neither in a file nor sample models as they were built."""
         return self.contents not in self._kept
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What the workspace holds and its file, which has everything else, cannot."""
+        return () if self.changed or self.file is None else self.file.lost
+
     def in_file(self, event: WorkspaceFile) -> None:
         """The workspace was saved, or another one took its place."""
         if event.opened:
@@ -77,6 +82,8 @@ class Unsaved:
         self._kept = frozenset()
         self._as_built = False
         self._before.clear()
+        if self.file is not None:  # whatever it could not hold is lost now
+            self.file = replace(self.file, opened=False, lost=())
 
     def rebuilt(self, event: Rebuilt) -> None:
         """The workspace is what it was, as far as that could be."""

@@ -1,6 +1,8 @@
-"""The question before work that is in no file is closed, or replaced by another workspace. Main thread."""
+"""The questions before work that is in no file is closed, or replaced by another workspace. Main thread."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
@@ -10,6 +12,7 @@ from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import push_button
 
 WIDTH_PX = 420
+MOST_NAMED = 8
 
 
 class SaveQuestion(FormDialog):
@@ -37,3 +40,21 @@ class SaveQuestion(FormDialog):
     def _discard(self) -> None:
         self.accept()
         self.discarded.emit()
+
+
+class LossQuestion(FormDialog):
+    """Everything is saved that a file can hold: `accepted` where the rest may go."""
+
+    def __init__(self, title: str, accept: str, lost: Sequence[str], parent: QWidget | None = None) -> None:
+        super().__init__(title, accept, WIDTH_PX, parent)
+        named = [*lost[:MOST_NAMED], *([f"{len(lost) - MOST_NAMED:,} more"] if len(lost) > MOST_NAMED else [])]
+        self.set_words("\n".join(["These would be lost:", *(f"• {phrase}" for phrase in named)]))
+        self.say("A workspace file cannot hold them; everything else is saved.", warning=True)
+        self.cancel_button.setDefault(True)  # an Enter too many loses nothing
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.cancel_button.setFocus()
+
+    def _accept(self) -> None:
+        self.accept()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
@@ -20,11 +20,21 @@ from devexplorer.gui.actions import WindowContext
 if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
     from devexplorer.core.session import Done
-    from devexplorer.gui.files.save_question import SaveQuestion
+    from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion
 
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
 """Fields of `Settings` that a workspace file has."""
+
+
+class Loss(NamedTuple):
+    """What would lose work, as the questions about it say it."""
+
+    doing: str
+    accept: str
+    """The button that does it."""
+    discard: str
+    """What Discard does."""
 
 
 class WorkspaceFiles(QObject):
@@ -40,7 +50,7 @@ class WorkspaceFiles(QObject):
         self._arranged: WorkspaceFile | None = None
         """What was opened last: it comes into sight again when a recording is closed."""
         self._questions: deque[str] = deque()
-        self._question: SaveQuestion | None = None
+        self._question: SaveQuestion | LossQuestion | None = None
         self._lose = False
         """The user does not want what is not saved."""
         self._when_saved: Callable[[], object] | None = None
@@ -88,20 +98,17 @@ class WorkspaceFiles(QObject):
 
     def new(self) -> None:
         """Begin with nothing, and without a file."""
-        self._replace(
-            NewWorkspace(), "Save before starting a new workspace?", "Discard removes every object without saving."
-        )
+        loss = Loss("starting a new workspace", "Start", "Discard removes every object without saving.")
+        self._replace(NewWorkspace(), loss)
 
     def open(self, path: Path) -> None:
         """Open a workspace file in place of what is here."""
-        words = "Discard replaces what is here without saving."
-        self._replace(OpenWorkspace(path=str(path), replace=True), f"Save before opening {path.name}?", words)
+        loss = Loss(f"opening {path.name}", "Open", "Discard replaces what is here without saving.")
+        self._replace(OpenWorkspace(path=str(path), replace=True), loss)
 
-    def _replace(self, command: NewWorkspace | OpenWorkspace, title: str, discard: str) -> None:
+    def _replace(self, command: NewWorkspace | OpenWorkspace, loss: Loss) -> None:
         go = partial(self._context.controller.send, command)
-        if self._context.state.unsaved_work:
-            self._ask(title, discard, go, partial(self._replace, command, title, discard))
-        else:
+        if self._none(loss, go, partial(self._replace, command, loss)):
             go()
 
     # --- what would be lost
@@ -109,33 +116,39 @@ class WorkspaceFiles(QObject):
     def may_close(self) -> bool:
         """Whether nothing would be lost; if something would, the user is asked, and the window closes itself after the
         answer."""
-        if self._lose or not self._context.state.unsaved_work:
-            return True
-        window = self._context.window
-        self._ask(
-            "Save before closing?", "Discard closes the window without saving.", self._close_without, window.close
-        )
-        return False
+        loss = Loss("closing", "Close", "Discard closes the window without saving.")
+        return self._lose or self._none(loss, self._close_anyway, self._context.window.close)
 
-    def _close_without(self) -> None:
+    def _close_anyway(self) -> None:
         self._lose = True
         self._context.window.close()
 
-    def _ask(self, title: str, discard: str, go: Callable[[], object], saved: Callable[[], object]) -> None:
-        """Ask whether to save first: `go` does without, `saved` tries again once that is done."""
+    def _none(self, loss: Loss, go: Callable[[], object], saved: Callable[[], object]) -> bool:
+        """Whether nothing would be lost. Else the user is asked: `go` does it all the same, `saved` tries again once
+        everything is saved."""
+        state, window = self._context.state, self._context.window
+        if not (state.unsaved_work or state.lost_anyway):
+            return True
         if self._question is not None:
-            return
-        from devexplorer.gui.files.save_question import SaveQuestion  # when first needed
+            return False
+        from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion  # when first needed
 
-        count = len(self._context.state.objects)
-        words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
-        if self.path is not None:
-            words = f"{self.path.name} does not have the latest changes."
-        question = self._question = SaveQuestion(title, words, discard, self._context.window)
-        question.save_wanted.connect(partial(self._save_first, saved))
-        question.discarded.connect(go)
+        question: SaveQuestion | LossQuestion
+        if state.unsaved_work:
+            count = len(state.objects)
+            words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
+            if self.path is not None:
+                words = f"{self.path.name} does not have the latest changes."
+            question = SaveQuestion(f"Save before {loss.doing}?", words, loss.discard, window)
+            question.save_wanted.connect(partial(self._save_first, saved))
+            question.discarded.connect(go)
+        else:
+            question = LossQuestion(f"{loss.accept} anyway?", loss.accept, state.lost_anyway, window)
+            question.accepted.connect(go)
+        self._question = question
         question.finished.connect(self._answered)
         self._context.open_dialog(question)
+        return False
 
     def _answered(self) -> None:
         self._question = None

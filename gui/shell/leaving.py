@@ -66,7 +66,8 @@ class Leaving:
     def may_close(self) -> bool:
         """Whether nothing would be lost; else the user is asked."""
         replaying = self._app.replaying
-        if self.unasked or not replaying.live_state.unsaved_work:
+        state = replaying.live_state
+        if self.unasked or not (state.unsaved_work or state.lost_anyway):
             return True
         replaying.back()  # the question is about this machine
         return self._app.window.workspaces.may_close()

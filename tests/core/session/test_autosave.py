@@ -71,9 +71,9 @@ class Desk:
     def move(self, contents: int) -> None:
         self.did(Move(targets=("mlp",), device="cpu"), contents)
 
-    def file(self, path: str, contents: int, *, copy: bool = False) -> None:
+    def file(self, path: str, contents: int, *, copy: bool = False, lost: tuple[str, ...] = ()) -> None:
         again = OpenWorkspace(path="/w")
-        event = WorkspaceFile(request=self.requests + 1, path=path, again=again, opened=copy, copy=copy)
+        event = WorkspaceFile(request=self.requests + 1, path=path, again=again, opened=copy, copy=copy, lost=lost)
         self.did(SaveWorkspace(path="/w"), contents, event)
 
     def after(self, seconds: float) -> list[Command]:
@@ -146,6 +146,21 @@ def test_a_new_workspace_has_no_file_until_it_is_undone(desk: Desk) -> None:
     assert (state.workspace_file, state.unsaved_work) == (before, False)
     desk.build(5)
     assert state.unsaved_work, "its file does not have it"
+
+
+def test_what_a_file_cannot_hold_is_known_while_it_has_everything_else(desk: Desk) -> None:
+    state = desk.state
+    desk.build(1)
+    desk.file("/w", 1, lost=("the graph that computed y",))
+    assert (state.unsaved_work, state.lost_anyway) == (False, ("the graph that computed y",))
+    desk.move(2)
+    assert (state.unsaved_work, state.lost_anyway) == (True, ()), "the next Save says what it cannot hold"
+    desk.move(1)
+    assert state.lost_anyway
+    desk.state.apply(EngineLost(reason="", will_restart=True, time_unix_s=0.0))
+    desk.build(1)
+    desk.state.apply(Rebuilt(restored=("mlp",), lost=()))
+    assert (state.unsaved_work, state.lost_anyway) == (False, ()), "it is gone"
 
 
 @pytest.mark.parametrize(("changed", "lost"), [(False, ()), (False, ("t: gone",)), (True, ())])

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from fakes.hands import CTRL, Hands
 from fakes.window import open_window
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.gui.files.save_question import SaveQuestion
+from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion
 
 Start = Callable[[], Hands]
 
@@ -93,6 +94,8 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     assert hands.window.windowTitle() == "DevExplorer: work.devexplorer[*]"
 
     first = path.read_bytes()
+    graph = torch.ones(2, requires_grad=True) * 2
+    hands.engines[-1].engine.workspace.add("y", graph)
     hands.press(Qt.Key.Key_2, CTRL)
     hands.on("mlp", "vgpu:1")
     assert hands.window.isWindowModified()
@@ -100,8 +103,16 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     question = hands.dialog(SaveQuestion)
     assert question.words.text() == "work.devexplorer does not have the latest changes."
     hands.click(question.accept_button)
-    hands.until(lambda: not hands.window.isVisible(), "saved and closed")
+    loss = hands.dialog(LossQuestion)
     assert path.read_bytes() != first
+    assert loss.windowTitle() == "Close anyway?"
+    assert loss.words.text() == "These would be lost:\n• the graph that computed y"
+    QTest.keyClick(loss, Qt.Key.Key_Return)  # an Enter too many
+    hands.until(lambda: hands.window.workspaces._question is None, "answered")
+    assert hands.window.isVisible()
+    assert not hands.window.close()
+    hands.click(hands.dialog(LossQuestion).accept_button)
+    hands.until(lambda: not hands.window.isVisible(), "saved and closed")
 
 
 def test_a_save_that_fails_keeps_the_window(start: Start, tmp_path: Path) -> None:
