@@ -126,7 +126,9 @@ class DoctorForm(QWidget):
             self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
         has_gpu = any(name != "cpu" for name in self._state.usable_devices)
         lacks = why_not_live(self._state) is None and not has_gpu
-        show_text(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
+        if job is not None or reason == NO_MODEL:  # is said above
+            reason = None
+        show_text(self.hint, ONLY_CPU if lacks else reason or "")
         self.offer_button.setVisible(lacks and can_add_virtual(self._state))
 
     def check(self) -> None:

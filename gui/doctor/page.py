@@ -3,7 +3,7 @@ the state only."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, Signal
+from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
@@ -47,9 +47,13 @@ NOTHING = "Which line puts a tensor on the wrong device? Select a model and chec
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
-_SIGN_PX = 16
+_SIGN_PX, _HANDLE_PX = 16, 5
 WIDE_FROM_PX = 1500
-_SHARES = [580, 430]
+NARROW_PX = 920
+"""Below this width the chosen finding is below the list, not beside it."""
+_SHARES, _STRETCHES = [580, 430], (3, 2)
+_LOW_SHARES, _LOW_STRETCHES = [104, 160], (0, 1)
+"""Of the list and the chosen finding."""
 _WIDTHS_PX = [130, 220, 160, 112, 0]
 """Of the columns; the last takes what is left."""
 PATH_FROM_PX, RULE_FROM_PX = 702, 922
@@ -98,8 +102,10 @@ class DoctorPanel(QWidget):
         self._head = holder(head)
         self._stack = stack(self.nothing, self.table, self.failure)
         self._results = holder(vbox(self._head, (self._stack, 1), spacing=0))
-        self._both = splitter(self._results, self.finding, sizes=_SHARES, stretches=(3, 2), handle_px=5)
-        self._both.setStyleSheet("QSplitter::handle:horizontal { background: palette(mid); margin: 0 2px; }")
+        self._both = splitter(self._results, self.finding, sizes=_SHARES, stretches=_STRETCHES, handle_px=_HANDLE_PX)
+        self._both.setStyleSheet(
+            "QSplitter::handle { background: palette(mid); } QSplitter::handle:horizontal { margin: 0 2px; }"
+        )
         hbox(self.form, thin_line(upright=True), (self._both, 1), spacing=0, parent=self)
 
     # --- what the window calls
@@ -186,6 +192,13 @@ class DoctorPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        narrow = event.size().width() < NARROW_PX
+        if narrow != (self._both.orientation() == Qt.Orientation.Vertical):
+            self._both.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
+            self._both.setHandleWidth(1 if narrow else _HANDLE_PX)
+            for index, stretch in enumerate(_LOW_STRETCHES if narrow else _STRETCHES):
+                self._both.setStretchFactor(index, stretch)
+            self._both.setSizes(_LOW_SHARES if narrow else _SHARES)
         wide = event.size().width() >= WIDE_FROM_PX
         if wide != self._wide:
             self._wide = wide

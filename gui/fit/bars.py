@@ -24,8 +24,8 @@ CAPACITY_AT = 0.72
 _SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
 """Part -> place in the ramp, falling from left to right."""
 _WIDTHS = {CARD: 190, MEMORY: 126, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
-_ALL_FROM_PX = sum(_WIDTHS.values())
-"""Narrower, only the bar and the details show the card's memory."""
+_MOST_WANTED = (CARD, MEMORY, FITS, TOTAL, BATCH, STEP, RATE, CAPACITY)
+"""Columns: those that a narrow table has."""
 
 
 def part_colour(key: str) -> QColor:
@@ -99,5 +99,8 @@ class CardsTable(RowsTable):
         super().__init__(model, "Cards", [_WIDTHS[column] for column in range(len(COLUMNS))], stretched=MEMORY)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self.setColumnHidden(CAPACITY, event.size().width() < _ALL_FROM_PX)
+        room = event.size().width()
+        for column in _MOST_WANTED:
+            room -= _WIDTHS[column]
+            self.setColumnHidden(column, room < 0 and column not in (CARD, MEMORY))
         super().resizeEvent(event)

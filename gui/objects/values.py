@@ -36,7 +36,7 @@ from devexplorer.gui.widgets import (
 
 FACTS_PX = 224
 FIRST_PX = 320
-SUBTITLE_PX = 250
+SUBTITLE_PX = 100
 
 
 class ValuesPanel(QWidget):

@@ -26,6 +26,8 @@ from devexplorer.gui.widgets import (
 )
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
+MORE_PX = 36
+"""Of the `+N`."""
 """Length of the line, between line and text, between entries, height of an entry."""
 
 
@@ -178,7 +180,7 @@ class Legend(QWidget):
         return QSize(max(width, 0), HEIGHT_PX)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(60 if self._entries else 0, HEIGHT_PX)
+        return QSize(MORE_PX if self._entries else 0, HEIGHT_PX)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -238,7 +240,7 @@ class Legend(QWidget):
         widths = [self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries]
         if sum(widths) - SPACE_PX <= room:
             return list(self._entries), []
-        room -= 36  # the "+N"
+        room -= MORE_PX
         count = 0
         while count < len(widths) and sum(widths[: count + 1]) <= room:
             count += 1

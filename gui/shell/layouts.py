@@ -1,14 +1,15 @@
 """The layouts of the window: what each kind of work has on show, and in which proportions. Data only; main thread.
 
 A part is a panel of the window by its name (`Workbench`). Which tabs a layout has, the tabs say (`TabSpec.layout`).
-Proportions are shares of the room, until the user drags.
+Proportions are shares of the room, until the user drags. In a low window, as on a laptop, some layouts have the same
+panels in another arrangement, so that the pages are high enough.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt
 
 ACROSS, DOWN = Qt.Orientation.Horizontal, Qt.Orientation.Vertical
 
@@ -43,11 +44,29 @@ class Layout:
     root: Split
     more_tabs: tuple[str, ...] = ()
     """Names of tabs of other layouts that it has as well."""
+    low: Split | None = None
+    """How its panels stand in a low window, where that is another way."""
+
+    def arrangement(self, *, low: bool) -> Split:
+        """How its panels stand in a window that is low, or is not."""
+        return self.low if low and self.low is not None else self.root
 
     @property
     def title(self) -> str:
         """What it is called in the window."""
         return self.name.capitalize()
+
+
+LOW_PX, WIDE_PX = 880, 1280
+"""A window is low below this height, if it has this width."""
+SLACK_PX = 20
+"""So much more or less it takes to be it no longer: at the limit nothing goes to and fro."""
+
+
+def is_low(window: QSize, *, before: bool) -> bool:
+    """Whether a window of that size is low; `before`: it was until now."""
+    slack = SLACK_PX if before else 0
+    return window.height() < LOW_PX + slack and window.width() >= WIDE_PX - slack
 
 
 THIRD = 0.54
@@ -61,12 +80,17 @@ EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 0.36), (200, 1
 ROW = Split("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
 BESIDE_IT = Split("rows", DOWN, (ROW, PLOTS, "pages"), (0.4, 0, 0.26), (150, 150, 90), 1)
 
+LOW_ABOVE = Split("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 328), (240, 380, 250), 1)
+LOW_BELOW = Split("low below", ACROSS, ("memory", "throughput", "pages"), (0.23, 0.23, 0), (200, 200, 620), 2)
+LOW_BESIDE_IT = Split("low rows", DOWN, (ROW, PLOTS, "pages"), (0.36, 0, 0.35), (150, 150, 150), 1)
+
 LAYOUTS = (
     Layout(
         "explore",
         "explore",
         "Tensors and models: what is where, and moving it",
         Split("rows", DOWN, (WORKSPACE, "pages"), (0, 0.25), (380, 90), 0),
+        low=Split("low rows", DOWN, (LOW_ABOVE, LOW_BELOW), (0, 0.47), (200, 0.42), 0),
     ),
     Layout(
         "measure",
@@ -86,6 +110,7 @@ LAYOUTS = (
         "Exercises that check themselves, beside what they need",
         Split("columns", ACROSS, (EXERCISE, BESIDE_IT), (0.27, 0), (260, 500), 1),
         ("values", "split", "doctor", "benchmark", "experiments", "device"),
+        Split("low columns", ACROSS, (EXERCISE, LOW_BESIDE_IT), (0.27, 0), (260, 500), 1),
     ),
 )
 BY_NAME = {layout.name: layout for layout in LAYOUTS}

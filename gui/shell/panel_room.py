@@ -187,7 +187,9 @@ class PanelRoom(QObject):
 
 def _give_keyboard(part: QWidget) -> None:
     """What had it may be hidden now, and Qt would choose the next button anywhere."""
-    next(reading_order(part), part).setFocus()
+    focus = QApplication.focusWidget()
+    if focus is None or not focus.isVisible() or not part.isAncestorOf(focus):
+        next(reading_order(part), part).setFocus()
 
 
 def _parts(splitter: QSplitter) -> list[QWidget]:

@@ -1,7 +1,8 @@
 """The middle of the window: arranges the panels as a layout says. Main thread only.
 
 Each panel exists once and moves to the layout that is on show; the splitters of a layout are made when it is first
-needed and keep the user's sizes. The panels that only Monitor and Learn have are made then as well.
+needed and keep the user's sizes. The panels that only Monitor and Learn have are made then as well. In a low window
+some layouts have another arrangement, with splitters of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QMouseEvent
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
 
 from devexplorer.core.session import Change, Settings, UnderWay
@@ -19,7 +20,7 @@ from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bottom_dock import BottomDock
-from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split
+from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split, is_low
 from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
 from devexplorer.gui.timelines.slot import PlotSlot
@@ -62,6 +63,8 @@ class Workbench(QStackedWidget):
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
         pages.wanted.connect(self._show_pages)
+        self._low = False
+        """Whether panels stand as in a low window."""
         self.layout_shown = LAYOUTS[0]
         self.show_layout(settings.layout if settings.layout in BY_NAME else LAYOUTS[0].name)
 
@@ -75,7 +78,7 @@ class Workbench(QStackedWidget):
 
     def _panel_of(self, widget: QWidget | None) -> tuple[QWidget, str] | None:
         """The panel that a widget is in, or its heading, with its title."""
-        for name in self.layout_shown.root.panels:
+        for name in self.arrangement.panels:
             panel = self._panel(name)
             place = self.room.folded.get(panel, panel)
             if widget is not None and (place is widget or place.isAncestorOf(widget)):
@@ -115,7 +118,7 @@ class Workbench(QStackedWidget):
 
     def go_to_panel(self, step: int) -> None:
         """Give the keyboard to the next panel (1), or to the one before (-1), round and round."""
-        places = [self.room.place(self._panel(name)) for name in self.layout_shown.root.panels]
+        places = [self.room.place(self._panel(name)) for name in self.arrangement.panels]
         seen = [place for place in places if place.isVisible()]
         focus = QApplication.focusWidget()
         inside = (at for at, place in enumerate(seen) if focus is not None and place.isAncestorOf(focus))
@@ -195,22 +198,23 @@ class Workbench(QStackedWidget):
     def show_layout(self, name: str) -> None:
         """Arrange the panels for a kind of work."""
         self.rail.show_chosen(name)
-        if self.count() and name == self.layout_shown.name:
+        layout = self.layout_shown = BY_NAME[name]
+        split = self.arrangement
+        root = self._splitter(split, layout)
+        if root is self.currentWidget():
             return
         self.room.restore()
         focus = QApplication.focusWidget()
-        layout = self.layout_shown = BY_NAME[name]
-        root = self._splitter(layout.root, layout)
         if root.parent() is None:
             self.addWidget(root)
-        self._arrange(layout.root, layout)
+        self._arrange(split, layout)
         self.setCurrentWidget(root)
         self._pages.offer(layout)
         if self.shows("exercise"):
             self._pages.page("learn")
         if self.shows("cards"):
             self.cards.refresh_devices()
-        for name in self._to_fold & set(layout.root.panels):
+        for name in self._to_fold & set(split.panels):
             self._to_fold.discard(name)
             self.room.fold(self._panel(name), _title(name))
         for heading in self.room.folded.values():
@@ -228,10 +232,25 @@ class Workbench(QStackedWidget):
             self.show_layout(layout)
         self.room.reveal(self._pages)
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The window may be low now, or is no longer. Its own size counts: a banner moves no panels."""
+        super().resizeEvent(event)
+        low = is_low(self.window().size(), before=self._low)
+        if low != self._low:
+            self._low, enlarged = low, self.room.enlarged
+            self.show_layout(self.layout_shown.name)
+            if enlarged is not None and self.room.enlarged is None:
+                self.room.enlarge(enlarged)
+
+    @property
+    def arrangement(self) -> Split:
+        """How the panels of the layout stand now."""
+        return self.layout_shown.arrangement(low=self._low)
+
     @property
     def root(self) -> KeptSplitter:
         """The outermost splitter of the layout."""
-        return self.splitters[key(self.layout_shown, self.layout_shown.root)]
+        return self.splitters[key(self.layout_shown, self.arrangement)]
 
     def take_focus(self) -> None:
         """Put the keyboard where work begins."""
@@ -244,7 +263,7 @@ class Workbench(QStackedWidget):
 
     def shows(self, panel: str) -> bool:
         """Whether the layout has that panel."""
-        return panel in self.layout_shown.root.panels
+        return panel in self.arrangement.panels
 
     def _seen(self, panel: str) -> bool:
         """Whether a panel of only some layouts was made (`cached_property` keeps it here then), and can be seen."""

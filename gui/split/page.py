@@ -3,8 +3,9 @@ reads the state."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, count_text, object_name, sentence
 from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
@@ -25,17 +26,23 @@ from devexplorer.gui.widgets import (
     holder,
     label,
     push_button,
+    show_text,
     splitter,
     stack,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice, free_bytes
 
-SHARES_PX = 268
+NARROW_PX = 900
+"""Below this width everything moves together."""
+SHARES_PX, NARROW_SHARES_PX = 268, 188
+LEAST_MODEL_PX, LEAST_SHARES_PX = 80, 36
 LANES = 3
 """Lanes that the picture has room for without being scrolled."""
 VIRTUAL_SPEC = "2x Tesla T4"
 EXAMPLE = "two-towers"
+_WIDE, _NARROW = [580, 420], [200, 290]
+"""Shares of the table and the picture."""
 
 
 class SplitPanel(QWidget):
@@ -51,6 +58,7 @@ class SplitPanel(QWidget):
         self._note = ""
         """What the last edit did beside what was asked."""
         self._shown: Draft | None = None
+        self._narrow = False
         self.models = Choice("model to split")
         self.models.currentIndexChanged.connect(self._on_model)
         self.where = ElidedLabel(words="dim")
@@ -80,6 +88,7 @@ class SplitPanel(QWidget):
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = label(role=Role.LABEL, words="warning", wrap=True)
         self.unplanned = EmptyState("", "Plan")
+        self.unplanned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
         self.unplanned.chosen.connect(self._ask)
         self.empty = EmptyState("There is no model yet that could be split over several devices.", f"Build {EXAMPLE}")
         self.empty.chosen.connect(lambda: self.command_requested.emit(BuildModel(recipe=EXAMPLE)))
@@ -88,28 +97,37 @@ class SplitPanel(QWidget):
 
     def _lay_out(self) -> None:
         buttons = (self.plan, self.spread, self.apply, self.hops, self.join, self.join_device)
-        top = hbox(self.models, (self.where, 1), *buttons, margins=(EDGE_PX, 0, EDGE_PX, 0))
-        offer = hbox(self.virtual, None, margins=(6, 0, 0, 0))
-        free = (self.free, 0, Qt.AlignmentFlag.AlignLeft)
-        left = holder(
-            vbox(
-                (ScrollArea(self.shares, "Shares of the devices", sideways=True), 1),
-                offer,
-                free,
-                spacing=4,
-                margins=(EDGE_PX - 6, 0, 0, 0),
-            )
-        )
-        left.setMinimumWidth(SHARES_PX)
+        self.models.setMinimumWidth(LEAST_MODEL_PX)
+        self._top = hbox(self.models, (self.where, 1), *buttons, margins=(EDGE_PX, 0, EDGE_PX, 0))
+        shares = ScrollArea(self.shares, "Shares of the devices", sideways=True)
+        shares.setMinimumHeight(LEAST_SHARES_PX)
+        foot = hbox(self.free, None, self.virtual)
+        self._left = holder(vbox((shares, 1), foot, spacing=4, margins=(EDGE_PX - 6, 0, 0, 0)))
+        self._left.setMinimumWidth(SHARES_PX)
         area = ScrollArea(self.picture, "Picture of the split", sideways=True)
         area.setMinimumWidth(220)
-        self._planned = stack(splitter(self.table, area, sizes=[580, 420], stretches=[1, 1]), self.unplanned)
-        row = splitter(left, self._planned, sizes=[SHARES_PX, 1000], stretches=[0, 1])
+        self._both = splitter(self.table, area, sizes=_WIDE, stretches=[1, 1])
+        self._planned = stack(self._both, self.unplanned)
+        self._row = splitter(self._left, self._planned, sizes=[SHARES_PX, 1000], stretches=[0, 1])
         for line in (self.summary, self.warning):
             line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        self._content = holder(vbox(top, (row, 1), self.summary, self.warning, spacing=6, margins=(0, 8, 0, 6)))
+        content = vbox(self._top, (self._row, 1), self.summary, self.warning, spacing=6, margins=(0, 8, 0, 6))
+        self._content = holder(content)
         self._stack = stack(self._content, self.empty)
         vbox(self._stack, parent=self)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        narrow = event.size().width() < NARROW_PX
+        if narrow != self._narrow:
+            self._narrow = narrow
+            self.shares.set_narrow(narrow)
+            self._top.setSpacing(4 if narrow else 8)
+            left = NARROW_SHARES_PX if narrow else SHARES_PX
+            self._left.setMinimumWidth(left)
+            self._row.setSizes([left, 1000])
+            self._both.setSizes(_NARROW if narrow else _WIDE)
+            self.refresh()
 
     # --- what the window calls
 
@@ -190,15 +208,14 @@ class SplitPanel(QWidget):
         hops = self._state.hops.get(snapshot.name) if placed and snapshot.hops else None
         arrows = () if draft is None else draft.arrows(hops)
         self.picture.show_split(draft, self._lanes(draft), arrows)
-        self.where.set_full_text(_where(snapshot))
-        self.summary.setText(self._summary(draft, snapshot, placed=placed, measured=hops is not None))
+        self.where.set_full_text("" if self._narrow else _where(snapshot))
+        show_text(self.summary, self._summary(draft, snapshot, placed=placed, measured=hops is not None))
         lines = [] if draft is None else [*draft.plan.warnings, *_over_words(draft)]
         try:
             self.shares.budgets()
         except BadInput as error:
             lines += [sentence(finding) for finding in error.findings]
-        self.warning.setText(" ".join(lines))
-        self.warning.setVisible(bool(lines))
+        show_text(self.warning, " ".join(lines))
 
     def _lanes(self, draft: Draft | None) -> list[str]:
         """Devices that blocks go to; of those with a budget as many as there is room for, to drop blocks on."""

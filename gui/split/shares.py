@@ -29,7 +29,7 @@ from devexplorer.gui.widgets import (
     chip_width,
     current_theme,
     device_colour,
-    hbox,
+    grid,
     label,
     line_edit,
     paint_device,
@@ -116,8 +116,17 @@ class Share(Picture):
         self.field.textEdited.connect(self._on_edit)
         self.bar = ShareBar(f"used of the budget of {device}")
         self.words = label(role=Role.LABEL, words="dim", align=RIGHT)
-        row = hbox(self.chip, (self.words, 1), self.field)
-        vbox(row, self.bar, spacing=3, margins=(6, 4, 6, 5), parent=self)
+        self._places = grid(8, 3, self)
+        self._places.setContentsMargins(6, 4, 6, 5)
+        self._places.setColumnStretch(1, 1)
+        self.set_narrow(False)
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Have the field below the words, for a narrow column; or beside them."""
+        self._places.addWidget(self.chip, 0, 0)
+        self._places.addWidget(self.words, 0, 1, 1, 2 if narrow else 1)
+        self._places.addWidget(self.field, 1 if narrow else 0, 2)
+        self._places.addWidget(self.bar, 1, 0, 1, 2 if narrow else 3)
 
     def budget(self) -> int | None:
         """Bytes; None: not given. `BadInput` when what was typed is no number of bytes."""
@@ -195,6 +204,7 @@ class Shares(QWidget):
         super().__init__()
         self._look = look
         self.rows: dict[str, Share] = {}
+        self._narrow = False
         self._layout = vbox(None, spacing=2, parent=self)
 
     def set_devices(self, devices: Sequence[str]) -> None:
@@ -209,6 +219,7 @@ class Shares(QWidget):
                 share = old.pop(device)
             else:
                 share = Share(device, self._look)
+                share.set_narrow(self._narrow)
                 share.dropped.connect(self.dropped)
                 share.edited.connect(self.edited)
             self.rows[device] = share
@@ -216,6 +227,12 @@ class Shares(QWidget):
         for share in old.values():
             share.setParent(None)
             share.deleteLater()
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Be a narrow column."""
+        self._narrow = narrow
+        for share in self.rows.values():
+            share.set_narrow(narrow)
 
     def set_budgets(self, budgets: Mapping[str, int] | None) -> None:
         """Write these into the fields, 0 for others; None: the engine finds them out."""

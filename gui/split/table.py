@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QModelIndex, QRect, QRectF, QTimer
-from PySide6.QtGui import QPainter
+from PySide6.QtGui import QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -19,6 +19,8 @@ from devexplorer.gui.widgets import Look, draw_text, paint_chips, paint_device
 from devexplorer.gui.widgets.table import CutAtTheStart, Index, RowsTable
 
 _WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
+_FROM_PX = {Column.SIZE: 300, Column.NOW: 380, Column.TYPE: 490}
+"""From these widths of the table on a column leaves the names of the blocks 110 pixels."""
 
 
 class _Chips(CutAtTheStart):
@@ -69,6 +71,11 @@ class BlocksTable(RowsTable):
         self.horizontalHeader().setStretchLastSection(False)
         self.horizontalHeader().setSectionResizeMode(Column.BLOCK, QHeaderView.ResizeMode.Stretch)
         self.clicked.connect(self._on_click)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        for column, least in _FROM_PX.items():
+            self.setColumnHidden(column, event.size().width() < least)
+        super().resizeEvent(event)
 
     def set_devices(self, devices: Sequence[str]) -> None:
         """What can be chosen."""

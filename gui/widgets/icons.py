@@ -80,6 +80,8 @@ class Sign(QLabel):
     def _draw(self) -> None:
         name, tone = self._icon
         self.setPixmap(pixmap(name, colour_of(tone), self._size, self.devicePixelRatioF()) if name else QPixmap())
+        side = self._size if name else 0
+        self.setFixedSize(side, side)  # where there is little room, texts give way
 
 
 def app_icon() -> QIcon:

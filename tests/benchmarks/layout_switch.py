@@ -1,4 +1,5 @@
-"""How long does another layout take to come on show? From the click to the paint, for the first time and afterwards.
+"""How long does another layout take to come on show? From the click to the paint, for the first time and afterwards;
+and the other arrangement of Explore and Learn, when the window becomes low or high.
 
     python tests/benchmarks/layout_switch.py [--rounds 5] [--cards 8]
 
@@ -15,10 +16,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 WANTED_MS = 100.0
+WIDTH_PX, HEIGHT_PX = 1440, 900
 READINGS_S = 8.0
 """So long the window stands before it is measured: devices are known, and have readings."""
 
@@ -34,7 +38,7 @@ def main() -> int:
     from devexplorer.core.session.session import Session
     from devexplorer.core.session.settings import SettingsFile
     from devexplorer.gui.shell.app import App
-    from devexplorer.gui.shell.layouts import LAYOUTS
+    from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX
 
     qt = QApplication(sys.argv[:1])
 
@@ -47,19 +51,27 @@ def main() -> int:
     took: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         app = App(qt, SettingsFile(Path(folder)), "dark", Path(folder) / "history.sqlite3")
-        app.window.resize(1440, 900)
+        app.window.resize(WIDTH_PX, HEIGHT_PX)
         app.show()
         app.connect(Session(virtual_spec=f"{arguments.cards}x Tesla T4"))
         rest(READINGS_S)
         layouts = [*LAYOUTS[1:], LAYOUTS[0]]  # the first one is on show
+
+        def measure(title: str, change: Callable[[], None]) -> None:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            change()
+            app.window.repaint()
+            qt.processEvents()
+            took[title].append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)))
+            rest(0.7)
+
         for _ in range(arguments.rounds + 1):
             for layout in layouts:
-                wall, cpu = time.perf_counter(), time.thread_time()
-                app.window.workbench.show_layout(layout.name)
-                app.window.repaint()
-                qt.processEvents()
-                took[layout.title].append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)))
-                rest(0.7)
+                measure(layout.title, partial(app.window.workbench.show_layout, layout.name))
+                if layout.low is not None:
+                    for height in (LOW_PX - 1, HEIGHT_PX):
+                        resize = partial(app.window.resize, WIDTH_PX, height)
+                        measure(f"{layout.title}, {height} pixels high", resize)
         app.stop()
     slowest = 0.0
     for title, ((first, first_cpu), *later) in took.items():

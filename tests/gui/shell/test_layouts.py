@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
-from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.timelines.export_dialog import ExportDialog
 from devexplorer.gui.widgets.form_fields import FormRow
@@ -89,7 +89,7 @@ def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_pag
     assert dock.current == "log"
 
 
-@pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1440, 900), (2560, 1440)])
+@pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1366, 740), (1440, 900), (2560, 1440)])
 @pytest.mark.parametrize("layout", ["explore", "measure"])
 def test_the_plots_have_a_third_of_the_height(quiet: QuietWindow, layout: str, size: tuple[int, int]) -> None:
     quiet.resize(*size)
@@ -98,6 +98,67 @@ def test_the_plots_have_a_third_of_the_height(quiet: QuietWindow, layout: str, s
     assert (quiet.window.width(), quiet.window.height()) == size
     for plot in quiet.window.slots:
         assert plot.height() >= size[1] / 3
+
+
+def beside(quiet: QuietWindow) -> bool:
+    """Whether the pages are beside the plots."""
+    return quiet.window.bottom_dock.x() > quiet.window.throughput.x()
+
+
+def test_in_a_low_window_the_pages_are_beside_the_plots_and_the_tree_shows_ten_rows(quiet: QuietWindow) -> None:
+    quiet.resize(1440, 900)
+    assert not beside(quiet)
+    quiet.resize(1366, 740)
+    assert beside(quiet)
+    tree = quiet.window.objects.tree
+    assert tree.viewport().height() + tree.header().height() >= 10 * 26
+    assert quiet.window.bottom_dock.areas["split"].height() >= 250
+    quiet.resize(1000, 740)
+    assert not beside(quiet), "nor wide enough"
+
+
+def test_at_the_limit_nothing_goes_to_and_fro(quiet: QuietWindow) -> None:
+    seen = []
+    for height in (LOW_PX, LOW_PX - 1, LOW_PX + SLACK_PX - 1, LOW_PX + SLACK_PX, LOW_PX, LOW_PX - 1):
+        quiet.resize(1440, height)
+        seen.append(beside(quiet))
+    assert seen == [False, True, True, False, False, True]
+    quiet.resize(1440, LOW_PX - 1)
+    quiet.window.say("something that takes a line")
+    quiet.settle()
+    assert beside(quiet)
+
+
+def test_another_arrangement_changes_nothing_but_places(quiet: QuietWindow) -> None:
+    """Neither what has the keyboard, nor what is folded, has a window or is enlarged; each has its own proportions."""
+    window, room = quiet.window, quiet.window.workbench.room
+    dock, page = window.bottom_dock, window.bottom_dock.show_page("split")
+    rows = window.workbench.splitters["rows"]
+    rows.keep([0, 300])
+    room.toggle_fold(window.inspector, "Inspector")
+    room.detach(window.memory, "Memory")
+    window.activateWindow()
+    dock.tabs.tabBar().setFocus()
+    for height, is_beside in ((740, True), (900, False)):
+        quiet.resize(1440, height)
+        assert beside(quiet) == is_beside
+        assert QApplication.focusWidget() is dock.tabs.tabBar()
+        assert dock.current == "split"
+        assert page.isVisible()
+        assert room.folded[window.inspector].isVisible()
+        assert window.memory.window() is room.windows[window.memory]
+    assert rows.sizes()[1] == 300
+    room.attach(window.memory)
+    room.unfold(window.inspector)
+    room.enlarge(dock)
+    dock.tabs.tabBar().setFocus()
+    quiet.resize(1440, 740)
+    assert dock.size() == window.workbench.size()
+    assert QApplication.focusWidget() is dock.tabs.tabBar()
+    room.restore()
+    quiet.settle()
+    assert window.objects.isVisible()
+    assert beside(quiet)
 
 
 def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
