@@ -34,7 +34,7 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
         found = examined_here(name, model, workspace.registry.info(device))
     else:
         progress.report(0.0, f"{name} is rebuilt")
-        found = diagnosed(request, progress)
+        found = diagnosed(request, _of_object(progress, name))
     found = _with_live(found, name, model, extras)
     answer = messages.answer(name, found, request)
     words, offers = rebuilding(workspace, name)
@@ -75,6 +75,13 @@ def _request(workspace: Workspace, target: Target, command: Check) -> DoctorRequ
         inputs=command.inputs or made.inputs,
         dtype=made.dtype,
         seed=extras.seed,
+    )
+
+
+def _of_object(progress: ProgressMonitor, name: str) -> ProgressMonitor:
+    """The process does not know which object its model is like."""
+    return progress._replace(
+        report=lambda done, text, part="", /: progress.report(done, text, f"{name}:{part}" if part else "")
     )
 
 

@@ -223,7 +223,7 @@ def run(workspace: Workspace, command: Forward | Backward, progress: ProgressMon
     name = object_name(command.target)
     waiting = {row.path for row in workspace.seen(name).rows if not row.initialised}
     backward = isinstance(command, Backward)
-    ran = run_command(workspace, command)
+    ran = run_command(workspace, command, progress)
     after = workspace.snapshot(name)
     appeared = [row for row in after.rows if row.path in waiting and row.initialised]
     answer = messages.ran(ran, after, backward=backward, appeared=appeared)

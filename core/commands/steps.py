@@ -18,7 +18,7 @@ def steps(workspace: Workspace, command: Steps, progress: ProgressMonitor) -> Co
     for index, given in enumerate(command.commands):
         step = _on_copies(given, copies)
         share = ProgressMonitor(
-            lambda done, text, index=index: progress.report((index + done) / count, text),  # type: ignore[misc]
+            lambda done, text, part="", index=index: progress.report((index + done) / count, text, part),
             progress.cancelled,
         )
         try:

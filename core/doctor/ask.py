@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.child import Progress
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import Diagnosis, DoctorRequest
 
@@ -18,7 +17,7 @@ def diagnosed(
     return WORKER.ask(request, progress, seconds=seconds, virtual=request.wants_virtual)
 
 
-def _examine(request: DoctorRequest, progress: Progress) -> Diagnosis:
+def _examine(request: DoctorRequest, progress: Report) -> Diagnosis:
     progress(0.0, "importing torch")
     from devexplorer.core.doctor.examine import examine  # imports torch, which only the worker needs
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.cuda.on_cpu import OnCpu
@@ -40,7 +40,6 @@ from devexplorer.core.doctor.working import (
     single,
     unwrapped,
 )
-from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models import (
     Builder,
     UnknownInputs,
@@ -60,7 +59,7 @@ AT_EVERY_CALL = ("device-hop", "hidden-sync")
 """Rules about what a call costs, if every call does it."""
 
 
-def examine(request: DoctorRequest, progress: Progress = no_progress) -> Diagnosis:
+def examine(request: DoctorRequest, progress: Report = no_report) -> Diagnosis:
     """Examine what a request names, in this process. Raises `BadInput` where nothing could be examined."""
     builder = builder_of(request.source, request.folder)
     if request.inputs.strip():
@@ -77,7 +76,7 @@ class Doctor:
         devices: Devices,
         request: DoctorRequest,
         tensors: list[Tensor] | None = None,
-        progress: Progress = no_progress,
+        progress: Report = no_report,
     ) -> None:
         """`tensors` are what forward gets, on the CPU; None: what the request says. Raises `BadInput` for a dtype."""
         self._builder, self._info, self._request, self._progress = builder, devices.chosen, request, progress

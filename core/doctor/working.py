@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from devexplorer.core.base import Report, no_report
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models import named_modules, total
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.virtual.backend import backward_guard
@@ -94,7 +94,7 @@ class Work:
     """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its
     output, and a step."""
 
-    def __init__(self, model: nn.Module, train: bool, device: str, progress: Progress = no_progress) -> None:
+    def __init__(self, model: nn.Module, train: bool, device: str, progress: Report = no_report) -> None:
         self._model, self._train, self._device, self._progress = model, train, device, progress
         self.stage = FORWARD
         """What is being done."""
@@ -113,7 +113,14 @@ class Work:
     def run(self, inputs: Sequence[Tensor]) -> None:
         """Forward, and backward for training. Raises whatever the model's code raises."""
         self._model.train(self._train)
-        hook = register_module_forward_pre_hook(lambda module, given: self.modules.add(id(module)))
+        paths = {id(module): path for path, module in self._model.named_modules()}
+
+        def enter(module: nn.Module, given: object) -> None:
+            self.modules.add(id(module))
+            done = 0.4 + 0.2 * min(len(self.modules) / len(paths), 1.0)
+            self._progress(done, f"forward on {self._device}", paths.get(id(module), ""))
+
+        hook = register_module_forward_pre_hook(enter)
         try:
             with nullcontext() if self._train else torch.no_grad():
                 loss = total(self._model(*inputs))

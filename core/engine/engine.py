@@ -168,15 +168,15 @@ class Engine:
                 self.send(gpu.details(self.clock()))
 
     def _progress(self, request: int) -> ProgressMonitor:
-        """Reports the progress of one command, at most 20 times a second, and whether it was cancelled."""
+        """Reports the progress of one command, at most ten times a second, and whether it was cancelled."""
         latest = 0.0
 
-        def report(done: float, text: str) -> None:
+        def report(done: float, text: str, part: str = "", /) -> None:
             nonlocal latest
             now = time.monotonic()
-            if now - latest >= 0.05:
+            if now - latest >= 0.1:
                 latest = now
-                self.send(JobProgress(request=request, done=done, text=text))
+                self.send(JobProgress(request=request, done=done, text=text, part=part))
 
         return ProgressMonitor(report, lambda: request in self._cancelled or self._closing.is_set())
 

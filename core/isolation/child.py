@@ -23,20 +23,12 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from devexplorer.core.base import DevExplorerError, typed_line
+from devexplorer.core.base import DevExplorerError, Report, typed_line
 from devexplorer.core.isolation.source_location import kind_of, place_of
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
-Progress = Callable[[float, str], None]
-"""Gets the share that is done, 0 to 1, and what is being done."""
-
-
-def no_progress(done: float, text: str) -> None:
-    """For callers that do not ask how far it is."""
-
-
-PROGRESS_SECONDS = 0.05
+PROGRESS_SECONDS = 0.1
 """Between two lines about the same thing; a display needs no more."""
 
 
@@ -57,6 +49,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     done: float = 0.0
     text: str = ""
+    part: str = ""
+    """Of the model: the path of the module that is at work."""
     result: msgspec.Raw = msgspec.Raw()
     """Empty: none."""
     error: tuple[str, ...] | None = None
@@ -66,7 +60,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def serve(
-    request_type: type[Q], carry_out: Callable[[Q, Progress], msgspec.Struct], home: Callable[[Q], str]
+    request_type: type[Q], carry_out: Callable[[Q, Report], msgspec.Struct], home: Callable[[Q], str]
 ) -> NoReturn:
     """Carry out the one request of this process and end it, without waiting for threads or exit handlers of the code's
     own.
@@ -108,13 +102,13 @@ class _Out:
         """What is being done."""
         return self._last[0]
 
-    def progress(self, done: float, text: str) -> None:
+    def progress(self, done: float, text: str, part: str = "", /) -> None:
         """Say how far it is, not too often."""
         now = time.monotonic()
         about, at = self._last
         if text != about or now - at >= PROGRESS_SECONDS:
             self._last = text, now
-            self.say(Reply(done=done, text=text))
+            self.say(Reply(done=done, text=text, part=part))
 
     def say(self, reply: Reply) -> None:
         """Say one line, after everything that was printed until now; never in a child that the code forked."""

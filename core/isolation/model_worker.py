@@ -11,8 +11,8 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.child import Progress, serve
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
+from devexplorer.core.isolation.child import serve
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.parent import run_in_subprocess
 
@@ -62,7 +62,7 @@ class ModelWorker(Generic[Q, R]):
             virtual=virtual,
         )
 
-    def serve(self, work: Callable[[Q, Progress], R]) -> NoReturn:
+    def serve(self, work: Callable[[Q, Report], R]) -> NoReturn:
         """Do the work of this process and end it."""
         serve(self.request, work, _home)  # type: ignore[type-var]
 

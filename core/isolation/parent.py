@@ -65,7 +65,7 @@ def run_in_subprocess(
             if reply.error is not None or bytes(reply.result):
                 last = reply
                 break
-            progress.report(min(max(reply.done, 0.0), 1.0), reply.text)
+            progress.report(min(max(reply.done, 0.0), 1.0), reply.text, reply.part)
     finally:
         os.close(readable)
         code = _reap(process)

@@ -75,16 +75,16 @@ def run(
     module: nn.Module,
     path: str,
     inputs: Sequence[Tensor],
-    entered: set[int] | None = None,
+    enter: Callable[[nn.Module, str], None] | None = None,
     explain: Explain | None = None,
 ) -> Any:
     """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is that of the module in its
     model.
 
-    `entered` gets the `id()` of every module that was at work. `explain` is asked about a failure that is about
+    `enter` gets every module that begins its work, and its path. `explain` is asked about a failure that is about
     devices.
     """
-    with _watched(module, path, entered) as stack:
+    with _watched(module, path, enter) as stack:
         try:
             return module(*inputs)
         except (Exception, SystemExit) as error:
@@ -110,7 +110,7 @@ def let_go(error: BaseException | None) -> None:
 
 
 @contextmanager
-def _watched(root: nn.Module, path: str, entered: set[int] | None) -> Iterator[list[Frame]]:
+def _watched(root: nn.Module, path: str, told: Callable[[nn.Module, str], None] | None) -> Iterator[list[Frame]]:
     """Hooks on every module below; the list is the stack of those at work."""
     stack: list[Frame] = []
     handles = []
@@ -118,8 +118,8 @@ def _watched(root: nn.Module, path: str, entered: set[int] | None) -> Iterator[l
     def enter(place: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             stack.append(Frame(place, module, _operands("input", (args, kwargs))))
-            if entered is not None:
-                entered.add(id(module))
+            if told is not None:
+                told(module, place)
 
         return hook
 

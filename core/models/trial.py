@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor
-from devexplorer.core.isolation.child import Progress
+from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor, Report
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.models import loading
@@ -78,7 +77,7 @@ def tried(
 # --- in the worker
 
 
-def _tried(request: TrialRequest, progress: Progress) -> TrialResult:
+def _tried(request: TrialRequest, progress: Report) -> TrialResult:
     """Make the model; it reports no progress: how long the code takes is unknown."""
     source = parse(request.source)
     factory = loading.factory_of(source, request.folder)

@@ -6,8 +6,7 @@ import gc
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.child import Progress
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import FitReport, FitSpec
 
@@ -21,7 +20,7 @@ def planned(spec: FitSpec, progress: ProgressMonitor = NO_PROGRESS, seconds: flo
     return replace(WORKER.ask(spec, progress, seconds=seconds, virtual=True), spec=spec)
 
 
-def plan_in_this_process(spec: FitSpec, progress: Progress) -> FitReport:
+def plan_in_this_process(spec: FitSpec, progress: Report) -> FitReport:
     """Import torch and plan; replaces the virtual GPUs of this process."""
     progress(0.0, "starting")
     from devexplorer.core.planner.plan import plan  # imports torch, which only the worker needs

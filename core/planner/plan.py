@@ -9,9 +9,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from devexplorer.core.base import OPTIMIZERS, BadInput, Findings
+from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, no_report
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
-from devexplorer.core.isolation.child import Progress, no_progress
 from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.samples.input_spec import specs_text
@@ -55,7 +54,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     return config, cards or [(profile,) for profile in load_profiles().values()]
 
 
-def plan(spec: FitSpec, progress: Progress = no_progress) -> FitReport:
+def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
     """Answer a request. It replaces the virtual GPUs of this process, so it belongs in a separate one.
 
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
@@ -68,7 +67,7 @@ def plan(spec: FitSpec, progress: Progress = no_progress) -> FitReport:
 
 
 def _planned(
-    spec: FitSpec, config: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress
+    spec: FitSpec, config: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Report
 ) -> FitReport:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()

@@ -381,6 +381,8 @@ class JobProgress(BaseEvent, tag="JobProgress"):
     done: float
     """0 to 1."""
     text: str = ""
+    part: str = ""
+    """What is being worked on, as commands address it: `name`, `name:path`; empty where it is no part of an object."""
 
 
 class JobEnded(BaseEvent, tag="JobEnded"):

@@ -50,6 +50,8 @@ class Job:
     started_unix_s: float
     done: float | None = None
     text: str = ""
+    part: str = ""
+    """What of an object is being worked on: `name:path`; empty: not known."""
     command: Command | None = None
     answer: Answer | None = None
     report: MoveReport | None = None

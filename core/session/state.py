@@ -271,7 +271,7 @@ class State(QueryResults):
     @handles(JobProgress)
     def _job_progress(self, event: JobProgress) -> Change:
         if (job := self.jobs.get(event.request)) is not None:
-            job.done, job.text = event.done, event.text
+            job.done, job.text, job.part = event.done, event.text, event.part
         return Change.JOBS
 
     @handles(Log)

@@ -51,6 +51,8 @@ class Progress(NamedTuple):
     """0 to 1; None: not known."""
     title: str
     """`moving mlp to vgpu:1`."""
+    part: str = ""
+    """Path of what is being worked on, inside the object; empty: the object itself, or not known."""
 
     @property
     def words(self) -> str:

@@ -159,10 +159,10 @@ class Mover:
         total = max(sum(weights), 1)
         step = max(len(plan.parts) // 1000, 1)
         with torch.no_grad():
-            for number, (part, weight) in enumerate(zip(plan.parts, weights, strict=True)):
+            for number, (part, keys, weight) in enumerate(zip(plan.parts, plan.keys, weights, strict=True)):
                 if number % step == 0:
                     progress.stop_if_cancelled("nothing has changed")
-                    progress.report(done / total, part.path)
+                    progress.report(done / total, part.path, ":".join(filter(None, keys[0])))
                 part.copy(copy)
                 done += weight
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import NO_PROGRESS, BadInput
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor
 from devexplorer.core.models import (
     Operand,
     device_id,
@@ -71,7 +71,13 @@ class Ran(NamedTuple):
 
 
 def run_model(
-    workspace: Workspace, target: Target, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool
+    workspace: Workspace,
+    target: Target,
+    inputs: Sequence[Tensor],
+    given: Sequence[str],
+    progress: ProgressMonitor,
+    *,
+    backward: bool,
 ) -> tuple[Ran, Tensor | None]:
     """Forward, and with `backward` the backward of the output's sum; returns what happened and the first tensor of
     the output.
@@ -80,11 +86,17 @@ def run_model(
     backward. Settings of the process that the model's code changes are put back.
     """
     with settings_kept():  # around the timing: it takes longer than a small layer
-        return _timed_run(workspace, target, inputs, given, backward=backward)
+        return _timed_run(workspace, target, inputs, given, progress, backward=backward)
 
 
 def _timed_run(
-    workspace: Workspace, target: Target, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool
+    workspace: Workspace,
+    target: Target,
+    inputs: Sequence[Tensor],
+    given: Sequence[str],
+    progress: ProgressMonitor,
+    *,
+    backward: bool,
 ) -> tuple[Ran, Tensor | None]:
     model = target.module
     had_gradients = any(p.grad is not None for p in model.parameters() if not is_uninitialised(p))
@@ -92,8 +104,14 @@ def _timed_run(
     devices = sorted({device_id(t.device) for t in (*inputs, *parameters_and_buffers(model))})
     timing = Timing(workspace.registry, devices, wall=workspace.wall)
     entered: set[int] = set()
+    count = len(list(model.modules())) * (1 + backward)  # the backward is taken to be as long as the forward
+
+    def enter(module: nn.Module, path: str) -> None:
+        entered.add(id(module))
+        progress.report(len(entered) / count, path, f"{target.name}:{path}" if path else target.name)
+
     with _seeded(devices) if waiting else nullcontext():
-        output = run.run(model, target.path, inputs, entered, workspace.explain)
+        output = run.run(model, target.path, inputs, enter, workspace.explain)
     retained = backward and any(item.grad_fn is not None for item in inputs)
     if backward:
         _backward(workspace, target, output, entered, retain_graph=retained)
@@ -196,7 +214,7 @@ def reached(leaves: Sequence[ObjectMemento]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image.name for image in leaves))
 
 
-def run_command(workspace: Workspace, command: Forward | Backward) -> Ran:
+def run_command(workspace: Workspace, command: Forward | Backward, progress: ProgressMonitor) -> Ran:
     """Run a model or a part of it. The output of a forward is kept, without its graph, only when it is given a name;
     gradients of a backward are added to those that are there."""
     kept_as = command.output if isinstance(command, Forward) else None
@@ -208,7 +226,7 @@ def run_command(workspace: Workspace, command: Forward | Backward) -> Ran:
     image = workspace.image(target.name, gradients=backward, buffers=True, within=target.path)
     leaves = before_inputs(workspace, given, inputs) if backward else []
     try:
-        ran, output = run_model(workspace, target, inputs, given, backward=backward)
+        ran, output = run_model(workspace, target, inputs, given, progress, backward=backward)
     except BaseException:  # it can have come far enough to change statistics, or to give lazy parameters their shape
         for memento in (*leaves, *((image,) if image else ())):
             memento.undo(workspace, NO_PROGRESS)

@@ -62,7 +62,7 @@ class ChipsDelegate(QStyledItemDelegate):
                 )  # fmt: skip
             case Column.NAME:
                 self._paint_name(painter, where, index)
-                if isinstance(model, ObjectsModel) and model.progress:
+                if isinstance(model, ObjectsModel) and model.working:
                     paint_progress(painter, where.adjusted(4, 0, -8, 0), index.data(PROGRESS_ROLE))
             case Column.SHAPE | Column.MIB:
                 tone: Tone = "text" if index.column() == Column.MIB else "dim"

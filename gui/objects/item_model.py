@@ -62,8 +62,8 @@ class ObjectsModel(QAbstractItemModel):
         self._objects: dict[str, Known] = {}
         self.has_findings = False
         """Whether some rows are findings of the doctor."""
-        self.progress: Mapping[str, Progress] = {}
-        """Long work, by the name of the object that it concerns."""
+        self.working: dict[int, Progress] = {}
+        """Nodes that show long work: the object's own, and that of the part that is being worked on."""
         self._numbers = itertools.count(1)
         self._own_row_tables = RowTables()
         self._shown = Arrangement({}, Options(), self._numbers)
@@ -105,15 +105,32 @@ class ObjectsModel(QAbstractItemModel):
                 if entry.known is not self._objects[name]:
                     self._announce(entry, entry.take(self._objects[name]), changed or ())
 
-    def set_progress(self, progress: Mapping[str, Progress]) -> None:
-        """Show this work at its objects; what reads the same as before is not painted again."""
-        before, self.progress = self.progress, progress
-        for name in {*before, *progress} if before or progress else ():
-            was, now = before.get(name), progress.get(name)
-            if was is None or now is None or was.words != now.words:
-                for entry in self._shown.of(name):
-                    index = self._index(entry.base)
-                    self.dataChanged.emit(index, index)
+    def set_progress(self, progress: Mapping[str, Progress], is_open: Callable[[QModelIndex], bool]) -> None:
+        """Show this work at its objects, and at the part that is being worked on or the closed module around it; what
+        reads the same as before is not painted again."""
+        before, self.working = self.working, {}
+        for name, work in progress.items():
+            for entry in self._shown.of(name):
+                self.working[self._at_work(entry, work.part, is_open)] = work._replace(done=None)
+                self.working[entry.base] = work
+        for node in {*before, *self.working} if before or self.working else ():
+            was, now = before.get(node), self.working.get(node)
+            if (was is None or now is None or was.words != now.words) and self._shown.found(node) is not None:
+                index = self._index(node)
+                self.dataChanged.emit(index, index)
+
+    def _at_work(self, entry: Entry, path: str, is_open: Callable[[QModelIndex], bool]) -> int:
+        """The node of a part; of the nearest one around it that can be seen."""
+        outline = entry.known.outline
+        way = [outline.place(path) or 0]
+        while way[-1]:
+            way.append(outline.shape.parents[way[-1]])
+        node = entry.base
+        for inner in way[-2::-1]:
+            if not entry.is_shown(inner) or not is_open(self._index(node)):
+                break
+            node = entry.base | inner
+        return node
 
     def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
         for name in gone:
@@ -329,19 +346,15 @@ class ObjectsModel(QAbstractItemModel):
             case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
                 return RIGHT
             case _ if role == PROGRESS_ROLE:
-                result = self._shown.found(node)
-                return None if result is None else self._working(*result)
+                return self.working.get(node)
             case _ if role in ANSWERS:
                 result = self._shown.found(node)
                 if result is not None:
                     answer = ANSWERS[role](*result, column)
-                    working = self._working(*result) if column == Column.NAME else None
+                    working = self.working.get(node) if column == Column.NAME else None
                     return answer if working is None else _with_progress(answer, role, working)
                 return self._of_device(node, column, role) if node in self._shown.groups else None
         return None
-
-    def _working(self, entry: Entry, at: int) -> Progress | None:
-        return self.progress.get(entry.name) if self.progress and at == 0 else None
 
     def _of_device(self, node: int, column: int, role: int) -> Any:
         """What is said of a device that objects are grouped below."""

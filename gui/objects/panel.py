@@ -168,7 +168,7 @@ class ObjectsPanel(Panel):
 
     def show_progress(self, work: UnderWay) -> None:
         """Show long work at the objects that it concerns."""
-        self.model.set_progress(work.objects)
+        self.model.set_progress(work.objects, self.tree.isExpanded)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""

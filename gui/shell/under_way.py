@@ -14,9 +14,12 @@ def under_way(state: State, now_unix_s: float) -> UnderWay:
     objects: dict[str, Progress] = {}
     devices: dict[str, Progress] = {}
 
-    def put(command: Command, done: float | None, title: str, *where: str) -> None:
+    def put(command: Command, done: float | None, title: str, *where: str, part: str = "") -> None:
         progress = Progress(verb_of(command), done, title)
         objects.update((name, progress) for name in objects_of(command) if name in state.objects)
+        owner, _, path = part.partition(":")
+        if owner in objects:
+            objects[owner] = progress._replace(part=path)
         devices.update((name, progress) for name in where if name in state.devices)
 
     for job in state.jobs.values():
@@ -24,7 +27,7 @@ def under_way(state: State, now_unix_s: float) -> UnderWay:
             continue
         run = state.runs.get(job.request)
         if run is None:
-            put(job.command, job.done, job.title, device_of(job.command) or "")
+            put(job.command, job.done, job.title, device_of(job.command) or "", part=job.part)
         elif not run.ended:
             from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
             from devexplorer.gui.benchmark.runs import done_share

@@ -31,7 +31,7 @@ def waiting() -> Iterator[ProgressMonitor]:
 
 def _told(stream: TextIO) -> Iterator[ProgressMonitor]:
 
-    def say(done: float, text: str) -> None:
+    def say(done: float, text: str, part: str = "", /) -> None:
         stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[: _cells(stream)]}")
         stream.flush()
 

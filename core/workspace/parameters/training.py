@@ -74,7 +74,7 @@ def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonit
     losses: list[float] = []
     try:
         with _noting(model, losses):
-            ran, _ = run_model(workspace, target, inputs, given, backward=True)
+            ran, _ = run_model(workspace, target, inputs, given, progress, backward=True)
         _step(command.target, optimizer)
     finally:
         if before is None:

@@ -65,13 +65,13 @@ def test_it_is_cancelled_between_two_steps_and_tells_how_far_it_is(place: Place)
     place.do(BuildModel(recipe="mlp"))
     seen: list[float] = []
     both = Steps(commands=(moved("mlp"), moved("mlp", device="vgpu:1")))
-    monitor = ProgressMonitor(lambda done, text: seen.append(done), lambda: bool(seen) and seen[-1] >= 0.4)
+    monitor = ProgressMonitor(lambda done, text, part="": seen.append(done), lambda: bool(seen) and seen[-1] >= 0.4)
     with pytest.raises(StepFailed, match="cancelled"):
         dispatch(place.workspace, both, monitor)
     assert max(seen) <= 1
     assert place.snapshot("mlp").rows[0].devices == ("cpu",)
     seen.clear()
-    dispatch(place.workspace, both, ProgressMonitor(lambda done, text: seen.append(done)))
+    dispatch(place.workspace, both, ProgressMonitor(lambda done, text, part="": seen.append(done)))
     assert seen == sorted(seen)
     assert any(done > 0.5 for done in seen)
 

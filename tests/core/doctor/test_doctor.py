@@ -824,7 +824,7 @@ def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
 def test_the_doctor_works_in_a_subprocess(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(f"{HEADER}print('made')\n{CLEAN}")
     heard: list[str] = []
-    progress = ProgressMonitor(report=lambda done, text: heard.append(text))
+    progress = ProgressMonitor(report=lambda done, text, part="": heard.append(text))
     found = diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0"), progress)
     assert found.clean, found
     assert "forward on vgpu:0" in heard

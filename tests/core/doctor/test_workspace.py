@@ -59,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DoctorRequest]]:
 
     def here(request: DoctorRequest, progress: ProgressMonitor = NO_PROGRESS) -> Diagnosis:
         requests.append(request)
-        return examine(replace(request, virtual=""))
+        return examine(replace(request, virtual=""), progress.report)
 
     monkeypatch.setattr(doctor, "diagnosed", here)
     yield requests
@@ -228,10 +228,13 @@ def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch
         cards.do(Check(target="large", device="vgpu:0"))
 
 
-def test_a_check_is_no_change(cards: Place, asked: list[DoctorRequest]) -> None:
+def test_a_check_is_no_change_and_tells_which_part_it_runs(cards: Place, asked: list[DoctorRequest]) -> None:
     cards.do(BuildModel(recipe="mlp"))
     undo = cards.workspace.history.state()
-    checked(cards, Check(target="mlp", device="vgpu:0"))
+    parts: list[str] = []
+    monitor = ProgressMonitor(report=lambda done, text, part="": parts.append(part))
+    dispatch(cards.workspace, Check(target="mlp", device="vgpu:0"), monitor)
+    assert [part for part in parts if part] == ["mlp:0", "mlp:1", "mlp:2"]
     assert cards.workspace.history.state() == undo
     cards.do(Undo())
     assert cards.workspace.names == ()
@@ -243,7 +246,7 @@ def test_the_doctor_of_the_workspace_works_in_a_subprocess(cards: Place) -> None
     outcome = dispatch(
         cards.workspace,
         Check(target="mlp", device="vgpu:1"),
-        ProgressMonitor(report=lambda done, text: heard.append(text)),
+        ProgressMonitor(report=lambda done, text, part="": heard.append(text)),
     )
     assert outcome.answer.title == "mlp: no problem"
     assert "forward on vgpu:1" in heard

@@ -76,7 +76,7 @@ def test_a_cancelled_one_leaves_no_copy_behind(place: Place) -> None:
     build(place, "mlp")
     said: list[str] = []
     progress = ProgressMonitor(
-        report=lambda done, text: said.append(text), cancelled=lambda: "a copy on vgpu:0" in said
+        report=lambda done, text, part="": said.append(text), cancelled=lambda: "a copy on vgpu:0" in said
     )
     with pytest.raises(Cancelled):
         dispatch(place.workspace, Replicate(target="mlp", devices=DEVICES, input="x"), progress)

@@ -159,7 +159,7 @@ def test_simulated_seconds_are_those_of_the_cost_model_and_the_cpu_s_are_measure
 
 def test_when_it_is_stopped_the_sizes_until_then_are_answered_with(place: Place) -> None:
     said: list[str] = []
-    progress = ProgressMonitor(report=lambda done, text: said.append(text), cancelled=lambda: len(said) == 2)
+    progress = ProgressMonitor(report=lambda done, text, part="": said.append(text), cancelled=lambda: len(said) == 2)
     outcome = dispatch(place.workspace, Crossover(device="vgpu:0", sizes=(8, 16, 32)), progress)
     (measured,) = outcome.events
     assert isinstance(measured, CrossoverMeasured)

@@ -321,7 +321,9 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
     from devexplorer.core.commands.registry import dispatch
 
     dispatch(
-        place.workspace, Load(path=str(path), device=place.first), ProgressMonitor(lambda done, text: told.append(done))
+        place.workspace,
+        Load(path=str(path), device=place.first),
+        ProgressMonitor(lambda done, text, part="": told.append(done)),
     )
     assert torch.equal(tensor(place, "x2").cpu(), values)
     assert len(told) == 11

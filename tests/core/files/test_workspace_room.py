@@ -81,7 +81,7 @@ def test_a_bad_file_is_noticed_before_anything_goes(place: Place, path: Path, fi
 def test_a_failure_while_it_is_read_brings_everything_back(place: Place, path: Path, fill: Fill) -> None:
     before = values(place, "here")
     fill(4)
-    cancelled = ProgressMonitor(lambda done, text: None, lambda: not place.workspace.names)
+    cancelled = ProgressMonitor(lambda done, text, part="": None, lambda: not place.workspace.names)
     with pytest.raises(Cancelled):
         dispatch(place.workspace, OpenWorkspace(path=str(path), replace=True), cancelled)
     assert place.workspace.names == ("here",)

@@ -212,7 +212,7 @@ def test_what_forked_and_holds_the_descriptor_does_not_hold_up_the_end(run: Apar
 
 def test_a_fork_that_returns_twice_answers_once(run: Apart) -> None:
     heard: list[str] = []
-    progress = ProgressMonitor(report=lambda done, text: heard.append(text))
+    progress = ProgressMonitor(report=lambda done, text, part="": heard.append(text))
     body = "me = os.getpid()\nos.fork()\nprogress(0.5, str(os.getpid() == me))\nreturn Result(str(os.getpid() == me))"
     assert run(body, progress=progress).text == "True"
     assert heard == ["True"]
@@ -220,14 +220,14 @@ def test_a_fork_that_returns_twice_answers_once(run: Apart) -> None:
 
 def test_progress_is_passed_on_in_order(run: Apart) -> None:
     heard: list[tuple[float, str]] = []
-    progress = ProgressMonitor(report=lambda done, text: heard.append((done, text)))
+    progress = ProgressMonitor(report=lambda done, text, part="": heard.append((done, text)))
     run("progress(0.0, 'one')\nprogress(0.3, 'two')\nprogress(7, 'three')\nreturn Result('')", progress=progress)
     assert heard == [(0.0, "one"), (0.3, "two"), (1.0, "three")]
 
 
 def test_progress_is_not_sent_more_often_than_it_is_shown(run: Apart) -> None:
     heard: list[float] = []
-    progress = ProgressMonitor(report=lambda done, text: heard.append(done))
+    progress = ProgressMonitor(report=lambda done, text, part="": heard.append(done))
     counted = int(
         run("for n in range(20_000): progress(n / 20_000, 'the same')\nreturn Result('20000')", progress=progress).text
     )
@@ -236,7 +236,7 @@ def test_progress_is_not_sent_more_often_than_it_is_shown(run: Apart) -> None:
 
 def test_a_cancelled_work_is_ended_with_everything_that_it_started(run: Apart, tmp_path: Path) -> None:
     asked = threading.Event()
-    progress = ProgressMonitor(report=lambda done, text: asked.set(), cancelled=asked.is_set)
+    progress = ProgressMonitor(report=lambda done, text, part="": asked.set(), cancelled=asked.is_set)
     body = f"""
 child = subprocess.Popen(['sleep', '600'])
 open({str(tmp_path / "pid")!r}, 'w').write(str(child.pid))
@@ -249,7 +249,7 @@ time.sleep(600)
 
 
 def test_an_error_of_whoever_watches_ends_the_work(run: Apart) -> None:
-    def fail(done: float, text: str) -> None:
+    def fail(done: float, text: str, part: str = "") -> None:
         raise TimeoutError("of the watcher")
 
     with pytest.raises(TimeoutError, match="of the watcher"):

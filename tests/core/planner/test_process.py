@@ -34,7 +34,7 @@ def write(folder, text):
 
 def test_an_answer_from_a_subprocess():
     told = []
-    report = planned(QUICK, ProgressMonitor(report=lambda done, text: told.append((done, text))))
+    report = planned(QUICK, ProgressMonitor(report=lambda done, text, part="": told.append((done, text))))
     assert report.spec == QUICK
     assert report.fits[0].fits
     assert report.parameters == 7946

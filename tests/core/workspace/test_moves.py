@@ -282,11 +282,19 @@ def test_cancelling_between_two_tensors_rolls_back(place: Place) -> None:
     model = Forty()
     before = fingerprint(model)
     seen: list[float] = []
-    progress = ProgressMonitor(report=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
+    parts: list[str] = []
+
+    def report(done: float, text: str, part: str = "") -> None:
+        seen.append(done)
+        parts.append(part)
+
+    progress = ProgressMonitor(report, cancelled=lambda: len(seen) > 5)
     with pytest.raises(Cancelled):
         Mover(place.registry).move([Target("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
     assert fingerprint(model) == before
     assert seen == sorted(seen)
+    assert parts[0] == "forty:shared"
+    assert len(set(parts)) == len(parts)
     assert 0 <= seen[0] <= seen[-1] < 1
     assert place.allocated("vgpu:0") == 0
 

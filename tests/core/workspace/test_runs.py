@@ -10,6 +10,7 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
+from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.records import Backward, BuildModel, Combine, Forward, Move, NewTensor
@@ -26,7 +27,10 @@ def place() -> Iterator[Place]:
 
 def test_what_a_run_leaves_behind_is_named(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
-    assert place.do(Forward(target="mlp")).side_effects == ()
+    told: list[tuple[float, str]] = []
+    monitor = ProgressMonitor(report=lambda done, text, part="": told.append((done, part)))
+    assert dispatch(place.workspace, Forward(target="mlp"), monitor).side_effects == ()
+    assert told == [(0.25, "mlp"), (0.5, "mlp:0"), (0.75, "mlp:1"), (1.0, "mlp:2")]
     assert place.do(Backward(target="mlp")).side_effects == ("gradients of a backward pass",)
     place.do(BuildModel(recipe="lazy-mlp"))
     assert place.do(Forward(target="lazy-mlp")).side_effects == ("lazy parameters initialised by a forward pass",)

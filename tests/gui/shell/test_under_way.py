@@ -88,6 +88,28 @@ def test_a_move_is_seen_at_its_object_and_on_the_card(quiet: QuietWindow) -> Non
     assert "Busy" not in card(quiet).accessibleDescription()
 
 
+def test_the_part_that_is_worked_on_is_marked_at_the_innermost_row_that_can_be_seen(quiet: QuietWindow) -> None:
+    tree, model = quiet.window.objects.tree, quiet.window.objects.model
+    tree.collapseAll()
+    begin(quiet, Move(targets=("mlp", "x"), device="vgpu:0"))
+    quiet.tell(JobProgress(request=7, done=0.25, part="mlp:hidden.weight"))
+    assert badges(quiet, "mlp") == ["moving 25 %"]
+    assert badges(quiet, "mlp:hidden") == [], "the model is closed: its own row says all"
+    tree.expand(model.index_of("mlp"))
+    quiet.tell()
+    assert badges(quiet, "mlp:hidden") == ["moving"], "folded: the row of the module stands for what is in it"
+    assert "moving" in model.index_of("mlp:hidden").data(Qt.ItemDataRole.AccessibleTextRole)
+    tree.expand(model.index_of("mlp:hidden"))
+    quiet.tell(JobProgress(request=7, done=0.5, part="mlp:hidden.weight"))
+    rows = ("mlp", "mlp:hidden", "mlp:hidden.weight", "mlp:hidden.bias", "x")
+    assert [badges(quiet, row) for row in rows] == [["moving 50 %"], [], ["moving"], [], ["moving 50 %"]]
+
+    quiet.tell(JobProgress(request=7, done=0.75, part="x"))
+    assert [badges(quiet, row) for row in rows] == [["moving 75 %"], [], [], [], ["moving 75 %"]]
+    quiet.tell(JobEnded(request=7, ok=True, time_unix_s=2.0))
+    assert [badges(quiet, row) for row in rows] == [[], [], [], [], []]
+
+
 def test_progress_that_reads_the_same_paints_nothing_and_other_only_its_cell(quiet: QuietWindow) -> None:
     begin(quiet, Check(target="mlp", device="vgpu:0"))
     changed: list[tuple[int, int]] = []
