@@ -1,5 +1,5 @@
 """What a file is that the user wants to open: a model's Python, tensors, a recording, a session as Python, … Any
-thread; reads a few bytes.
+thread; reads a few bytes, of a notebook all of it.
 
 By its first bytes where those say it, by its name where they do not: every pickle looks alike. Nothing of a file is run
 or unpickled here.
@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from devexplorer.core.base import DevExplorerError
+
 MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
 SCRIPT = "script"
 SCRIPT_START = b'"""A session of DevExplorer as Python.'
@@ -18,10 +20,10 @@ SCRIPT_START = b'"""A session of DevExplorer as Python.'
 CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")
 """What torch.save writes, under the names that people give it."""
 SNAPSHOTS = (".pickle", ".pkl")
-SUFFIXES = (".devexplorer", ".py", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
+SUFFIXES = (".devexplorer", ".py", ".ipynb", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
 """Of everything that can be opened, for a file dialog."""
 OPENED = (
-    "a workspace (.devexplorer), a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an"
+    "a workspace (.devexplorer), a model (.py, .ipynb), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an"
     " allocator snapshot (.pickle)"
 )
 WORKSPACE_MARK = "devexplorer.workspace"
@@ -60,12 +62,24 @@ def recognise(path: Path) -> FileKind:
     suffix = path.suffix.lower()
     if not size:
         return FileKind(path, None, f"{path.name} is empty.")
+    if suffix == ".ipynb":
+        return _notebook(path)
     kind = RECORDING if head.startswith(MAGIC) else _by_content(head, size, suffix)
     if kind is not None:
         return FileKind(path, kind)
     if suffix in SUFFIXES:
         return FileKind(path, None, f"{path.name} is not what its name says: {_expected(suffix)}")
     return FileKind(path, None, f"{path.name} cannot be opened: DevExplorer opens {OPENED}.")
+
+
+def _notebook(path: Path) -> FileKind:
+    from devexplorer.core.isolation import notebook  # when the first one is opened
+
+    try:
+        notebook.read(path)
+    except DevExplorerError as error:
+        return FileKind(path, None, f"{error}.")
+    return FileKind(path, MODEL)
 
 
 def _by_content(head: bytes, size: int, suffix: str) -> str | None:

@@ -1,5 +1,5 @@
-"""Which classes and functions of a Python file make models, found in its syntax tree: nothing is imported or run. Any
-thread; reads the file, and those beside it that it imports from.
+"""Which classes and functions of a Python file or a notebook make models, found in its syntax tree: nothing is imported
+or run. Any thread; reads the file, and those beside it that it imports from.
 
 A class counts whose bases lead to `torch.nn`, through other classes of the file and of files beside it; of installed
 packages only the names of bases are known.
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from devexplorer.core.base import BadInput
+from devexplorer.core.isolation import notebook
 from devexplorer.core.isolation.model_source import Source, located
 
 MOST_BYTES = 4 << 20
@@ -111,13 +113,18 @@ class _Module:
     def read(cls, file: Path, depth: int) -> _Module | None:
         """Parse a file; None where that cannot be."""
         try:
-            if depth > _DEPTH or not file.is_file() or file.stat().st_size > MOST_BYTES:
+            if depth > _DEPTH or not file.is_file():
                 return None
-            tree = ast.parse(file.read_bytes())
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            if file.suffix == notebook.SUFFIX:
+                body = notebook.read(file).statements
+            elif file.stat().st_size <= MOST_BYTES:
+                body = ast.parse(file.read_bytes()).body
+            else:
+                return None
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, BadInput):
             return None
         made = cls(file, depth)
-        for node in _statements(tree.body):
+        for node in _statements(body):
             made._take(node)
         return made
 

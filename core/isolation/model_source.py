@@ -1,10 +1,10 @@
 """What `OpenModel.source` means, and what will run when it is opened. Pure functions, no torch: the window asks here
 before it sends one.
 
-`package.module:factory`, `path/to/file.py:factory`, `torchvision:NAME`, `transformers:TYPE`,
-`transformers:path/config.json`, each with options behind a question mark: `transformers:gpt2?n_layer=2`. A value is a
-Python literal (`2`, `0.1`, `[1, 2]`, `True`); whatever is none is text. `text_config.num_hidden_layers=2` is an option
-within an option.
+`package.module:factory`, `path/to/file.py:factory`, `path/to/notebook.ipynb:factory`, `torchvision:NAME`,
+`transformers:TYPE`, `transformers:path/config.json`, each with options behind a question mark:
+`transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`); whatever is none is text.
+`text_config.num_hidden_layers=2` is an option within an option.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.isolation import notebook
 
+CODE_SUFFIXES = (".py", notebook.SUFFIX)
+"""Files whose code can make a model."""
 LIBRARIES = ("torchvision", "transformers")
 FORMS = (
     "package.module:factory, path/to/file.py:factory, torchvision:resnet50, transformers:gpt2 or"
@@ -47,6 +50,11 @@ class Source:
     def own_code(self) -> bool:
         """Whether opening it runs code that the user named, rather than a model of an installed library."""
         return self.kind in ("module", "file")
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether the file is a notebook, of which only definitions are run."""
+        return self.kind == "file" and self.place.endswith(notebook.SUFFIX)
 
     @property
     def stem(self) -> str:
@@ -107,7 +115,7 @@ def parse(text: str) -> Source:
         raise BadInput(f"'{text}' is no package.module:factory; write {FORMS}")
     if not _DOTTED.fullmatch(factory):
         raise BadInput(f"'{factory}' in '{text}' cannot be the name of a class or function")
-    if place.endswith(".py"):
+    if place.endswith(CODE_SUFFIXES):
         return Source(text, "file", place, factory, found)
     if not _DOTTED.fullmatch(place):
         raise BadInput(
@@ -136,8 +144,11 @@ def describe(source: Source | str, folder: str = "") -> WhatRuns:
         file = spec.origin if spec is not None and spec.origin is not None else ""
         where = f"The module {source.place} ({file or f'not found from {home}'})"
         home = os.path.dirname(file) or home
+    what = (
+        f"Of the notebook {file} the {notebook.DEFINITIONS} are run" if source.is_notebook else f"{where} is imported"
+    )
     words = (
-        f"{where} is imported, with everything that it imports, and {source.factory}() is called: first in a trial"
+        f"{what}, with everything that it imports, and {source.factory}() is called: first in a trial"
         " process that is ended when it takes too long, then in the engine. The code can do whatever you can do on"
         " this machine."
     )

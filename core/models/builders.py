@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import BadInput, quoted
+from devexplorer.core.isolation import notebook
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import libraries, loading, samples
 from devexplorer.core.models.guard import Changes, kept
@@ -18,6 +19,7 @@ from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised, parameters_and_buffers
 
+_NOTEBOOK = "from devexplorer.core.isolation import notebook"
 Sizes = list[tuple[torch.dtype, int]]
 """Dtype and number of elements of each tensor."""
 
@@ -108,6 +110,11 @@ class Recipe:
             return Code(("import importlib", "import sys"), (path,), call)
         file = source.file(self.folder)
         module = _variable(file)
+        if source.is_notebook:
+            imports = ("import sys", "import types", "from pathlib import Path", _NOTEBOOK)
+            space = f"{module} = sys.modules[{quoted(module)}] = types.ModuleType({quoted(module)})"
+            define = f"notebook.run(Path({quoted(str(file))}), vars({module}))  # its {notebook.DEFINITIONS}"
+            return Code(imports, (path, space, define), f"{module}.{source.factory}({given})")
         lines = (
             f"{path}  # modules next to the file can be imported",
             f"{module} = sys.modules.get({quoted(module)})",

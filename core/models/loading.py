@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -21,6 +21,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from devexplorer.core.base import BadInput, suggestion, typed_line
+from devexplorer.core.isolation import notebook
 from devexplorer.core.isolation.model_source import Source, located
 
 Stamp = tuple[str, int, int]
@@ -45,7 +46,7 @@ def factory_of(source: Source, folder: str) -> Any:
     for index, part in enumerate(source.factory.split(".")):
         if not hasattr(factory, part):
             public = _offered(module) if index == 0 else []
-            hint = f"; {suggestion(part, public)}" if public else ""
+            hint = _left_out(source, folder, part) or (f"; {suggestion(part, public)}" if public else "")
             raise BadInput(f"the module '{_title(source)}' has no class or function '{source.factory}'{hint}")
         factory = getattr(factory, part)
     _check_factory(source, factory)
@@ -67,7 +68,7 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     """Call the factory with the source's options. Raises `BadInput` when it fails, or gives something else than a
     module."""
     call, home = f"'{source.text.partition('?')[0]}()'", source.home(folder)
-    with _running(f"{call} failed", home), _importing(home):
+    with _running(f"{call} failed", home, lambda name: _left_out(source, folder, name)), _importing(home):
         model = factory(**source.options)
     import torch
     from torch.jit._script import RecursiveScriptModule
@@ -88,13 +89,15 @@ def make(source: Source, factory: Any, folder: str) -> Any:
 
 
 @contextmanager
-def _running(failed: str, home: str) -> Iterator[None]:
-    """Around user code: whatever it raises becomes a `BadInput` that names its line."""
+def _running(failed: str, home: str, missing: Callable[[str], str] = lambda name: "") -> Iterator[None]:
+    """Around user code: whatever it raises becomes a `BadInput` that names its line; `missing` adds why a name is
+    unknown."""
     process = os.getpid()
     try:
         yield
     except BaseException as error:
-        raise BadInput(f"{failed}: {error_text(error)}{_where(error, home)}") from error
+        hint = missing(error.name or "") if isinstance(error, NameError) else ""
+        raise BadInput(f"{failed}: {error_text(error)}{_where(error, home)}{hint}") from error
     finally:
         if os.getpid() != process:  # the code forked, and this is the child: only the parent goes on
             os._exit(0)
@@ -167,19 +170,33 @@ def _from_file(source: Source, folder: str) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
+    failed = f"the file {path.name} could not be imported"
+    if source.is_notebook:
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = str(path)
+        with _running(failed, str(path.parent), lambda unknown: _left_out(source, folder, unknown)):
+            notebook.run(path, vars(module))
+        return module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, typing and copy.deepcopy look for a class's module there
-    with _running(f"the file {path.name} could not be imported", str(path.parent)):
+    with _running(failed, str(path.parent)):
         spec.loader.exec_module(module)
     return module
+
+
+def _left_out(source: Source, folder: str, name: str) -> str:
+    """Of a notebook: which cell would have set this name; empty for everything else."""
+    why = notebook.read(source.file(folder)).why_missing(name) if source.is_notebook else ""
+    return f"; {why}" if why else ""
 
 
 def module_name(path: Path) -> str:
     """What the module of a file is called: as the file, unless another module has that name."""
     stem = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in path.stem)
+    stem += "_notebook" * (path.suffix == notebook.SUFFIX)  # a file of the same name may be beside it
     other = sys.modules.get(stem)
     taken = other is not None and getattr(other, "__file__", None) != str(path)
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry) != str(path.parent)]

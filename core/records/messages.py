@@ -376,13 +376,11 @@ class JobStarted(BaseEvent, tag="JobStarted"):
 
 
 class JobProgress(BaseEvent, tag="JobProgress"):
-    """A command goes on."""
+    """A command goes on: `done` from 0 to 1; `part` is what is worked on, as commands address it, where it is known."""
 
     done: float
-    """0 to 1."""
     text: str = ""
     part: str = ""
-    """What is being worked on, as commands address it: `name`, `name:path`; empty where it is no part of an object."""
 
 
 class JobEnded(BaseEvent, tag="JobEnded"):

@@ -45,7 +45,8 @@ def actions(
                    copy.restore, copy.why_none, menu=FILE),
         ActionSpec("run_code", "Run its code…", "Build models that came from a workspace file without their code",
                    workspaces.ask, workspaces.why_no_code, menu=FILE),
-        ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",
+        ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a notebook, a module,"
+                   " torchvision, transformers",
                    models.open, c.why_no_engine, "Ctrl+Shift+O", menu=FILE, section=1),
         ActionSpec("rebuild", "Rebuild from its file", "Build the selected model again from its file as it is now; it"
                    " keeps its values", models.rebuild, models.why_no_rebuild, menu=FILE, section=1),

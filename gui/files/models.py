@@ -133,6 +133,8 @@ class ModelOpener(QObject):
 
 
 def _file_of(command: OpenModel) -> Path | None:
-    """The Python file that a model is opened from; None where it is no file."""
+    """The Python file or notebook that a model is opened from; None where it is no file."""
+    from devexplorer.core.isolation.model_source import CODE_SUFFIXES  # when first needed
+
     path = Path(command.folder, command.source.partition("?")[0].rpartition(":")[0])
-    return path.absolute() if path.suffix == ".py" else None
+    return path.absolute() if path.suffix in CODE_SUFFIXES else None

@@ -1,5 +1,5 @@
-"""The dialog that opens a model of the user's own: a Python file, a module, transformers, torchvision. Main thread;
-nothing is run here."""
+"""The dialog that opens a model of the user's own: a Python file, a notebook, a module, transformers, torchvision. Main
+thread; nothing is run here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.isolation.model_classes import Candidate
-from devexplorer.core.isolation.model_source import describe
+from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
@@ -23,7 +23,7 @@ from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsT
 
 WIDTH_PX = 560
 KINDS = {
-    "file": "a Python file: a class or function in it",
+    "file": "a Python file or notebook: a class or function in it",
     "module": "a Python module that can be imported",
     "transformers": "transformers: a configuration, random weights",
     "torchvision": "torchvision: by name, random weights",
@@ -57,7 +57,7 @@ class OpenModelDialog(FormDialog):
         self.kind = QComboBox()
         for kind, words in KINDS.items():
             self.kind.addItem(words, kind)
-        self.file = FileField("Python file", "Python (*.py)")
+        self.file = FileField("Python file", "Python (*.py *.ipynb)")
         self.candidates = RowsModel(_COLUMNS)
         self.table = RowsTable(self.candidates, "Models in the file", [190, 80])
         self.table.setFixedHeight((_ROWS_SHOWN + 1) * ROW_PX + 4)
@@ -135,7 +135,7 @@ class OpenModelDialog(FormDialog):
             self.options.setText(options.replace("&", " "))
             return
         target, _, factory = source.rpartition(":")
-        is_path = target.endswith(".py")
+        is_path = target.endswith(CODE_SUFFIXES)
         self.kind.setCurrentIndex(self.kind.findData("file" if is_path else "module"))
         self.file.set_path(str(Path(folder, target)) if is_path else "")
         self.module.setText("" if is_path else target)
@@ -152,7 +152,7 @@ class OpenModelDialog(FormDialog):
             return
         self._listed, self._needs = path, {}
         self.candidates.set_rows([])
-        if path is not None and path.suffix == ".py" and os.path.isfile(path):
+        if path is not None and path.suffix in CODE_SUFFIXES and os.path.isfile(path):
             self.file_chosen.emit(path)
 
     def show_candidates(self, path: Path, found: Sequence[Candidate]) -> None:

@@ -29,8 +29,8 @@ def patch_for(finding: Finding, holder: str = "attribute") -> str | None:
     """The fix of a finding as a unified diff against its file, whose name is relative to the current folder where it is
     below that. `holder`: what holds its tensors, as in `Hidden`."""
     make = FIXES.get(finding.rule)
-    if make is None or not finding.line or kind_of(finding.file) != "user":
-        return None
+    if make is None or not finding.line or kind_of(finding.file) != "user" or not os.path.isfile(finding.file):
+        return None  # a cell of a notebook has lines, but is no file
     line = blamed(finding, holder)
     if line is None:
         return None

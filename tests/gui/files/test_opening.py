@@ -3,6 +3,7 @@ offered again."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread, Timer, current_thread, main_thread
@@ -123,14 +124,18 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     dialog.reject()
 
 
-def test_the_only_model_of_a_file_is_chosen_at_once(quiet: QuietWindow, files: Path) -> None:
-    (files / "nets.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
-    drop(quiet, files / "nets.py")
+@pytest.mark.parametrize("name", ["nets.py", "nets.ipynb"])
+def test_the_only_model_of_a_file_is_chosen_at_once(quiet: QuietWindow, files: Path, name: str) -> None:
+    text = "from torch import nn\nclass Net(nn.Module): ...\n"
+    notebook = {"cells": [{"cell_type": "code", "source": text}]}
+    (files / name).write_text(text if name.endswith(".py") else json.dumps(notebook))
+    drop(quiet, files / name)
     quiet.answered()
     [dialog] = dialogs(quiet)
     assert isinstance(dialog, OpenModelDialog)
     assert dialog.factory.text() == "Net"
     assert dialog.accept_button.isEnabled()
+    assert dialog.command().source == f"{files / name}:Net"
     dialog.reject()
 
 
@@ -154,7 +159,7 @@ def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietW
     ]
     assert quiet.window.banner.isVisible()
     assert quiet.window.banner.words.text().startswith(
-        "notes.txt cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py)"
+        "notes.txt cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py, .ipynb)"
     )
     for name in ("a.npy", "b.npy"):
         [dialog] = dialogs(quiet)
