@@ -52,7 +52,7 @@ def test_a_file_is_recognised(folder: Path, name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("several.npz", "several.npz cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py, .ipynb)"),
+        ("several.npz", "several.npz cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py, "),
         ("notes.txt", "notes.txt cannot be opened"),
         ("empty.pt", "empty.pt is empty."), ("wrong.safetensors",
                                              "is not what its name says: it has no safetensors header."),
