@@ -10,10 +10,14 @@ from devexplorer.core.records import OpenModel
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.ways_in import WAYS
-from devexplorer.gui.shell.guide import Path, Place, Step
+from devexplorer.gui.shell.guide import USED, Path, Place, Step
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.main_window import MainWindow
+
+
+POINTS = 120
+"""Blocks of a benchmark to watch: about six seconds."""
 
 
 def _model_is_here(window: MainWindow) -> bool:
@@ -36,6 +40,38 @@ def _own_model_is_here(window: MainWindow) -> bool:
 
 def _is_measured(window: MainWindow) -> bool:
     return any(run.points for run in window.state.runs.values())
+
+
+def _gpu_is_measured(window: MainWindow) -> bool:
+    if not _is_measured(window):
+        return False
+    from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
+
+    return any(run.points and set(devices_of(run.spec)) - {"cpu"} for run in window.state.runs.values())
+
+
+def _points(window: MainWindow) -> int:
+    """Blocks of the newest run."""
+    return next(reversed(window.state.runs.values())).points if window.state.runs else 0
+
+
+def _memory_rose(window: MainWindow) -> bool:
+    """Whether the curve has the step of the newest move, with its marker."""
+    marker = next(reversed(window.state.markers), None)
+    device = None if marker is None else window.state.devices.get(marker.device or "")
+    if device is None:
+        return False
+    used = [value for value in device.history.readings(USED)[1] if value == value]
+    size = max((sum(item.bytes_by_device.values()) for item in window.state.objects.values()), default=0)
+    return bool(used) and max(used) - used[0] >= 0.9 * size
+
+
+def _has_gpu(window: MainWindow) -> bool:
+    return len(window.state.usable_devices) > 1
+
+
+def _is_quiet(window: MainWindow) -> bool:
+    return not window.state.active_runs
 
 
 def _asked(*kinds: type[QDialog]) -> QDialog | None:
@@ -96,15 +132,22 @@ def _second_device() -> Step:
     return Step(
         "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
         lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
-        lambda w: len(w.state.usable_devices) > 1,
+        _has_gpu,
         layout="explore",
+        picture="2-offer-taken",
     )
 
 
 def _move() -> tuple[Step, ...]:
     return (
         _second_device(),
-        Step("Click “Build” and choose vgg16-bn.", lambda w: w.toolbar.build, _model_is_here, "vgg16-bn"),
+        Step(
+            "Click “Build” and choose vgg16-bn.",
+            lambda w: w.toolbar.build,
+            _model_is_here,
+            "vgg16-bn",
+            picture="2-built",
+        ),
         Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
         Step(
             "Click “Move to” and choose {device}, or drag the model onto its card.",
@@ -117,12 +160,16 @@ def _move() -> tuple[Step, ...]:
             " that PyTorch has cached.",
             lambda w: w.memory,
             layout="explore",
+            seen=_memory_rose,
+            picture="3-moved",
         ),
-        Step("Click “Benchmark”: matrix products on a GPU are timed.", lambda w: w.toolbar.benchmark, _is_measured),
+        Step("Click “Benchmark”: matrix products on a GPU are timed.", lambda w: w.toolbar.benchmark, _gpu_is_measured),
         Step(
             "This is the throughput, block by block. Below is the median of the run.",
             lambda w: w.throughput,
             layout="measure",
+            seen=lambda w: _points(w) >= POINTS,
+            picture="4-benchmark",
         ),
         Step("That was the main job. “Learn” has short exercises for the rest.", lambda w: w.rail.buttons["learn"]),
     )
@@ -185,5 +232,48 @@ def _open() -> tuple[Step, ...]:
     )
 
 
+def _tour() -> tuple[Step, ...]:
+    """The main job with what leads to it where there is one device, and what takes it back."""
+    stop = Step("Click “Stop”: what was measured is kept.", lambda w: w.toolbar.benchmark, _is_quiet)
+    return (
+        Step(
+            "Show the last 30 seconds.",
+            lambda w: w.throughput.time_control,
+            lambda w: w.axis.span_s == 30,
+            "Show",
+        ),
+        Step(
+            "Click “Benchmark”: the CPU can be measured too.",
+            lambda w: w.toolbar.benchmark,
+            lambda w: _has_gpu(w) or _is_measured(w),
+        ),
+        Step("This is its throughput.", lambda w: w.throughput, seen=lambda w: _points(w) >= POINTS // 2),
+        stop,
+        Step(
+            "With one device nothing can move; “Move to” says why.",
+            lambda w: w.devices,
+            layout="explore",
+            seen=lambda w: w.controller.why_no_move() is not None and w.devices.offer.isVisible(),
+            picture="2-one-device",
+        ),
+        *_move()[:-1],
+        stop,
+        Step(
+            "“Undo” takes the move back.",
+            lambda w: _tool(w, w.toolbar.undo),
+            lambda w: not _model_is_on_a_gpu(w),
+            "Undo",
+        ),
+        Step(
+            "The model is on the CPU again; PyTorch keeps the memory of the GPU for the next one.",
+            lambda w: w.objects,
+            layout="explore",
+            picture="5-undone",
+        ),
+    )
+
+
+TOUR = Path("Tour", _tour(), action="")
+"""What the tour clicks through."""
 PATHS = {way.name: Path(way.title, steps) for way, steps in zip(WAYS, (_move(), _watch(), _open()), strict=True)}
 """By the name of the way in."""

@@ -7,13 +7,14 @@ and goes back where the user took away what a step needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QToolButton, QWidget
 
 from devexplorer.core.base import bytes_text
 from devexplorer.gui.shell.layouts import BY_NAME
@@ -47,6 +48,10 @@ class Step:
     """The layout that has the control; empty: all have it."""
     optional: bool = False
     """There is a button to go on although it is not done."""
+    seen: Callable[[MainWindow], object] | None = None
+    """Whether what there is to look at can be seen: the tour waits for it."""
+    picture: str = ""
+    """The tour's picture of it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Path:
 
     title: str
     steps: tuple[Step, ...]
+    action: str = "First steps: "
+    """What the palette has before the title."""
 
 
 class Guide(QObject):
@@ -91,6 +98,28 @@ class Guide(QObject):
         place = self._place()
         return place[0] if place is not None else None
 
+    @property
+    def words(self) -> str:
+        """What is said now."""
+        return self.callout.words.text()
+
+    @property
+    def line(self) -> str:
+        """How the line begins that is to be chosen in the control's menu; empty where there is none."""
+        return self.step.line.format(device=second_device(self._window.state)) if self.step is not None else ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the way to another layout is pointed at."""
+        return self.step is not None and self._elsewhere(self.step)
+
+    @contextmanager
+    def out_of_sight(self) -> Iterator[None]:
+        """For a picture of the window alone."""
+        self._hide()
+        yield
+        self.look()
+
     def start(self, path: Path) -> None:
         """Begin at its first step that is not done yet."""
         self._window.workbench.show_layout("explore")
@@ -102,7 +131,7 @@ class Guide(QObject):
         """Leave the window as it is."""
         had_keys = self.callout.isAncestorOf(self._window.focusWidget() or self._window)
         if self.path is not None and self._at + 1 < len(self.path.steps):
-            self._window.hint(f"To take it up again, search (Ctrl+K) for “First steps: {self.path.title}”.")
+            self._window.hint(f"To take it up again, search (Ctrl+K) for “{self.path.action}{self.path.title}”.")
         self.path = None
         self._hide()
         if had_keys:
@@ -201,7 +230,7 @@ class Guide(QObject):
             self._ring.hide()
             self.callout.place(self._here(top, top.rect()), room)
             return
-        menu = widget.menu() if isinstance(widget, QPushButton) else None
+        menu = widget.menu() if isinstance(widget, QPushButton | QToolButton) else None
         clear: QWidget | None = menu if menu is not None and menu.isVisible() else None
         if isinstance(widget, QTabBar):  # the other tabs, and what is on the page
             clear = widget.parentWidget()
@@ -211,7 +240,7 @@ class Guide(QObject):
             self._menu_at = None
         elif self._menu_at is not menu:
             self._menu_at = menu
-            line = self.step.line.format(device=second_device(self._window.state)) if self.step is not None else ""
+            line = self.line
             action = next((one for one in menu.actions() if line and one.text().startswith(line)), None)
             if action is not None:
                 menu.setActiveAction(action)

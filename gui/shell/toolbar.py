@@ -60,8 +60,8 @@ class Toolbar(QFrame):
         forward = self._action_button("forward", "Forward")
         backward = self._action_button("backward", "Backward")
         self.check = self._action_button("check", "Check")
-        undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
-        undo.setAccessibleName("Undo")
+        self.undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
+        self.undo.setAccessibleName("Undo")
         redo.setAccessibleName("Redo")
         self._shortened = [tensor, backward]
         self._gap()
@@ -75,8 +75,8 @@ class Toolbar(QFrame):
         self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
         self.palette_button.setProperty("look", "quiet")
         self.palette_button.setAccessibleName("Commands")
-        theme_button = self._action_button("theme", "")
-        theme_button.setAccessibleName("Next theme")
+        self.theme_button = self._action_button("theme", "")
+        self.theme_button.setAccessibleName("Next theme")
         for dtype in CASTS:
             self.cast_button.menu().addAction(dtype, partial(controller.cast, dtype))
         self.more_button = self._menu_button("»", "", "More actions")
@@ -86,8 +86,8 @@ class Toolbar(QFrame):
         self.more_button.menu().aboutToShow.connect(self._fill_more)
         self.more_button.hide()
         self._leaving = [
-            theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.check,
-            self.lab_button, redo, undo,
+            self.theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.check,
+            self.lab_button, redo, self.undo,
             forward,
         ]  # fmt: skip
         """What leaves the row where there is no room, the first one first."""

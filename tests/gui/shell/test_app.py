@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.actions import encode
 from devexplorer.gui.shell import tour as tour_module
+from devexplorer.gui.shell.first_minute import TOUR
 from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tour import Tour
 
@@ -199,32 +200,27 @@ def test_the_tour_begins_with_an_empty_workspace_only(start: Start) -> None:
     assert "empty workspace" in driver.window.toolbar.tour_button.toolTip()
 
 
-def test_a_tour_whose_model_is_taken_away_ends_and_says_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = start()
-    monkeypatch.setattr(tour_module, "MODEL", "mlp")
-    steps = {step.title: step for step in Tour(driver.app, None, lambda failed: None)._plan()}
-    driver.build("mlp")
-    ended: list[str | None] = []
+def test_a_tour_clicks_what_the_guide_points_at_until_the_user_leaves(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, ended = start(), list[str | None]()
+    monkeypatch.setattr(tour_module, "LOOK_SECONDS", 0.0)
     tour = Tour(driver.app, None, ended.append)
-    tour._steps = [steps["selected mlp"], steps["moved the model"]]
-    tour._poll()
-    driver.until(lambda: driver.window.controller.selection() == ("mlp",))
-    driver.key(Qt.Key.Key_Delete)
-    driver.until(lambda: "mlp" not in driver.state.objects)
-    tour._current = steps["moved the model"]
-    tour._poll()
-    assert ended == ["The tour ended at “moved the model”: its object was removed."]
+    tour.start()
+    driver.until(lambda: driver.window.axis.span_s == 30, "its first step")
+    driver.until(lambda: driver.window.guide.step in TOUR.steps[1:], "the next one")
+    driver.until(lambda: len(tour._done) == 1, "noted")
+    driver.window.guide.leave()
+    driver.until(lambda: ended == ["the tour was left before its end"], "ended")
 
 
-def test_a_tour_that_cannot_click_ends_and_says_what(start: Start) -> None:
-    driver = start()
-    ended: list[str | None] = []
+def test_a_step_of_the_tour_that_does_not_come_true_is_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, ended = start(), list[str | None]()
+    monkeypatch.setattr(tour_module, "STEP_SECONDS", -1.0)
     tour = Tour(driver.app, None, ended.append)
-    tour._steps = [step for step in tour._plan() if step.title == "moved the model"]
-    assert not driver.window.toolbar.move_button.isEnabled(), "there is nothing to move"
-    tour._poll()
-    assert len(ended) == 1
-    assert "cannot be clicked now" in (ended[0] or "")
+    tour.start()
+    driver.until(lambda: ended == ["this did not happen within -1 s: the engine is ready"], "ended")
+    assert tour.report() == 1
 
 
 def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
