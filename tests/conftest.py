@@ -22,6 +22,7 @@ import pytest
 from fakes.command_line import document, no_virtual_gpus_left, refusal  # noqa: F401 - fixtures for every folder
 from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
+from fakes.warm import Nursery, cold_processes, nursery, warm_processes  # noqa: F401 - fixtures for every folder
 
 with suppress(ImportError):  # not needed where only tests/gpu runs
     import hypothesis
@@ -131,12 +132,15 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 
 def _children() -> list[psutil.Process]:
-    """All descendants of this process. For most tests there are none, which is faster to check than all processes."""
+    """All descendants of this process, without the one that others are forked from. For most tests there are none,
+    which is faster to check than all processes."""
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+        lists = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
+    except OSError:
+        lists = ["?"]  # a thread that has just ended
+    if lists and all(pid == str(Nursery.pid) for text in lists for pid in text.split()):
         return []
-    return psutil.Process().children(recursive=True)
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != Nursery.pid]
 
 
 def _belongs_to_torch(thread: threading.Thread) -> bool:

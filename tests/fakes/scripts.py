@@ -104,7 +104,8 @@ def look(name: str, thing: nn.Module | Tensor) -> Any:
 
 
 def script_gives_the_same(here: Here, folder: Path) -> str:
-    """Run the session's Python in a new process and compare every object bit by bit; returns the Python."""
+    """Run the session's Python in a new process, without a warning, and compare every object bit by bit; returns the
+    Python."""
     text = here.session.script()
     workspace = here.engine.engine.workspace
     names = {name: variable(name) for name in workspace.names}
@@ -112,7 +113,7 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
     out, path = folder / "seen.json", folder / "session.py"
     write(path, text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(names)))
     ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=folder)
-    assert ran.returncode == 0, f"{ran.stderr[-3000:]}\n{text}"
+    assert (ran.returncode, ran.stderr) == (0, ""), f"{ran.stderr[-3000:]}\n{text}"
     seen = json.loads(out.read_text())
     for name in names:
         for what, mine, theirs in zip(("placement", "values", "modes"), expected[name], seen[name], strict=True):

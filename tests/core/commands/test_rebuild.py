@@ -28,6 +28,8 @@ from devexplorer.core.records import (
     Undo,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NET = """import torch
 from torch import nn
 from parts import SIZE, Last

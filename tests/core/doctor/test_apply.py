@@ -17,6 +17,8 @@ from devexplorer.core.doctor.code.patches import apply, digest_of, patched
 from devexplorer.core.models import samples
 from devexplorer.core.records import ApplyPatch, Check, Checked, Finding, OpenModel, RunModelCode
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture
 def place() -> Iterator[Place]:

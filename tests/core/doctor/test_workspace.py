@@ -37,6 +37,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.virtual.backend import install
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(params=["cpu", "vgpu", "cuda"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:

@@ -45,6 +45,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.virtual.backend import install
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 OWN = """
 import torch
 from torch import nn

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from fakes.equality import everything
 from places import place_of
@@ -65,6 +66,7 @@ with place_of("cpu") as place:
 SAMPLES = ("mlp", "nested", "module-list", "tied", "lazy-mlp", "custom-layers", "two-towers", "lenet", "lstm")
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_everything_is_equal_in_a_new_process(tmp_path: Path) -> None:
     (tmp_path / "own_net.py").write_text(OWN)
     path = tmp_path / "w.devexplorer"

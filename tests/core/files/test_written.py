@@ -120,6 +120,7 @@ with writing.written(str(path), path, 0) as temporary:
 """
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("form", ["safetensors", "pt"])
 def test_a_kill_in_the_middle_leaves_the_old_file_whole(tmp_path: Path, form: str) -> None:
     path = tmp_path / "a.bin"

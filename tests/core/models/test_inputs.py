@@ -20,6 +20,8 @@ from devexplorer.core.models.run import RunFailed, first_tensor, run, total
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.records import Backward, Forward, OpenModel
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 class Named(nn.Module):
     def __init__(self) -> None:

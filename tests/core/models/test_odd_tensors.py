@@ -35,6 +35,8 @@ from devexplorer.core.records import (
     Undo,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture
 def place() -> Iterator[Place]:

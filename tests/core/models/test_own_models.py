@@ -43,6 +43,8 @@ from devexplorer.core.records import (
     OpenModel,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 LINEAR = "from torch import nn\ndef make(): return nn.Linear(4, 2)\n"
 
 

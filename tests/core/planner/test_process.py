@@ -16,6 +16,8 @@ from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, PlanFit
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 QUICK = FitSpec(source="mlp", gpus=("Tesla T4",), search=False, options=False)
 
 
@@ -32,6 +34,7 @@ def write(folder, text):
     )
 
 
+@pytest.mark.usefixtures("cold_processes")
 def test_an_answer_from_a_subprocess():
     told = []
     report = planned(QUICK, ProgressMonitor(report=lambda done, text, part="": told.append((done, text))))
@@ -42,6 +45,7 @@ def test_an_answer_from_a_subprocess():
     assert any("mlp" in text for _, text in told)
 
 
+@pytest.mark.usefixtures("cold_processes")
 def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_path, monkeypatch):
     """torch loads it as it is imported, by its entry point, into the one place that there is for such devices."""
     (tmp_path / "npu_for_torch.py").write_text(
@@ -56,6 +60,7 @@ def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_pat
     assert diagnosed(DoctorRequest(source="mlp", device="vgpu:0")).clean
 
 
+@pytest.mark.usefixtures("cold_processes")
 def test_asking_needs_no_torch():
     import subprocess
 

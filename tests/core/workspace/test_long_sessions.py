@@ -26,6 +26,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records import laboratory as lab
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 pytest.importorskip("transformers")
 FACTORY = """
 from torch import nn

@@ -24,6 +24,8 @@ from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.menus import context_menu
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 Start = Callable[..., Hands]
 
 

@@ -15,6 +15,8 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.records import Remove
 from devexplorer.gui.files.trust import TrustDialog
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NET = "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(20, 4)\n"
 
 

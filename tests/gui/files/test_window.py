@@ -18,6 +18,8 @@ from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NETS = """
 from pathlib import Path
 from torch import nn

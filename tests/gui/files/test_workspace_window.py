@@ -19,6 +19,8 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_question import SaveQuestion
 from devexplorer.gui.files.trust import TrustDialog
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NET = """
 from pathlib import Path
 from torch import nn

@@ -35,6 +35,8 @@ from devexplorer.gui.objects.ways_in import WAYS
 from devexplorer.gui.shell.first_minute import PATHS
 from devexplorer.gui.shell.guide import BACK_AFTER, Guide, Step
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 NET = """from torch import nn
 
 class Net(nn.Sequential):

@@ -12,6 +12,8 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.gui.fit.page import FitPanel
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture
 def hands(qapp: QApplication, tmp_path: Path) -> Iterator[Hands]:

@@ -14,6 +14,8 @@ from devexplorer.gui.learn.page import LearnPanel
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets import reading_order
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture
 def me(qapp: QApplication, tmp_path: Path) -> Iterator[Keyboard]:
