@@ -15,6 +15,19 @@ from devexplorer.core.base import Clock, replacing
 from devexplorer.core.records import OpenModel
 from devexplorer.core.telemetry.alert_rules import Rule
 
+_Pixels = Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)]
+_Size = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a window is on a screen, in pixels from the corner of that screen."""
+
+    left: _Pixels
+    top: _Pixels
+    width: _Size
+    height: _Size
+    maximised: bool = False
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings; a damaged or unknown field takes its default."""
@@ -22,7 +35,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     theme: str = ""
     """Empty: as the desktop prefers."""
     geometry: str = ""
-    """Of the window, base64 as Qt saves it."""
+    """Of the window, base64 as Qt saves it and earlier versions kept it."""
+    places: dict[str, dict[str, Place]] = {}
+    """Of the window (`main`) and of panels in windows, by the name and size of the screen; the screen that it was on
+    last comes last."""
+    detached: tuple[str, ...] = ()
+    """Panels that have a window of their own."""
     layout: str = "explore"
     """Which layout is on show."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}

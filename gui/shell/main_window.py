@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
     QDragEnterEvent,
@@ -146,7 +146,7 @@ class MainWindow(QMainWindow):
         self.workspaces.layout_opened.connect(self._show_saved_layout)
         self._connect()
         self._bind_move_keys()
-        self._restore(settings)
+        self._restore()
 
     # --- composition
 
@@ -375,10 +375,11 @@ class MainWindow(QMainWindow):
         return replace(
             self.context.settings,
             theme=current_theme().name,
-            geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             layout=self.workbench.layout_shown.name,
             splitters=self.workbench.sizes(),
             folded=self.workbench.folded,
+            detached=self.workbench.detached,
+            places=self.workbench.places,
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
@@ -391,15 +392,13 @@ class MainWindow(QMainWindow):
         self.memory.set_choice(settings.left_plot)
         self.throughput.set_choice(settings.right_plot)
 
-    def _restore(self, settings: Settings) -> None:
+    def _restore(self) -> None:
         self.resize(QSize(*DEFAULT_SIZE_PX))
         if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 is not a real one
             self.resize(first_size(self.size(), self.screen().availableSize()))
-        if settings.geometry:
-            self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
+        self.workbench.restore_window(self)
 
     # --- Qt
-    # ------------------------------------------------------------------------------------------------------------
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -444,6 +443,7 @@ class MainWindow(QMainWindow):
         if not self.may_close():
             event.ignore()
             return
+        self.workbench.room.keep_windows()
         super().closeEvent(event)
         app = QApplication.instance()
         if app is not None:

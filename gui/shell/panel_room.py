@@ -7,10 +7,20 @@ from collections.abc import Iterator
 from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QSplitter, QWidget
 
-from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, KeptSplitter, hbox, push_button, reading_order, vbox
+from devexplorer.gui.shell.window_places import WindowPlaces
+from devexplorer.gui.widgets import (
+    HEADER_PX,
+    UNLIMITED_PX,
+    KeptSplitter,
+    OnScreen,
+    hbox,
+    push_button,
+    reading_order,
+    vbox,
+)
 
 FOLDED_PX = 132
 """Width of a folded panel beside others."""
@@ -23,12 +33,18 @@ class PanelWindow(QWidget):
 
     def __init__(self, panel: QWidget, title: str, owner: QWidget) -> None:
         super().__init__(owner, Qt.WindowType.Window)
+        self.title = title
         self.setWindowTitle(f"DevExplorer: {title}")
         self._main = owner.window()
         self.addActions(self._main.actions())  # their keys are heard here too
         size = panel.size()
         vbox(panel, margins=8, parent=self)
         self.resize(size.width() + 16, max(size.height() + 16, 300))
+        self._on_screen = OnScreen(self)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._on_screen.shown()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         super().closeEvent(event)
@@ -53,9 +69,9 @@ class PanelRoom(QObject):
     """`owner`: the widget with the panels. At most one panel is enlarged; any number is folded or has a window. What
     stands in the layout meanwhile keeps their place."""
 
-    def __init__(self, owner: QWidget) -> None:
+    def __init__(self, owner: QWidget, places: WindowPlaces) -> None:
         super().__init__(owner)
-        self._owner = owner
+        self._owner, self._places = owner, places
         self._hidden: list[QWidget] = []
         """What gave way to the enlarged panel."""
         self.enlarged: QWidget | None = None
@@ -165,24 +181,33 @@ class PanelRoom(QObject):
         keeper.hide()
         window = self.windows[panel] = PanelWindow(panel, title, self._owner)
         window.closed.connect(partial(self.attach, panel))
+        self._places.restore(window, title)
         panel.show()
         window.show()
 
     def attach(self, panel: QWidget) -> None:
         """Bring the panel back into the window."""
         window, keeper = self.windows.pop(panel), self._keepers.pop(panel)
+        self._places.remember(window, window.title)
+        panel.setParent(self._owner)  # until a layout that has it is on show
         self._exchange(keeper, panel)
-        panel.show()
+        if isinstance(panel.parent(), QSplitter):  # else the layout that has it shows it
+            panel.show()
         for done in (keeper, window):
             done.hide()
             done.deleteLater()
         self.share(panel)
 
+    def keep_windows(self) -> None:
+        """The window closes, and these with it: at the next start they are there again."""
+        for window in self.windows.values():
+            window.blockSignals(True)
+
     @staticmethod
     def _exchange(old: QWidget, new: QWidget) -> None:
         splitter = old.parent()
-        assert isinstance(splitter, QSplitter)
-        splitter.replaceWidget(splitter.indexOf(old), new)
+        if isinstance(splitter, QSplitter):  # no layout has shown it yet otherwise
+            splitter.replaceWidget(splitter.indexOf(old), new)
 
 
 def _give_keyboard(part: QWidget) -> None:

@@ -7,22 +7,23 @@ some layouts have another arrangement, with splitters of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
 
-from devexplorer.core.session import Change, Settings, UnderWay
+from devexplorer.core.session import Change, Place, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split, is_low
 from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
+from devexplorer.gui.shell.window_places import WindowPlaces
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, reading_order, vbox
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 GAP_PX = 8
 TITLES = {"cards": "Devices at a glance", "stack": "Plots"}
 """Of panels; others are called as they are."""
+OTHERS = ("cards", "stack", "exercise")
+"""Panels that only some layouts have."""
 DEFAULT = 0
 """In the settings: the size that the layout gives a part."""
 
@@ -57,9 +60,13 @@ class Workbench(QStackedWidget):
         """What is remembered of splitters that are not made yet."""
         self.splitters: dict[str, KeptSplitter] = {}
         """Those that were made, by `key`."""
-        self.room = PanelRoom(self)
+        self._places = WindowPlaces(settings.places, settings.geometry)
+        self.restore_window = self._places.restore
+        self.room = PanelRoom(self, self._places)
         self._to_fold = set(settings.folded)
         """Names of panels that were folded at the end of the last session, and are not on show yet."""
+        self._to_detach = set(settings.detached)
+        """Names of panels that had a window of their own then, until the window is on show."""
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
         pages.wanted.connect(self._show_pages)
@@ -93,13 +100,38 @@ class Workbench(QStackedWidget):
     @property
     def folded(self) -> tuple[str, ...]:
         """Names of the folded panels, to be remembered."""
+        return self._names(self._to_fold, self.room.folded)
+
+    @property
+    def detached(self) -> tuple[str, ...]:
+        """Names of the panels in windows of their own, to be remembered."""
+        return self._names(self._to_detach, self.room.windows)
+
+    @property
+    def places(self) -> dict[str, dict[str, Place]]:
+        """Where all windows are, to be remembered."""
+        self._places.remember(self.window())
+        for window in self.room.windows.values():
+            self._places.remember(window, window.title)
+        return self._places.places
+
+    def _names(self, waiting: Iterable[str], panels: Collection[QWidget]) -> tuple[str, ...]:
         made = {**self._panels, **vars(self)}  # `cached_property` keeps those of only some layouts there
-        return tuple(
-            sorted(
-                self._to_fold
-                | {name for name, part in made.items() if any(part is panel for panel in self.room.folded)}
-            )
-        )
+        return tuple(sorted({*waiting, *(name for name, part in made.items() if any(part is one for one in panels))}))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._bring_windows)
+
+    def _bring_windows(self) -> None:
+        """The panels that had windows of their own have them again."""
+        names, self._to_detach = self._to_detach & {*self._panels, *OTHERS}, set()
+        for name in sorted(names):
+            if name == "exercise":
+                self._pages.page("learn")
+            self.room.detach(self._panel(name), _title(name))
+        if names:
+            self.window().activateWindow()
 
     def enlarge(self) -> None:
         """Give the panel with the keyboard all the room, or bring the others back."""

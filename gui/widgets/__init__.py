@@ -34,7 +34,7 @@ from devexplorer.gui.widgets.layouts import (
     vbox,
 )
 from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes
-from devexplorer.gui.widgets.on_screen import OnScreen, first_size
+from devexplorer.gui.widgets.on_screen import OnScreen, first_size, fitted
 from devexplorer.gui.widgets.panel import (
     EDGE_PX,
     HEADER_PX,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QMargins, QRect, QSize, QTimer
+from PySide6.QtCore import QMargins, QObject, QRect, QSize, QTimer
 from PySide6.QtGui import QGuiApplication, QRegion, QScreen
-from PySide6.QtWidgets import QMainWindow
+from PySide6.QtWidgets import QWidget
 
 TITLE_BAR_PX = 40
 """About as high as title bars get."""
@@ -40,7 +40,7 @@ def fitted(frame: QRect, available: Sequence[QRect], home: int = 0) -> QRect:
     return QRect(left, top, size.width(), size.height())
 
 
-def fit(window: QMainWindow, available: Sequence[QRect], home: int = 0) -> None:
+def fit(window: QWidget, available: Sequence[QRect], home: int = 0) -> None:
     """Move and resize `window` so that it is on screen with its frame; one that is maximized is the window manager's
     business."""
     if window.isMaximized() or window.isFullScreen() or window.isMinimized():
@@ -57,10 +57,11 @@ def fit(window: QMainWindow, available: Sequence[QRect], home: int = 0) -> None:
         window.setGeometry(wanted.marginsRemoved(frame))
 
 
-class OnScreen:
+class OnScreen(QObject):
     """Looks after `window` once it is shown, and when screens change."""
 
-    def __init__(self, window: QMainWindow) -> None:
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
         self._window = window
         self._shown = False
 

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import SettingsFile
+from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.widgets import HEADER_PX
 from devexplorer.gui.widgets.digit_keys import FIRST_SCAN_CODE
@@ -211,25 +212,45 @@ def test_digits_are_heard_on_a_keyboard_that_has_them_only_with_shift(
     assert quiet.window.workbench.layout_shown.name == ("measure" if does == "layout" else "explore")
 
 
-def test_folded_panels_are_folded_at_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
+def test_panels_are_folded_or_in_their_windows_at_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
     quiet = QuietWindow(qapp, tmp_path)
     room = quiet.window.workbench.room
     room.toggle_fold(quiet.window.inspector, "Inspector")
     quiet.window.workbench.show_layout("monitor")
     room.toggle_fold(quiet.window.workbench.cards, "Devices at a glance")
+    room.detach(quiet.window.workbench.stack, "Plots")
     quiet.window.workbench.show_layout("explore")
+    room.detach(quiet.window.memory, "Memory")
+    room.windows[quiet.window.memory].setGeometry(40, 60, 350, 310)
     quiet.settle()
     settings = quiet.window.settings()
     assert settings.folded == ("cards", "inspector")
+    assert settings.detached == ("memory", "stack")
+    quiet.window.close()  # with its windows
     quiet.close()
-    SettingsFile(tmp_path).save(settings)
+    assert SettingsFile(tmp_path).load() == settings
     again = QuietWindow(qapp, tmp_path)
     bench = again.window.workbench
+    assert again.window.settings().detached == ("memory", "stack"), "before they are on show, too"
+    QTest.qWait(2 * AFTER_FIRST_PAINT_MS)
     again.settle()
+    own = bench.room.windows[again.window.memory]
+    assert own.isVisible()
+    assert own.geometry().getRect() == (40, 60, 350, 310)
+    plots = bench.room.windows[bench.stack]
+    assert plots.isVisible()
+    plots.close()
+    assert not bench.stack.isVisible(), "the layout on show has no place for it"
+    own.close()
+    bench.room.detach(again.window.memory, "Memory")
+    assert bench.room.windows[again.window.memory].geometry().getRect() == (40, 60, 350, 310)
+    bench.room.windows[again.window.memory].close()
+    assert again.window.memory.isVisible()
     assert again.window.inspector.isHidden()
     assert again.window.settings().folded == ("cards", "inspector"), "also what is not on show yet"
     bench.show_layout("monitor")
     again.settle()
+    assert bench.stack.isVisible()
     assert bench.cards.isHidden()
     QTest.mouseClick(bench.room.folded[bench.cards].button, Qt.MouseButton.LeftButton)
     again.settle()
