@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from devexplorer.core.devices.kept_file import KeptFile
+
 LEAST_S = 0.03
 """Over less time the system's clock, which ticks every 1 to 10 ms, has too few steps."""
 SHORT_S = 0.5
@@ -21,7 +23,7 @@ class CpuBusy:
     not told."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        self._stat = stat
+        self._stat = KeptFile(stat)
         self._then = self._now()
         self._psutil = None
         if self._then is None:
@@ -56,13 +58,12 @@ class CpuBusy:
     def _now(self) -> tuple[float, float] | None:
         """Busy and all time of all cores since the start, in the system's ticks; guests are counted among the
         others."""
+        label, *numbers = self._stat.start().partition(b"\n")[0].split() or (b"",)
         try:
-            with self._stat.open(encoding="ascii") as lines:
-                label, *numbers = lines.readline().split()
             values = [int(number) for number in numbers[:8]]
-        except (OSError, ValueError):
+        except ValueError:
             return None
-        if label != "cpu" or len(values) < 5:
+        if label != b"cpu" or len(values) < 5:
             return None
         whole = sum(values)
         return whole - values[3] - values[4], whole  # idle, and waiting for disks

@@ -1,14 +1,14 @@
 """What a device's card and its compact row have in common. Main thread.
 
-Painted, not built of labels: sixteen devices stay one widget each plus their bar, and the layout stays
-when a number changes. Everything that is painted is also in the accessible description.
+Painted, not built of labels: sixteen devices stay one widget each plus their bar, and the layout stays when a number
+changes. Everything that is painted is also said by `spoken`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QAccessible,
     QColor,
@@ -21,6 +21,8 @@ from PySide6.QtGui import (
     QPainter,
     QPainterPath,
     QPen,
+    QPixmap,
+    QRegion,
     QResizeEvent,
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
@@ -71,7 +73,10 @@ class DeviceItem(QWidget):
         """What a drop would do, while something is dragged."""
         self.progress: Progress | None = None
         """Long work that keeps this device busy."""
-        self._described = ""
+        self._problems: tuple[Problem, ...] = ()
+        self._alerts: Sequence[Alert] = ()
+        self._frame_of: tuple[object, ...] = ()
+        self._frame = QPixmap()
         self.is_selected = self._hovered = self._drop_here = False
         """Whether this device is the chosen one."""
         self.bar = MemoryBar(device.colour)
@@ -108,19 +113,32 @@ class DeviceItem(QWidget):
         before, self.progress = self.progress, progress
         if (before and before.words) != (progress and progress.words):
             self.update()
-        if (before and before.title) != (progress and progress.title):
-            self._describe()
 
-    def _describe(self) -> None:
+    def spoken(self) -> str:
+        """What is painted, for a screen reader."""
+        texts = self.texts
+        alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
+        readings = ", ".join(" ".join(filter(None, reading)) for reading in (*texts.readings, *texts.watched))
+        held = f" Throttled by: {texts.held}." if texts.held else ""
         busy = f" Busy: {self.progress.title}." if self.progress is not None else ""
-        self.setAccessibleDescription(self._described + busy)
+        said = texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held
+        return alarm + said + busy
+
+    def tip(self) -> str:
+        """What the tooltip says now."""
+        return plain_tip(card_tooltip(self._device, self._problems, self._alerts))
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip:
+            self.setToolTip(self.tip())  # not before it is asked for: readings come all the time
+        return super().event(event)
 
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
         return card_texts(device, problems, alerts)
 
     def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
-        """Take the texts and the bar from `device`; repaints only when a text changed."""
-        self._device = device
+        """Take the texts and the bar from `device`; repaints only what changed of both."""
+        self._device, self._problems, self._alerts = device, problems, alerts
         texts = self._texts_of(device, problems, alerts)
         self.bar.set_reading(device.parts, device.total_bytes)
         if texts == self._texts:
@@ -130,20 +148,14 @@ class DeviceItem(QWidget):
         moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
         self._show_bar()
-        self.setToolTip(plain_tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
-        readings = ", ".join(" ".join(filter(None, reading)) for reading in (*texts.readings, *texts.watched))
-        held = f" Throttled by: {texts.held}." if texts.held else ""
-        alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
-        self._described = alarm + (
-            texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held
-        )
-        self._describe()
         if taller:
             self.updateGeometry()
         if moved:
             self._place_bar()
-        self.update()
+            self.update()
+        else:
+            self.update(QRegion(self.rect()) - QRegion(self.bar.geometry()))
 
     def height_px(self) -> int:
         """More where something is wrong with the device."""
@@ -216,38 +228,55 @@ class DeviceItem(QWidget):
     def _paint_frame(self, painter: QPainter, radius: float) -> None:
         """Background, outline (dashed when simulated), the edge in the device's colour, the focus frame."""
         theme, colour = current_theme(), self._colour()
-        painter.fillRect(self.rect(), theme.panel)
-        box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
-        outline = QPainterPath()
-        outline.addRoundedRect(box, radius, radius)
-        painter.fillPath(outline, QColor(theme.hover if self._hovered and not self.is_selected else theme.card))
+        inside = theme.hover if self._hovered and not self.is_selected else theme.card
         edge = QColor(theme.border_strong)
         if self._drop_here and self.verdict is not None:
             refused = not self.verdict.allowed and not self.verdict.nothing_to_do
             edge = QColor(theme.error) if refused else colour
         elif self.is_selected:
             edge = colour
+        scale = self.devicePixelRatioF()
+        frame_of = (self.size(), scale, theme, inside, edge, self.texts.simulated, self._device.colour)
+        if frame_of != self._frame_of:  # kept as a picture: smooth corners cost more than all texts of a row
+            self._frame_of, self._frame = frame_of, QPixmap(self.size() * scale)
+            self._frame.setDevicePixelRatio(scale)
+            with QPainter(self._frame) as onto:
+                onto.setRenderHint(QPainter.RenderHint.Antialiasing)
+                self._draw_frame(onto, radius, inside, edge)
+        painter.drawPixmap(0, 0, self._frame)
+        if self.progress is not None:
+            painter.save()
+            painter.setClipPath(self._shape(radius))
+            paint_progress(painter, self.rect().adjusted(EDGE_PX, 0, 0, 0), self.progress)
+            painter.restore()
+        if self.hasFocus():
+            painter.setPen(theme.focus)
+            box = QRectF(self.rect()).adjusted(2.5, 2.5, -2.5, -2.5)
+            painter.drawRoundedRect(box, radius - 2, radius - 2)
+
+    def _shape(self, radius: float) -> QPainterPath:
+        shape = QPainterPath()
+        shape.addRoundedRect(QRectF(self.rect()), radius, radius)
+        return shape
+
+    def _draw_frame(self, painter: QPainter, radius: float, inside: str, edge: QColor) -> None:
+        painter.fillRect(self.rect(), current_theme().panel)
+        outline = QPainterPath()
+        outline.addRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
+        painter.fillPath(outline, QColor(inside))
         pen = QPen(edge)
         if self.texts.simulated:
             pen.setDashPattern([3, 3])
         painter.setPen(pen)
         painter.drawPath(outline)
-        painter.save()
-        shape = QPainterPath()
-        shape.addRoundedRect(QRectF(self.rect()), radius, radius)
-        painter.setClipPath(shape)
+        painter.setClipPath(self._shape(radius))
         dash = device_dash(self._device.colour)
-        stripe = QPen(colour, 2 * EDGE_PX)
+        stripe = QPen(self._colour(), 2 * EDGE_PX)
         stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
         if dash:
             stripe.setDashPattern([part / (2 * EDGE_PX) for part in dash])
         painter.setPen(stripe)
         painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
-        paint_progress(painter, self.rect().adjusted(EDGE_PX, 0, 0, 0), self.progress)
-        painter.restore()
-        if self.hasFocus():
-            painter.setPen(theme.focus)
-            painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
     def _sign(self, painter: QPainter, x: int, middle: int, name: str, tone: Tone) -> int:
         """Draw an icon of state; returns the x behind it."""

@@ -156,6 +156,7 @@ class App:
         if self.heartbeat is None:
             self.heartbeat = Heartbeat(source, self.state, self.window)
             self.heartbeat.beaten.connect(self._beaten)
+            self.heartbeat.watch(self.window)
             self.heartbeat.start()
         return self.heartbeat
 

@@ -1,9 +1,9 @@
 """The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects
 garbage. Main thread.
 
-30 beats a second while something happens, 10 while there are only readings, 1 while the window is hidden; texts change
-twice a second. Cyclic garbage is collected here and nowhere else: a
-collection on a worker thread may destroy a Qt object there, which crashes Qt.
+30 beats a second while something happens or somebody touches the window, 5 while there are only readings, 1 while the
+window is hidden; texts change twice a second. Cyclic garbage is collected here and nowhere else: a collection on a
+worker thread may destroy a Qt object there, which crashes Qt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from PySide6.QtGui import QInputEvent
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
@@ -21,9 +23,11 @@ from devexplorer.core.session import Change, State
 if TYPE_CHECKING:
     from devexplorer.core.session.session import PollResult
 
-BEAT_MS, CALM_MS, HIDDEN_MS = 33, 100, 1000
+BEAT_MS, CALM_MS, HIDDEN_MS = 33, 200, 1000
 CALM_AFTER_S = 2.0
-"""When nothing but readings came for so long, beats become as seldom as readings are."""
+"""When nothing but readings came for so long, and nobody touched the window, a beat shows two of each device."""
+READINGS = Change.SAMPLES | Change.DETAILS | Change.ALERTS
+"""What watching changes by itself: nothing quick follows from it."""
 TEXT_SECONDS = 0.5
 YOUNG_GC_SECONDS = 1.0
 MIDDLE_GC_SECONDS = 10.0
@@ -85,6 +89,16 @@ class Heartbeat(QObject):
         self._hidden = hidden
         self.stir()
 
+    def watch(self, window: QWidget) -> None:
+        """Every key, click and movement in this window stirs."""
+        window.winId()  # it has a handle then, where all of them arrive, and little else does
+        window.windowHandle().installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(event, QInputEvent):
+            self.stir()
+        return False
+
     def stir(self) -> None:
         """Something was asked for: beat quickly, so that the answer is seen at once."""
         self._stirred_s = self._monotonic()
@@ -111,7 +125,7 @@ class Heartbeat(QObject):
         state = self._state
         changes = _follow(self._session, state)
         now = self._monotonic()
-        if changes & ~Change.SAMPLES or state.jobs or state.active_runs or state.recording is not None:
+        if changes & ~READINGS or state.jobs or state.active_runs or state.recording is not None:
             self.stir()
         else:
             self._set_pace()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import accumulate
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
@@ -59,7 +61,7 @@ def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -
 
 
 class MemoryBar(Picture):
-    """The bar. Feed it with `set_reading`; it repaints when something changed."""
+    """The bar. Feed it with `set_reading`; it repaints when a pixel changed."""
 
     def __init__(self, index: int) -> None:
         super().__init__("memory")
@@ -76,13 +78,20 @@ class MemoryBar(Picture):
 
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
-        result = segments(parts)
-        if (result, total_bytes) != (self.segments, self._total):
-            self.segments, self._total = result, total_bytes
-            self.setAccessibleDescription(
-                ", ".join(f"{item.part} {bytes_text(item.bytes)}" for item in result) or "unknown"
-            )
+        before = self._ends()
+        self.segments, self._total = segments(parts), total_bytes
+        if self._ends() != before:
             self.update()
+
+    def spoken(self) -> str:
+        """The parts with their bytes, for a screen reader."""
+        return ", ".join(f"{item.part} {bytes_text(item.bytes)}" for item in self.segments) or "unknown"
+
+    def _ends(self) -> list[tuple[str, float]]:
+        """Where each segment ends: on a whole pixel of the screen, so that most readings change none."""
+        scale = self.devicePixelRatioF()
+        ends = accumulate(widths(self.segments, self._total, self.width()))
+        return [(item.key, math.floor(x * scale + 0.5) / scale) for item, x in zip(self.segments, ends, strict=True)]
 
     def part_at(self, x: float) -> Segment | None:
         """The segment below `x` pixels from the left, or None where there is none."""
@@ -117,9 +126,9 @@ class MemoryBar(Picture):
         painter.setClipPath(outline)
         painter.fillRect(whole, current_theme().bar_free)
         x = 0.0
-        for segment, width in zip(self.segments, widths(self.segments, self._total, whole.width()), strict=True):
-            paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._index)
-            x += width
+        for key, end in self._ends():
+            paint_part(painter, key, QRectF(x, 0, end - x, whole.height()), self._index)
+            x = end
 
 
 def part_brushes(key: str, device: int) -> list[QBrush]:

@@ -130,6 +130,8 @@ class ShrinkingLabel(ElidedLabel):
 
     def say(self, text: str) -> None:
         """Show `text`; nothing where it is empty."""
+        if text == self.full_text and self.isHidden() != bool(text):
+            return  # else the window would be laid out again
         self.set_full_text(text)
         self.setVisible(bool(text))
         self.updateGeometry()
@@ -164,7 +166,8 @@ class EmptyState(QWidget):
         """Enable the button while the engine can be asked."""
         reason = why_not_live(state)
         self.button.setEnabled(reason is None)
-        self.button.setToolTip(reason or "")
+        if self.button.toolTip() != (reason or ""):
+            self.button.setToolTip(reason or "")
 
 
 class Panel(QFrame):

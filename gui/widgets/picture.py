@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QAccessible, QColor, QContextMenuEvent, QFontMetrics, QHelpEvent, QPainter, QPaintEvent
@@ -85,12 +86,15 @@ def draw_text(
     """One line of text, cut short where there is no room; returns the width that it took."""
     painter.setFont(font(role))
     painter.setPen(colour if isinstance(colour, QColor) else colour_of(colour))
-    metrics = painter.fontMetrics()
-    shown = metrics.elidedText(text, cut, max(math.ceil(where.width()), 0))
-    painter.drawText(where, align | Qt.TextFlag.TextSingleLine, shown)
-    return metrics.horizontalAdvance(shown)
+    room, width = max(math.ceil(where.width()), 0), text_width(text, role)
+    if width > room:
+        text = painter.fontMetrics().elidedText(text, cut, room)
+        width = text_width(text, role)
+    painter.drawText(where, align | Qt.TextFlag.TextSingleLine, text)
+    return width
 
 
+@lru_cache(2048)  # measuring a text takes as long as painting it
 def text_width(text: str, role: Role = Role.LABEL) -> int:
     """In pixels."""
     return QFontMetrics(font(role)).horizontalAdvance(text)

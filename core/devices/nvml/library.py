@@ -53,6 +53,9 @@ START_LIMIT_S = 5.0
 wakes it, too: who asks once gives `open_limit_s` as much, who goes on asking shows the others first and this one when
 it is awake."""
 
+SLUGGISH_S = 0.15
+"""What changes little within a tenth of a second is not asked again within this time."""
+
 _START = Query("nvml", lambda n, _: n.nvmlInit())
 _END = Query("nvml_end", lambda n, _: n.nvmlShutdown())
 
@@ -266,7 +269,8 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: DeviceSample | None = None) -> DeviceSample:
-        """The quick fields of one card (six calls) plus those of `slow`, as a sample of `device`.
+        """The quick fields of one card (four calls, six every other time) plus those of `slow`, as a sample of
+        `device`.
 
         `slow` is what `read_slow` returned last. It is left out if the card is lost or cannot be read: it would be out
         of date.
@@ -275,6 +279,11 @@ class Nvml:
         with self._reading(card) as state:
             if state is not None:
                 self._runner.read(state, fields.QUICK, values)
+                if (now := self._clock()) >= state.sluggish_due:
+                    sluggish: dict[str, Any] = {}
+                    self._runner.read(state, fields.SLUGGISH, sluggish)
+                    state.sluggish, state.sluggish_due = sluggish, now + SLUGGISH_S
+                values |= state.sluggish
                 self._runner.remove_problem(state, None)  # nothing said that the card is lost
                 if slow is not None:
                     return replace(slow, device=device, time_unix_s=time_unix_s, **values)

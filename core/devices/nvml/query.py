@@ -9,6 +9,7 @@ is not repeated until it returns, and its query is answered with None and that r
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -116,6 +117,10 @@ class CardState(msgspec.Struct, eq=False):
     problems: dict[str | None, Problem] = msgspec.field(default_factory=dict)
     counters: dict[tuple[str, int], tuple[float, int]] = msgspec.field(default_factory=dict)
     """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
+    sluggish: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The last answers to `fields.SLUGGISH`."""
+    sluggish_due: float = -math.inf
+    """When those are asked again, monotonic seconds."""
     known_processes: dict[int, ProcessFacts] = msgspec.field(default_factory=dict)
     """Processes of the previous reading, so that each is looked up once."""
     processes_seen: int = 0

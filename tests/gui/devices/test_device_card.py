@@ -18,6 +18,7 @@ from devexplorer.gui.devices.card import DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import card_texts, card_tooltip
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.widgets import MemoryBar
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -113,8 +114,8 @@ def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_i
 
 def test_a_device_name_with_tags_is_no_markup(qtbot: QtBot):
     panel = panel_for(qtbot, state_with(CPU, msgspec.structs.replace(CUDA, name="<img src=x>")))
-    assert "&lt;img" in panel.items["cuda:0"].toolTip()
-    assert "<img" not in panel.items["cuda:0"].toolTip()
+    assert "&lt;img" in panel.items["cuda:0"].tip()
+    assert "<img" not in panel.items["cuda:0"].tip()
 
 
 # --- drops ---------------------------------------------------------------------------------------------------------
@@ -294,7 +295,7 @@ def test_new_readings_reach_card_and_bar(qtbot: QtBot):
     card = panel.items["cuda:0"]
     assert card.texts.used == "12.0"
     assert [segment.part for segment in card.bar.segments] == ["used", "free"]
-    assert "12.0 of 24.0 GiB, util 50 %" in card.accessibleDescription()
+    assert "12.0 of 24.0 GiB, util 50 %" in card.spoken()
 
 
 def test_equal_readings_do_not_paint_again(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch):
@@ -302,12 +303,28 @@ def test_equal_readings_do_not_paint_again(qtbot: QtBot, monkeypatch: pytest.Mon
     sample(state, "cuda:0", 12 * GIB)
     panel = panel_for(qtbot, state)
     painted: list[str] = []
-    monkeypatch.setattr(DeviceCard, "update", lambda self: painted.append(self.device_id))
+    monkeypatch.setattr(DeviceCard, "update", lambda self, *_: painted.append(self.device_id))
     panel.refresh_texts()
     assert painted == []
     sample(state, "cuda:0", 13 * GIB)
     panel.refresh_texts()
     assert painted == ["cuda:0"]
+
+
+def test_a_reading_that_changes_no_text_and_no_pixel_paints_nothing(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch):
+    state = state_with(CPU, CUDA)
+    sample(state, "cuda:0", 12 * GIB)
+    panel = panel_for(qtbot, state)
+    painted: list[str] = []
+    for kind in (DeviceCard, MemoryBar):
+        monkeypatch.setattr(kind, "update", lambda self, *_: painted.append(type(self).__name__))
+    sample(state, "cuda:0", 12 * GIB + 1)
+    panel.refresh_texts()
+    assert painted == []
+    assert panel.items["cuda:0"].bar.segments[0].bytes == 12 * GIB + 1, "what hovering says is the newest"
+    sample(state, "cuda:0", 12 * GIB + 1, utilization_percent=50.0)
+    panel.refresh_texts()
+    assert painted == ["DeviceCard"], "only the text"
 
 
 @pytest.mark.parametrize("count", [2, 9])
@@ -323,7 +340,7 @@ def test_a_card_whose_clocks_are_held_down_has_a_sign_and_keeps_its_size(qtbot: 
     panel.refresh_texts()
     assert item.height() == height
     assert item.grab().toImage() != before
-    assert "Throttled by: power cap." in item.accessibleDescription()
+    assert "Throttled by: power cap." in item.spoken()
 
 
 def test_mig_instances_are_rows_below_their_card_a_little_to_the_right(qtbot: QtBot):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import DeviceSample, Event, JobEnded, JobStarted
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, JobEnded, JobStarted
 from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.shell.heartbeat import BEAT_MS, CALM_AFTER_S, CALM_MS, HIDDEN_MS, Heartbeat
@@ -18,7 +22,8 @@ class Beaten:
 
     def __init__(self) -> None:
         self.now, self.events = 100.0, list[Event]()
-        self.heart = Heartbeat(self, State(), self, monotonic=lambda: self.now)
+        self.state = State()
+        self.heart = Heartbeat(self, self.state, self, monotonic=lambda: self.now)
 
     def drain(self) -> PollResult:
         events, self.events = self.events, []
@@ -47,17 +52,51 @@ def beaten(qapp: QApplication) -> Iterator[Beaten]:
 
 
 def reading(time_unix_s: float) -> DeviceSample:
-    return DeviceSample(device="cpu", time_unix_s=time_unix_s)
+    return DeviceSample(device="cpu", time_unix_s=time_unix_s, utilization_percent=time_unix_s)
 
 
-def test_readings_alone_need_no_more_beats_than_there_are_readings(beaten: Beaten) -> None:
+CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", usable=True)
+DETAILS = DeviceDetails(device="cpu", time_unix_s=4.0)
+
+
+def test_readings_alone_are_shown_two_at_a_time(beaten: Beaten) -> None:
     assert beaten.after(0.1, JobStarted(request=1, title="move", time_unix_s=1.0)) == BEAT_MS
     assert beaten.after(CALM_AFTER_S + 1, reading(1.0)) == BEAT_MS, "it is under way"
     assert beaten.after(0.1, JobEnded(request=1, ok=True, time_unix_s=2.0)) == BEAT_MS
     assert beaten.after(CALM_AFTER_S / 2, reading(2.0)) == BEAT_MS
     assert beaten.after(CALM_AFTER_S, reading(3.0)) == CALM_MS
     assert beaten.heart._timer.interval() == CALM_MS
+    assert beaten.after(CALM_MS / 1000, reading(4.0), DETAILS) == CALM_MS, "what is read seldom is a reading too"
     beaten.heart.stir()
+    assert beaten.heart._timer.interval() == BEAT_MS
+
+
+def test_every_reading_is_kept_however_seldom_they_are_shown(beaten: Beaten) -> None:
+    beaten.state.set_catalog(Catalog((CPU,)))
+    times = [round(100 + tick / 10, 1) for tick in range(60)]
+    for first, second in zip(times[::2], times[1::2], strict=True):
+        beaten.after(CALM_MS / 1000, reading(first), reading(second))
+    assert beaten.heart.pause_ms == CALM_MS
+    kept, values = beaten.state.devices["cpu"].history.readings("utilization_percent")
+    assert (kept.tolist(), values.tolist()) == (times, times)
+
+
+@pytest.mark.parametrize("touch", ["key", "click", "wheel", "move"])
+def test_a_touch_of_the_window_brings_all_beats_back_at_once(beaten: Beaten, qtbot: QtBot, touch: str) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.show()
+    beaten.heart.watch(window)
+    assert beaten.after(CALM_AFTER_S + 1, reading(1.0)) == CALM_MS
+    handle, here = window.windowHandle(), QPoint(5, 5)
+    if touch == "key":
+        QTest.keyClick(handle, Qt.Key.Key_Shift)
+    elif touch == "click":
+        QTest.mouseClick(handle, Qt.MouseButton.LeftButton, pos=here)
+    elif touch == "wheel":
+        QTest.wheelEvent(handle, QPointF(here), QPoint(0, 120))
+    else:
+        QTest.mouseMove(handle, here)
     assert beaten.heart._timer.interval() == BEAT_MS
 
 

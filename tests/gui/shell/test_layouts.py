@@ -215,10 +215,10 @@ def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None
         ("fan", "55 %"),
         ("throttled", "power cap"),
     )
-    assert "power 149 of 150 W" in card.accessibleDescription()
+    assert "power 149 of 150 W" in card.spoken()
     quiet.tell(msgspec.structs.replace(READING, memory_used_bytes=5 << 30))
-    assert card.accessibleDescription().startswith("5.00 of")
-    assert "power 149 of 150 W" in card.accessibleDescription(), "also after something else has changed"
+    assert card.spoken().startswith("5.00 of")
+    assert "power 149 of 150 W" in card.spoken(), "also after something else has changed"
     assert list(quiet.window.workbench.cards.items) == [CPU.id, "nvml:0"]
     QTest.mouseClick(card, Qt.MouseButton.LeftButton)
     assert quiet.window.context.device == "nvml:0"

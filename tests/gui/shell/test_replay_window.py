@@ -176,10 +176,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
         assert at_ms == pytest.approx(at_s * 1000, abs=1500)
         used = recordings.used_at("cuda:1", at_ms / 1000)
         assert driver.state.devices["cuda:1"].used_bytes == used
-        assert (
-            card_texts(driver.state.devices["cuda:1"]).used
-            in driver.window.devices.items["cuda:1"].accessibleDescription()
-        )
+        assert card_texts(driver.state.devices["cuda:1"]).used in driver.window.devices.items["cuda:1"].spoken()
         times, values = curve_data(driver.window.memory.plot, "cuda:1")[:2]
         shown = times <= START_UNIX_S + at_ms / 1000
         assert driver.window.axis.now_unix_s == pytest.approx(START_UNIX_S + at_ms / 1000)

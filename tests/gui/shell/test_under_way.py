@@ -76,7 +76,7 @@ def test_a_move_is_seen_at_its_object_and_on_the_card(quiet: QuietWindow) -> Non
     assert "moving 50 %" in index.data(Qt.ItemDataRole.AccessibleTextRole)
     assert "moving mlp to vgpu:0" in index.data(Qt.ItemDataRole.ToolTipRole)
     assert card(quiet).progress is not None
-    assert "Busy: moving mlp to vgpu:0." in card(quiet).accessibleDescription()
+    assert "Busy: moving mlp to vgpu:0." in card(quiet).spoken()
     assert quiet.window.devices.items["cpu"].progress is None
 
     QTest.mouseClick(quiet.window.status.cancel, Qt.MouseButton.LeftButton)
@@ -85,7 +85,7 @@ def test_a_move_is_seen_at_its_object_and_on_the_card(quiet: QuietWindow) -> Non
     assert badges(quiet, "mlp") == []
     assert line_px(quiet) == 0
     assert card(quiet).progress is None
-    assert "Busy" not in card(quiet).accessibleDescription()
+    assert "Busy" not in card(quiet).spoken()
 
 
 def test_the_part_that_is_worked_on_is_marked_at_the_innermost_row_that_can_be_seen(quiet: QuietWindow) -> None:

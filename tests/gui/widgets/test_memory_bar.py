@@ -83,4 +83,4 @@ def test_what_is_painted_is_also_said(qtbot: QtBot):
     bar = MemoryBar(0)
     qtbot.addWidget(bar)
     bar.set_reading(device_parts(), 24 * GIB)
-    assert bar.accessibleDescription().startswith("workspace 4.00 GiB, other allocations 2.00 GiB")
+    assert bar.spoken().startswith("workspace 4.00 GiB, other allocations 2.00 GiB")
