@@ -21,7 +21,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QApplication, QGraphicsPathItem, QGraphicsScene, QScrollArea, QScrollBar
+from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsPathItem, QGraphicsScene, QScrollArea, QScrollBar
 
 from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -79,16 +79,29 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.grid = QGraphicsPathItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
         self.grid.setZValue(GRID_Z)
         self.grid.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self._grid_of: tuple[object, ...] = ()
         self.lines = LinesItem(self.plotItem)
         self._right_px = right_px
         self.lane_rows = -1
         """Rows of labels between the upper edge and the curves."""
         self.set_lane(0)
+        self._keep_pictures(True)
         for axis in (self.left, self.bottom):
             axis.setTickFont(font(Role.LABEL))
             axis.setPen(pg.mkPen(None))
         theme_changed.connect(self._recolour)
         self._recolour()
+
+    def _keep_pictures(self, keep: bool) -> None:
+        """Of what is painted in Python and stays the same while curves move past."""
+        mode = QGraphicsItem.CacheMode.DeviceCoordinateCache if keep else QGraphicsItem.CacheMode.NoCache
+        for still in (self.left, self.bottom, self.lines):
+            still.setCacheMode(mode)
+
+    def render(self, *arguments: Any, **options: Any) -> None:
+        self._keep_pictures(False)  # a drawing has texts and lines
+        super().render(*arguments, **options)
+        self._keep_pictures(True)
 
     def set_lane(self, rows: int) -> None:
         """Keep room for so many rows of labels."""
@@ -112,12 +125,15 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
     def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""
         rect = self.view.rect()
-        grid = QPainterPath()
-        for value, _ in self.left.ticks:
-            y = round(self.px(0.0, value).y()) + 0.5  # the middle of a row of pixels
-            grid.moveTo(0.0, y)
-            grid.lineTo(rect.width(), y)
-        self.grid.setPath(grid)
+        grid_of = (rect, self.left.ticks, self.view.viewRange())
+        if grid_of != self._grid_of:
+            self._grid_of = grid_of
+            grid = QPainterPath()
+            for value, _ in self.left.ticks:
+                y = round(self.px(0.0, value).y()) + 0.5  # the middle of a row of pixels
+                grid.moveTo(0.0, y)
+                grid.lineTo(rect.width(), y)
+            self.grid.setPath(grid)
         self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
         across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)

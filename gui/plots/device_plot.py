@@ -126,7 +126,7 @@ class DevicePlot(TimelinePlot):
             curve = self.curves[name]
             if not curve.item.isVisible():
                 curve.item.show()
-                curve.band.show()
+                curve.drawn = Drawn()  # and its band, where it has one
                 changed = True
             changed |= self._draw_curve(curve, self._history(device))
         return changed
@@ -146,17 +146,20 @@ class DevicePlot(TimelinePlot):
         newest_s = history.latest_unix_s
         right_s = self._latest_s(history)
         window = history.window(self._metric.id, left_s, right_s, pixel_s)
-        times, rows = window.times, np.stack((window.low, window.mean, window.high))
         if window.seconds:
-            times, rows = to_edges(times, rows, window.seconds / 2, newest_s)
-        elif len(times) * PIXELS_PER_POINT > axis.width_s / pixel_s:
-            times, values = thin(times, window.mean, pixel_s)
-            rows = np.stack((values, values, values))
-        curve.times, curve.values, curve.tops = times.copy(), rows[1], rows[2]
+            rows = np.stack((window.low, window.mean, window.high))
+            curve.times, rows = to_edges(window.times, rows, window.seconds / 2, newest_s)
+            low, curve.values, curve.tops = rows
+        else:
+            few = len(window.times) * PIXELS_PER_POINT <= axis.width_s / pixel_s
+            points = (window.times, window.mean) if few else thin(window.times, window.mean, pixel_s)
+            curve.times, curve.values = points[0].copy(), points[1].copy()
+            low = curve.tops = curve.values
         kept_to_s = axis.right_unix_s if newest_s > right_s else math.inf
         curve.drawn = Drawn(key, history.version, left_s, kept_to_s, axis.clock_unix_s)
         x = curve.times - (self._epoch_s or 0.0)
         curve.item.setData(x, curve.values)
-        if window.seconds or not curve.band.boundingRect().isEmpty():
-            curve.band.set_data(*((x, rows[0], rows[2]) if window.seconds else (x[:0], x[:0], x[:0])))
+        curve.band.setVisible(bool(window.seconds))
+        if window.seconds:
+            curve.band.set_data(x, low, curve.tops)
         return True

@@ -226,7 +226,7 @@ class TimelinePlot(Panel):
             self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
-        moved = abs(moved_to_s - self._moved_to_s) >= min(self._pixel_s, LONGEST_WAIT_S)
+        moved = not self.is_empty and abs(moved_to_s - self._moved_to_s) >= min(self._pixel_s, LONGEST_WAIT_S)
         newest = self._state.markers[-1] if self._state.markers else None
         if not (moved or texts_are_due or newest is not self._newest_marker):
             return  # time has not moved the picture, and readings wait for as long: most beats end here

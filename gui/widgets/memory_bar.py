@@ -69,6 +69,7 @@ class MemoryBar(Picture):
         self.segments: tuple[Segment, ...] = ()
         """What the bar shows, from left to right."""
         self._total: int | None = None
+        self._painted: list[tuple[str, float]] | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def set_device(self, index: int) -> None:
@@ -78,9 +79,8 @@ class MemoryBar(Picture):
 
     def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
         """Show `parts` of `total_bytes`."""
-        before = self._ends()
         self.segments, self._total = segments(parts), total_bytes
-        if self._ends() != before:
+        if self._ends() != self._painted:
             self.update()
 
     def spoken(self) -> str:
@@ -126,7 +126,8 @@ class MemoryBar(Picture):
         painter.setClipPath(outline)
         painter.fillRect(whole, current_theme().bar_free)
         x = 0.0
-        for key, end in self._ends():
+        self._painted = self._ends()
+        for key, end in self._painted:
             paint_part(painter, key, QRectF(x, 0, end - x, whole.height()), self._index)
             x = end
 

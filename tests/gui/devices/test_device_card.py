@@ -315,6 +315,7 @@ def test_a_reading_that_changes_no_text_and_no_pixel_paints_nothing(qtbot: QtBot
     state = state_with(CPU, CUDA)
     sample(state, "cuda:0", 12 * GIB)
     panel = panel_for(qtbot, state)
+    panel.grab()
     painted: list[str] = []
     for kind in (DeviceCard, MemoryBar):
         monkeypatch.setattr(kind, "update", lambda self, *_: painted.append(type(self).__name__))
