@@ -38,7 +38,8 @@ class Nursery:
         with there:
             number = there.fileno()
             command = [sys.executable, "-P", inside.__file__, str(number)]
-            self._process = Cold(command, stdin=subprocess.DEVNULL, pass_fds=[number])
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            self._process = Cold(command, pass_fds=[number], **pipes)  # pipes, as most of what is forked has
         Nursery.pid = self._process.pid
 
     def fork(self, order: inside.Order, files: dict[int, int]) -> int:
@@ -55,7 +56,7 @@ class Nursery:
     def close(self) -> None:
         """End it."""
         self._door.close()
-        self._process.wait()
+        self._process.communicate()
         Nursery.pid = None
 
 
@@ -89,22 +90,20 @@ class Warm(Cold):  # type: ignore[type-arg]
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery | None]:
-    """Started for the first test that needs it."""
+def warm_popen() -> Iterator[type[subprocess.Popen[Any]]]:
+    """The `Popen` that asks the nursery, which is started for the first test that needs it."""
     if not sys.platform.startswith("linux"):
-        yield None
+        yield Cold
         return
-    made = Nursery()
-    yield made
-    made.close()
+    Warm.nursery = Nursery()
+    yield Warm
+    Warm.nursery.close()
 
 
 @pytest.fixture
-def warm_processes(nursery: Nursery | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_processes(warm_popen: type[subprocess.Popen[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes of this test have torch already."""
-    if nursery is not None:
-        monkeypatch.setattr(Warm, "nursery", nursery, raising=False)
-        monkeypatch.setattr(subprocess, "Popen", Warm)
+    monkeypatch.setattr(subprocess, "Popen", warm_popen)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import options
 from devexplorer.core.cli.run import main
 
-pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "warm_processes")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -19,6 +19,8 @@ from devexplorer.core.files.kinds import RECORDING, SNAPSHOT, TENSORS, recognise
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.session.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 THEN = reading.expected()
 
 

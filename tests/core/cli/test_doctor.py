@@ -25,6 +25,8 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 MIXED = Finding(
     rule="mixed-devices",
     path="blocks.0",
@@ -418,6 +420,7 @@ def test_a_defect_is_found_at_its_line_and_what_the_model_prints_stays_out_of_th
     assert {one["line"] for one in content["problems"]} <= lines
 
 
+@pytest.mark.usefixtures("cold_processes")
 def test_a_clean_model_is_clean_and_the_command_needs_no_torch_of_its_own(nets: Path) -> None:
     code = (
         "import sys\nfrom devexplorer.core.cli.run import main\n"

@@ -21,6 +21,8 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 GIB = 1 << 30
 PARTS = FitBytes(
     parameters=512, gradients=1024, optimizer=2048, activations=4096, library_workspace=8192, context=16384
@@ -326,6 +328,7 @@ def test_every_time_in_a_verdict_is_said_to_be_simulated() -> None:
 # --- the planner itself
 
 
+@pytest.mark.usefixtures("cold_processes")
 def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom devexplorer.core.cli.run import main\n"

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 SCRIPT = Path(__file__).parents[2] / "soak" / "public_models.py"
 NET = """
 import os

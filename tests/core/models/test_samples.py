@@ -12,6 +12,8 @@ from torch import nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.models import samples
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 LARGE = {"vgg11-bn", "vgg16-bn"}
 SMALL = [name for name in samples.recipes() if name not in LARGE]
 

@@ -34,6 +34,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.workspace.runs import inputs_of
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 TWO_TOWERS = {"query": "vgpu:0", "item": "vgpu:1"}
 
 

@@ -77,7 +77,9 @@ def test_tensors_can_be_scattered_gathered_and_broadcast():
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float | str]]:
+def ranks(
+    tmp_path_factory: pytest.TempPathFactory, warm_popen: type[subprocess.Popen[str]]
+) -> list[dict[str, float | str]]:
     """The results of both ranks."""
     file = tmp_path_factory.mktemp("ranks") / "meeting"
     environment = {
@@ -88,7 +90,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float | st
     }
     command = [sys.executable, two_ranks.__file__]
     started = [
-        subprocess.Popen(
+        warm_popen(
             [*command, str(rank), str(file)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for rank in range(two_ranks.RANKS)
