@@ -24,7 +24,7 @@ from devexplorer.core.files.entries import shown
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
 from devexplorer.core.models.handover import Handover, hand_over
-from devexplorer.core.partition.code import opened_hops
+from devexplorer.core.partition.code import follow, opened_hops
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.records import (
     Answer,
@@ -39,6 +39,7 @@ from devexplorer.core.records import (
     TrainStep,
 )
 from devexplorer.core.workspace import CommandResult, ExchangeChange, Workspace
+from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
 
 _NAMED = 3
 """Paths that an answer names; the tree shows all."""
@@ -79,7 +80,7 @@ def built(
     elif origin.source is not None:
         folder = os.path.abspath(origin.folder or os.curdir)
         recipe = builders.Recipe(parse(origin.source), folder)
-        model, files = _made(workspace, recipe, origin.seed, progress), recipe.files()
+        model, files = _made(workspace, recipe, origin.seed, progress).model, recipe.files()
     else:
         raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
     why = adopt(model, stored)
@@ -100,14 +101,14 @@ def built(
     return model, made
 
 
-def _made(workspace: Workspace, recipe: builders.Recipe, seed: int, progress: ProgressMonitor) -> nn.Module:
+def _made(workspace: Workspace, recipe: builders.Recipe, seed: int, progress: ProgressMonitor) -> builders.Made:
     if recipe.source.own_code:
         workspace.trials.demand(recipe.source, recipe.folder, progress)
     progress.stop_if_cancelled("no model was built")
-    model = recipe.make(seed).model
-    if any(workspace.get(other) is model for other in workspace.names):
+    made = recipe.make(seed)
+    if any(workspace.get(other) is made.model for other in workspace.names):
         raise BadInput(f"'{recipe.source.text}' gave a model that is already here; let it create a new one each time")
-    return model
+    return made
 
 
 def _hops(workspace: Workspace, model: nn.Module) -> DeviceCrossings:
@@ -122,7 +123,8 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     if not extras.own_code:
         raise BadInput(f"'{name}' was not opened from a Python file or module, so it cannot be rebuilt from one")
     recipe = builders.Recipe(parse(extras.source or ""), extras.folder)
-    model = _made(workspace, recipe, extras.seed, progress)
+    made = _made(workspace, recipe, extras.seed, progress)
+    model = made.model
     done = hand_over(model, former)
     now = with_fields(extras, files=recipe.files(), guessed="", hops=None)
     trained = (
@@ -148,7 +150,23 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
         Fact("source", recipe.source.text),
         Fact("values carried over", f"{len(done.carried):,} of {count_text(tensors, 'tensor')}"),
     )
-    answer = Answer(title=f"{name} was rebuilt from {place}", words=" ".join(words), facts=facts, subject=name)
+    code = [
+        "from devexplorer.core.models.handover import hand_over",
+        made.code.text("_made", extras.seed, made.changes),  # names of objects never begin with an underscore
+        f"hand_over(_made, {variable(name)}{f', fresh={done.new!r}' if done.new else ''})",
+        f"{variable(name)} = _made",
+    ]
+    if extras.optimizer is not None and not fits:
+        code.append(f"del {optimizer_variable(name)}")
+    if extras.hops is not None:
+        code.append(follow(name))
+    answer = Answer(
+        title=f"{name} was rebuilt from {place}",
+        words=" ".join(words),
+        facts=facts,
+        code="\n".join(code),
+        subject=name,
+    )
     return CommandResult(answer, (workspace.snapshot(name),))
 
 

@@ -7,6 +7,7 @@ an optimizer come along. Where only its kind differs (a tensor that is registere
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -38,12 +39,15 @@ class Handover:
     """Memory of everything that only the former model has."""
 
 
-def hand_over(model: nn.Module, former: nn.Module) -> Handover:
+def hand_over(model: nn.Module, former: nn.Module, fresh: Collection[str] = ()) -> Handover:
     """Give the model what fits: tensors, and each part's mode. What is new goes to the device and the dtype of what is
-    around it; raises what that raises, and the former model has not changed."""
+    around it; raises what that raises, and the former model has not changed.
+
+    `fresh`: paths that are new whatever the former model has. A session's script names them: its former model is made
+    by the code as it is now, too."""
     result = Handover()
-    kept = {path: tensor for path, _, _, tensor in every_slot(former)}
-    hidden = _hidden(former)
+    kept = {path: tensor for path, _, _, tensor in every_slot(former) if path not in fresh}
+    hidden = {path: tensor for path, tensor in _hidden(former).items() if path not in fresh}
     dtypes = {tensor.dtype for tensor in former.parameters() if tensor.is_floating_point()}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     made: dict[int, Tensor] = {}

@@ -113,6 +113,18 @@ def test_it_has_the_new_code_and_what_fits_of_the_former_model(place: Place, fil
     }
     assert not any(part.training for part in model.modules())
     assert "scale, extra.weight and extra.bias have their initial values" in result.answer.words
+    script = {"net": former}
+    exec(result.answer.code, script)
+    again = script["net"]
+    assert type(again).__name__ == "Net"
+    assert again is not former
+    assert again.layer.weight is weight
+    exec(result.answer.code, script)  # in a script, also what was opened first has the code as it is now
+    assert again.extra.weight is not script["net"].extra.weight, "the session had its initial values here"
+    for one in (again, script["net"]):
+        assert one.state_dict().keys() == model.state_dict().keys()
+        assert all(torch.equal(value, one.state_dict()[path]) for path, value in model.state_dict().items())
+        assert {(tensor.device, tensor.dtype) for tensor in one.buffers()} == {(weight.device, torch.float64)}
     assert ("values carried over", "6 of 9 tensors") in [(fact.label, fact.value) for fact in result.answer.facts]
 
     place.do(Undo())
