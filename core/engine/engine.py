@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -64,6 +65,8 @@ from devexplorer.core.virtual.device.topology import topology
 from devexplorer.core.workspace import CommandResult, Workspace
 
 SAMPLING_SECONDS = 0.1
+WATCH_SECONDS = 1.0
+"""Between two looks at the files that models were made of, while nothing is done."""
 POISON = (
     "device-side assert",
     "illegal memory access",
@@ -84,6 +87,7 @@ class Engine:
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
         sampling_seconds: float | None = SAMPLING_SECONDS,
+        watch_seconds: float = WATCH_SECONDS,
         clock: Clock = time.time,
         on_poisoned: Callable[[], None] = lambda: None,
     ) -> None:
@@ -111,7 +115,7 @@ class Engine:
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
         self.allocator_sampler = AllocatorSampler(send, self.registry, self.workspace, clock)
-        self._sampling_seconds = sampling_seconds
+        self._sampling_seconds, self._watch_seconds = sampling_seconds, watch_seconds
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
@@ -186,10 +190,11 @@ class Engine:
         if self.machine is not None:
             virtual.warm_up()
         while not self._closing.is_set():
+            watched = any(self.workspace.extras(name).files for name in self.workspace.names)
             try:
-                command = self._queue.get(block=not self.benchmarks.stepping)
+                command = self._queue.get(not self.benchmarks.stepping, self._watch_seconds if watched else None)
             except queue.Empty:
-                self.benchmarks.step()
+                self._idle()
                 continue
             if command is None:
                 return
@@ -198,6 +203,14 @@ class Engine:
             except Exception as error:  # a bug in reporting one command must not end the thread
                 self._log(command, error)
                 self._ended(command.request, ok=False)
+
+    def _idle(self) -> None:
+        """Between commands."""
+        if self.benchmarks.stepping:
+            self.benchmarks.step()
+        else:
+            with suppress(Exception):  # the next command fails the same way, and says so
+                self._send_outdated()
 
     def _carry_out(self, command: Command) -> None:
         request = command.request
@@ -265,8 +278,8 @@ class Engine:
             self.send(self._differ.news(self.workspace.snapshot(name), request))
         self.send(msgspec.structs.replace(self.workspace.history.state(), request=request))
 
-    def _send_outdated(self, request: int) -> None:
-        """Send models whose files have changed meanwhile, whatever the command was about."""
+    def _send_outdated(self, request: int = 0) -> None:
+        """Send models whose files have changed meanwhile, whatever the command was about; none of their code runs."""
         for name in self.workspace.names:
             if not self._differ.knows(name, self.workspace.extras(name).outdated):
                 self.send(self._differ.news(self.workspace.snapshot(name), request))

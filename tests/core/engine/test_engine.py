@@ -7,16 +7,19 @@ import dataclasses
 import queue
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
+from torch import nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine import engine as engine_module
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.models import Extras
 from devexplorer.core.records import (
     AddVirtual,
     AllocatorSample,
@@ -477,6 +480,30 @@ def test_virtual_gpus_join_a_running_engine() -> None:
         assert [info.name for info in devices.devices if info.simulated] == ["Tesla T4", "NVIDIA A10"]
         engine.run(BUILD)
         assert of(Moved, engine.run(Move(targets=("mlp",), device="vgpu:1")))
+
+
+def test_an_edit_of_a_models_file_is_noticed_while_nothing_is_done(tmp_path: Path) -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine = Engine(events.put, sampling_seconds=None, watch_seconds=0.01)
+    file, edited = tmp_path / "net.py", tmp_path / "net.py~"
+    file.write_text("class Net: ...")
+    status = file.stat()
+    extras = Extras(source=f"{file}:Net", folder=str(tmp_path))
+    extras.files[str(file)] = (str(tmp_path), status.st_mtime_ns, status.st_size)
+    engine.workspace.add("net", nn.Linear(2, 2), extras)
+    engine.start()
+    try:
+        engine.submit(Move(request=1, targets=("net",), device="cpu", dtype="float64"))
+        while not ended(1)(event := events.get(timeout=WAIT_S)):
+            assert not isinstance(event, ObjectChanged) or event.snapshot.outdated == ()
+        edited.write_text("raise SystemExit('the code of a file that changed is not run')")
+        edited.replace(file)  # as editors save
+        event = events.get(timeout=WAIT_S)
+        assert isinstance(event, ObjectChanged)
+        assert (event.snapshot.name, event.snapshot.outdated) == ("net", (str(file),))
+    finally:
+        assert engine.close(WAIT_S)
+    assert events.empty(), "once"
 
 
 # --- allocator_samples and memory
