@@ -55,7 +55,7 @@ class InspectorPanel(Panel):
         """The answer on show."""
         self._seen: Answer | None = None
         self._told: Answer | None = None
-        """The answer that is on show: where another one comes, it is shown from its beginning."""
+        """The answer that is on show."""
         self.title = TextBlock(Role.STRONG)
         self.words = TextBlock(words="soft")
         self.values = CodeView()
@@ -116,20 +116,19 @@ class InspectorPanel(Panel):
         """Something happened, or objects changed: show the newest."""
         if self._state.answer is not self._seen:
             self._seen = self.answer = self._state.answer
+        bar = self.scroll_area.verticalScrollBar()
+        place = bar.value() if self.answer is self._told else 0  # another answer is read from its beginning
+        self._told = self.answer
         self._show_answer()
         self._show_selection()
         self._align()
+        bar.setValue(place)  # a button that goes passes the keyboard on, and Qt scrolls to whatever gets it
         self.show_empty(self.answer is None and not self.placement.facts)
         self.empty.follow(self._state)
         self.set_subtitle(_names(self._selection))
 
     def _show_answer(self) -> None:
         answer = self.answer
-        if answer is not self._told:
-            self._told = answer
-            self.scroll_area.verticalScrollBar().setValue(
-                0
-            )  # it is read from its beginning, wherever the one before was left
         self.sign.setVisible(answer is not None and answer.failed)
         show_text(self.title, answer.title if answer else "")
         show_text(self.words, answer.words if answer else "")

@@ -15,6 +15,7 @@ from devexplorer.core.session.welcome import this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.widgets import TextBlock
+from devexplorer.gui.widgets.reading_order import chain
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -335,6 +336,12 @@ def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
     QApplication.processEvents()
     assert bar.value() == 0
     assert panel.title.text().startswith("Second")
+    chain(panel, panel.scroll_area)
+    panel.offers.buttons[0].setFocus()
+    assert panel.offers.buttons[0].hasFocus()
+    state.apply(msgspec.structs.replace(long_answer("Third"), offers=()))
+    panel.refresh()
+    assert bar.value() == 0, "where the button was, the keyboard goes to what is further down"
 
 
 @pytest.mark.parametrize("width", [290, 328, 420])
