@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QWidget
 
 from devexplorer.gui.widgets import Role, ScrollArea, label, vbox
@@ -24,7 +25,10 @@ WORDS = (
     ("placement", "Which parameter, buffer and gradient is on which device, in which dtype."),
     (
         "move",
-        "The name then means the result, and the source is freed when nothing else holds it. A model moves in place.",
+        (
+            "The name then means the result. x.to(device) makes a new tensor, and the old one is freed when nothing"
+            " else holds it; model.to(device) moves the model in place."
+        ),
     ),
     ("copy to", "Makes a second object; the original stays. That is y = x.to(device)."),
     ("allocated", "Bytes in live tensors of the engine."),
@@ -52,9 +56,9 @@ WORDS = (
 
 
 class GlossaryDialog(QDialog):
-    """A list to scroll through."""
+    """A list to scroll through; `word`: the term that it is opened for."""
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, word: str = "") -> None:
         super().__init__(parent)
         self.setWindowTitle("Glossary")
         self.resize(640, 560)
@@ -64,7 +68,14 @@ class GlossaryDialog(QDialog):
             labelAlignment=Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop,
         )
         form.setContentsMargins(16, 16, 16, 16)
-        for word, meaning in WORDS:
-            name = label(word, Role.STRONG, align=Qt.AlignmentFlag.AlignTop)
-            form.addRow(name, label(meaning, words="soft", wrap=True))
-        vbox(ScrollArea(form, "Terms and their meanings"), parent=self)
+        self.meanings = {term: label(meaning, words="soft", wrap=True) for term, meaning in WORDS}
+        for term, meaning in self.meanings.items():
+            form.addRow(label(term, Role.STRONG, align=Qt.AlignmentFlag.AlignTop), meaning)
+        self._word = word
+        self.area = ScrollArea(form, "Terms and their meanings")
+        vbox(self.area, parent=self)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._word:
+            self.area.ensureWidgetVisible(self.meanings[self._word], 0, self.height() // 3)

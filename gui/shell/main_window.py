@@ -51,7 +51,7 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
-from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
+from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices, reading_choices
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
@@ -320,8 +320,8 @@ class MainWindow(QMainWindow):
         """Open the command palette."""
         from devexplorer.gui.shell.palette import CommandPalette
 
-        recent = self.recent.choices()
-        self.context.open_dialog(CommandPalette(palette_choices(self.specs, self.controller, recent), self))
+        choices = palette_choices(self.specs, self.controller, self.recent.choices()) + reading_choices(self.context)
+        self.context.open_dialog(CommandPalette(choices, self))
 
     # --- actions of the table that need the window
 

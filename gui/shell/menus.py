@@ -12,7 +12,8 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from devexplorer.core.session import State
-from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, fill_menu
+from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, WindowContext, fill_menu
+from devexplorer.gui.learn.tab import TAB as LEARN
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.palette import Choice
@@ -109,7 +110,7 @@ def palette_choices(
     state, choices = controller.state, []
     for spec in specs:
         reason = spec.why_not()
-        choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
+        choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run, spec.tooltip))
     why = controller.why_no_move()
     for name, key in move_order(state):
         choices.append(Choice(f"Move to {name}", why or key, why is None, partial(controller.move, name)))
@@ -119,3 +120,23 @@ def palette_choices(
         choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
     choices += [Choice(text, folder, True, run) for text, folder, run in recent]
     return choices
+
+
+def reading_choices(context: WindowContext) -> list[Choice]:
+    """What can be looked up: each exercise, each term of the glossary."""
+    from devexplorer.core.learn.course import EXERCISES  # all of these when the palette is opened
+    from devexplorer.gui.shell.glossary import WORDS, GlossaryDialog
+    from devexplorer.gui.shell.palette import Choice
+
+    def learn(exercise_id: str) -> None:
+        LEARN.show(context).choose(exercise_id)
+
+    def explain(word: str) -> None:
+        context.open_dialog(GlossaryDialog(context.window, word))
+
+    exercises = [
+        Choice(f"Exercise: {item.title}", item.topic, True, partial(learn, item.id), item.why) for item in EXERCISES
+    ]
+    return exercises + [
+        Choice(f"Glossary: {word}", "", True, partial(explain, word), meaning) for word, meaning in WORDS
+    ]

@@ -1,5 +1,5 @@
-"""The command palette (Ctrl+K): every action by its words, with its key, or the reason why it cannot be done now. Main
-thread only."""
+"""The command palette (Ctrl+K): every action by its words, with its key, or the reason why it cannot be done now;
+exercises and the glossary by what they say. Main thread only."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Choice(NamedTuple):
     """The key, or why it cannot be done now."""
     enabled: bool
     run: Callable[[], object]
+    also: str = ""
+    """More words that it is found by."""
 
 
 class CommandPalette(QDialog):
@@ -47,7 +49,7 @@ class CommandPalette(QDialog):
         self.list.setRootIsDecorated(False)
         self.list.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.nothing = label("No matching actions. Try fewer letters.", words="dim", align=CENTRE)
+        self.nothing = label("Nothing matches. Try fewer letters.", words="dim", align=CENTRE)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())
         vbox(self.field, self.list, (self.nothing, 1), margins=12, parent=self)
@@ -67,16 +69,16 @@ class CommandPalette(QDialog):
         words = text.lower().split()
         self.list.clear()
         dim = self.palette().placeholderText()
-        for choice in self._choices:
-            if all(word in choice.text.lower() for word in words):
-                item = QTreeWidgetItem(self.list, [choice.text, choice.detail])
-                item.setTextAlignment(1, RIGHT)
-                item.setForeground(1, dim)
-                item.setData(0, Qt.ItemDataRole.UserRole, choice)
-                item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, choice[:2])))
-                if not choice.enabled:
-                    item.setDisabled(True)
-                    item.setForeground(0, dim)
+        found = [choice for choice in self._choices if _has(words, choice.text, choice.also)]
+        for choice in sorted(found, key=lambda choice: not _has(words, choice.text)):  # its name counts most
+            item = QTreeWidgetItem(self.list, [choice.text, choice.detail])
+            item.setTextAlignment(1, RIGHT)
+            item.setForeground(1, dim)
+            item.setData(0, Qt.ItemDataRole.UserRole, choice)
+            item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, choice[:2])))
+            if not choice.enabled:
+                item.setDisabled(True)
+                item.setForeground(0, dim)
         self._select(0)
         self.nothing.setVisible(self.list.topLevelItemCount() == 0)
         self.list.setVisible(self.list.topLevelItemCount() > 0)
@@ -91,3 +93,8 @@ class CommandPalette(QDialog):
         choice: Choice = item.data(0, Qt.ItemDataRole.UserRole)
         self.accept()
         choice.run()
+
+
+def _has(words: list[str], *texts: str) -> bool:
+    text = " ".join(texts).lower()
+    return all(word in text for word in words)

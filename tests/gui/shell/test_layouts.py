@@ -16,7 +16,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
+from devexplorer.gui.shell.glossary import GlossaryDialog
 from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
+from devexplorer.gui.shell.palette import CommandPalette
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.timelines.export_dialog import ExportDialog
 from devexplorer.gui.widgets.form_fields import FormRow
@@ -310,3 +312,26 @@ def test_the_palette_exports_what_monitor_shows(quiet: QuietWindow) -> None:
     [dialog] = quiet.window.findChildren(ExportDialog)
     assert dialog.choice.metrics == ("utilization_percent",)
     dialog.reject()
+
+
+def test_the_palette_finds_an_exercise_and_a_term_by_what_they_say(quiet: QuietWindow) -> None:
+    def found(text: str) -> CommandPalette:
+        quiet.window.show_palette()
+        [palette] = [one for one in quiet.window.findChildren(CommandPalette) if one.isVisible()]
+        QTest.keyClicks(palette.field, text)
+        return palette
+
+    palette = found("model.to")
+    lines = [palette.list.topLevelItem(row).text(0) for row in range(palette.list.topLevelItemCount())]
+    assert lines[:1] == ["Exercise: A model moves in place"]
+    assert "Glossary: move" in lines
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert shown(quiet) == "learn"
+    assert quiet.window.bottom_dock.page("learn").course.exercise.title == "A model moves in place"
+    palette = found("tflop")
+    assert palette.list.topLevelItem(0).text(0) == "Glossary: TFLOP/s", "a name comes before what is said about it"
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    [glossary] = quiet.window.findChildren(GlossaryDialog)
+    meaning = glossary.meanings["TFLOP/s"]
+    assert meaning.visibleRegion().boundingRect() == meaning.rect()
+    glossary.reject()
