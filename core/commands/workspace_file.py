@@ -142,9 +142,11 @@ def new_workspace(workspace: Workspace, command: NewWorkspace, progress: Progres
     """Remove every object. The devices stay: they are what the user works with, not what the work is."""
     workspace.changed("the new workspace")  # before the removal gives it a name
     names = workspace.names
-    removed = remove(workspace, Remove(names=names), progress).answer if names else Answer(title="", words="")
-    words = f"It has no objects and no file. {removed.words}".rstrip()
-    answer = Answer(title="The workspace is new", words=words, code=removed.code)
+    answer = Answer(title="The workspace is new", words="It has no objects and no file.")
+    if names:
+        removed = remove(workspace, Remove(names=names), progress).answer
+        gone = f"{count_text(len(names), 'object')} {'was' if len(names) == 1 else 'were'} removed"
+        answer = msgspec.structs.replace(answer, words=f"{gone}. {removed.words}", code=removed.code)
     event = WorkspaceFile(path="", again=NewWorkspace(), opened=True)
     return CommandResult(answer, removed=names, events=(event,))
 

@@ -155,6 +155,7 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
     hands.until(lambda: not hands.state.objects and not hands.state.jobs, "saved, then emptied")
     assert path.read_bytes() != first
     assert title.text() == "The workspace is new"
+    assert window.inspector.words.text().startswith("2 objects were removed. ")
     assert (window.windowTitle(), window.isWindowModified()) == ("DevExplorer[*]", False)
     assert hands.state.usable_devices == devices
     assert not window.actions_by_id["new_workspace"].isEnabled()
