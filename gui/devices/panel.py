@@ -1,4 +1,5 @@
-"""The devices panel: a card per device, compact rows from the fifth on, and the offer of virtual GPUs. Main thread."""
+"""The devices panel: a card per device, or compact rows where room is short, and the offer of virtual GPUs. Main
+thread."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from devexplorer.gui.widgets import (
 
 ALWAYS_FULL = 2
 FULL_CARDS = 4
-"""At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
+"""Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
 
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
 ROW_GAP_PX = 4
@@ -116,8 +117,8 @@ class DevicesPanel(Panel):
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
-        """How many devices get a full card: four at most, and so many that all devices can be seen at once; two in any
-        case."""
+        """How many devices get a full card: all, or four at most, and so many that all devices can be seen at once; two
+        in any case."""
         cards = families(self._state)
         number, instances = len(cards), sum(map(len, cards.values()))
         if number <= ALWAYS_FULL:
@@ -126,7 +127,7 @@ class DevicesPanel(Panel):
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         alarmed = sum(bool(item.texts.alarm) for item in self.items.values())  # a line each, on cards and rows
-        for full in range(min(FULL_CARDS, number), 0, -1):
+        for full in (number, *range(min(FULL_CARDS, number), 0, -1)):
             rows = number - full
             more = alarmed + sum(
                 name in self.items and bool(self.items[name].texts.warning) for name in list(cards)[:full]
