@@ -1,5 +1,5 @@
-"""Which alarm the line across the window speaks of: the most serious that fires now, and how many others do. Main
-thread only."""
+"""Which alarm the line across the window speaks of: the most serious that the user has not dismissed, and how many
+others there are. Main thread only."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ class AlarmLine:
     """`changed` when alerts were raised or cleared, `refresh` twice a second: the figure in the line is the present
     one.
 
-    A dismissed line comes back with the next alarm. Alarms of a recording are not shown.
+    A dismissed line comes back with the next alarm, and speaks of that one. Alarms of a recording are not shown.
     """
 
     def __init__(self, state: State, banner: Banner) -> None:
         self._state, self._banner = state, banner
-        self._wanted = False
-        """An alarm was raised and the user has not dismissed the line."""
+        self._unread: set[tuple[str, str]] = set()
+        """Device and quantity of what was raised since the user last dismissed the line."""
         banner.dismissed.connect(self._dismissed)
 
     def changed(self, news: Iterable[Alert]) -> None:
         """Speak of what was raised."""
-        if self._state.recording is None and any(alert.raised and alert.level == ALARM for alert in news):
-            self._wanted = True
-            self._say()
+        if self._state.recording is None:
+            raised = {_key(alert) for alert in news if alert.raised and alert.level == ALARM}
+            self._unread |= raised
+            if raised:
+                self._say()
         self.refresh()
 
     def refresh(self) -> None:
         """Follow what fires now; another message in the line is left alone."""
-        shown = not self._banner.isHidden()
-        if self._wanted and not alarms(self._state):
-            self._wanted = False
-        if self._wanted and self._state.recording is None:
+        shown, live = not self._banner.isHidden(), self._state.recording is None
+        if live:
+            self._unread &= {_key(alert) for alert in alarms(self._state)}
+        if self._unread and live:
             if not shown or self._banner.about == ABOUT:
                 self._say()
         elif shown and self._banner.about == ABOUT:
             self._banner.hide()
 
     def _say(self) -> None:
-        if active := alarms(self._state):
+        active = sorted(alarms(self._state), key=lambda alert: _key(alert) not in self._unread)
+        if active:
             self._banner.say(words(active), error=True, about=ABOUT, action="Show alerts")
 
     def _dismissed(self, about: str) -> None:
         if about == ABOUT:
-            self._wanted = False
+            self._unread.clear()
+
+
+def _key(alert: Alert) -> tuple[str, str]:
+    return alert.device, alert.metric
 
 
 def alarms(state: State) -> list[Alert]:

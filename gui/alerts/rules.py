@@ -61,7 +61,7 @@ class _Threshold(QSpinBox):
 
     def __init__(self, quantity: Quantity) -> None:
         super().__init__()
-        self._scale = GIB if quantity.unit in ("bytes", "bytes_s") else 1
+        self.scale = GIB if quantity.unit in ("bytes", "bytes_s") else 1
         unit = {"bytes": "GiB", "bytes_s": "GiB/s"}.get(quantity.unit, UNITS[quantity.unit])
         self._auto = bool(quantity.auto)
         self.first = 85
@@ -78,12 +78,12 @@ class _Threshold(QSpinBox):
     @property
     def figure(self) -> float | None:
         """In the quantity's unit; None: the card decides."""
-        return None if self._auto and self.value() == self.minimum() else float(self.value() * self._scale)
+        return None if self._auto and self.value() == self.minimum() else float(self.value() * self.scale)
 
     def show_figure(self, figure: float | None) -> None:
         """Show without a signal."""
         self.blockSignals(True)
-        self.setValue(self.minimum() if figure is None else round(figure / self._scale))
+        self.setValue(self.minimum() if figure is None else round(figure / self.scale))
         self.blockSignals(False)
 
     def stepBy(self, steps: int) -> None:
@@ -172,6 +172,9 @@ class _Row(QObject):
             self.side.setCurrentIndex(0)
         elif clear_at is None or rule.raise_at is None:  # the card has decided until now: a figure to begin with
             clear_at = max(raise_at - 5, 1.0)
+        elif raise_at != rule.raise_at and clear_at == rule.clear_at and self._contradiction(raise_at, clear_at):
+            most = self.clear_at.maximum() * self.clear_at.scale
+            clear_at = min(max(raise_at + clear_at - limits(rule).raise_at, 0.0), most)  # it comes along
         if clear_at != self.clear_at.figure:
             self.clear_at.show_figure(clear_at)
         if seconds == round(rule.seconds):
@@ -220,7 +223,7 @@ class _Row(QObject):
 
 def _whole(box: _Threshold, figure: float | None) -> float | None:
     """What `box` says while it shows `figure`."""
-    return figure if figure is None else float(round(figure / box._scale) * box._scale)
+    return figure if figure is None else float(round(figure / box.scale) * box.scale)
 
 
 class _RulesArea(ScrollArea):

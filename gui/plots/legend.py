@@ -1,5 +1,5 @@
 """The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows
-it. Main thread.
+it, the plot's context menu has the entry under the mouse alone. Main thread.
 
 What does not fit is in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
 where there is room, else once in front of all of them.
@@ -7,15 +7,17 @@ where there is room, else once in front of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QBrush, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
 from devexplorer.gui.widgets import (
     LEFT,
+    MenuLine,
     Role,
     current_theme,
     device_colour,
@@ -70,7 +72,7 @@ class LegendEntry(QAbstractButton):
         self._entry = entry
         word = " (simulated)" if entry.simulated else ""
         self.setAccessibleName(f"{entry.device}{word} {entry.value}".strip())
-        self.setToolTip(f"{entry.device}{word}: click to hide or show it")
+        self.setToolTip(f"{entry.device}{word}: click to hide or show it, right-click for it alone")
         self.update()
 
     @property
@@ -121,8 +123,8 @@ def entry_colour(entry: Entry) -> str:
 class Legend(QWidget):
     """All devices of a plot in one row, right-aligned."""
 
-    toggled = Signal(str, bool)
-    """Device and whether its curve is to be shown."""
+    changed = Signal()
+    """The user has hidden or shown curves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,6 +173,35 @@ class Legend(QWidget):
         """Whether the curve of `device` is to be shown."""
         return device not in self._hidden
 
+    def names(self, *, shown: bool) -> set[str]:
+        """The entries whose curves are to be shown, or those that are hidden."""
+        return {entry.device for entry in self._entries if self.shows(entry.device) is shown}
+
+    def choices(self, place: QPoint) -> list[MenuLine]:
+        """What a context menu offers there, in pixels of the screen: the entry below it alone, all of them."""
+        child = self.childAt(self.mapFromGlobal(place))
+        lines: list[MenuLine] = [
+            (f"Show only {name}", partial(self.show_only, {name}))
+            for name, button in self._buttons.items()
+            if button is child
+        ]
+        if self.names(shown=False):
+            lines.append(("Show all curves", partial(self.show_only, self._buttons.keys())))
+        return lines
+
+    def show_only(self, names: Collection[str]) -> None:
+        """Show these of the entries, and hide the others."""
+        self.show_and_hide(names, self._buttons.keys() - set(names))
+
+    def show_and_hide(self, shown: Collection[str], hidden: Collection[str]) -> None:
+        """Others stay as they are; what has no entry yet is meant too."""
+        self._hidden = self._hidden - set(shown) | set(hidden)
+        for name, button in self._buttons.items():
+            button.blockSignals(True)  # the curves are drawn once, not for each of them
+            button.setChecked(self.shows(name))
+            button.blockSignals(False)
+        self.changed.emit()
+
     def button(self, device: str) -> LegendEntry:
         """The entry of `device`."""
         return self._buttons[device]
@@ -198,7 +229,7 @@ class Legend(QWidget):
 
     def _toggle(self, device: str, shown: bool) -> None:
         (self._hidden.discard if shown else self._hidden.add)(device)
-        self.toggled.emit(device, shown)
+        self.changed.emit()
 
     def _arrange(self) -> None:
         """Give each entry its place; from the right edge, because the header's left belongs to the title."""

@@ -35,6 +35,7 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,
     Figures,
+    MenuLine,
     Panel,
     Role,
     current_theme,
@@ -72,6 +73,8 @@ class TimelinePlot(Panel):
         self._in_header: list[QWidget] = []
         self._spans: dict[str, Span] = {}
         self._title_button: QToolButton | None = None
+        self.in_menu: list[MenuLine] = []
+        """What the context menu has below its own."""
 
         self._view = TimeViewBox(axis)
         self.canvas = Canvas(axis, self._view)
@@ -82,7 +85,7 @@ class TimelinePlot(Panel):
         self._view.addItem(self._selected, ignoreBounds=True)
         self.cursor_box = Cursor(self.canvas)
         self.legend = Legend()
-        self.legend.toggled.connect(self._legend_toggled)
+        self.legend.changed.connect(self._legend_changed)
         self.add_to_header(self.legend)
         self.set_content(self.canvas)
         self.empty = empty
@@ -270,7 +273,7 @@ class TimelinePlot(Panel):
         return ", ".join((*words, *self._readout_titles()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        offer_table(self, event)
+        offer_table(self, event, self.legend.choices(event.globalPos()), self.in_menu)
 
     @property
     def metrics_shown(self) -> tuple[str, ...]:
@@ -362,7 +365,7 @@ class TimelinePlot(Panel):
         self.canvas.left.show_ticks(self._scale.ticks)
         self.canvas.bottom.show_ticks(self._axis.ticks(self.canvas.bottom.geometry().width()))
 
-    def _legend_toggled(self, key: str, shown: bool) -> None:
+    def _legend_changed(self) -> None:
         self._texts_at_s = -math.inf
         self._refresh_now()
 

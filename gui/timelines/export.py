@@ -49,7 +49,8 @@ class PlotExport(QObject):
         """`slots`: all plots over time; those on show are exported."""
         super().__init__(context)
         self._context, self._axis, self._slots, self._start = context, axis, slots, start
-        self._said = context.state.answer
+        self._said = {context.state.recording is None: context.state.answer}
+        """The latest of this machine, and of a recording: back from one, the other is no news."""
         context.state_changed.connect(self._say_where)
 
     @property
@@ -59,9 +60,9 @@ class PlotExport(QObject):
 
     def _say_where(self, changes: Change) -> None:
         """What was written, and where: the panel of answers is not in every layout."""
-        answer = self._context.state.answer
-        if changes & Change.ANSWER and answer is not None and answer is not self._said:
-            self._said = answer
+        answer, live = self._context.state.answer, self._context.state.recording is None
+        if changes & Change.ANSWER and answer is not None and answer is not self._said.get(live):
+            self._said[live] = answer
             if answer.title in (READINGS, PICTURE):
                 self._context.hint(answer.words)
 
@@ -70,8 +71,12 @@ class PlotExport(QObject):
         if kind in ("png", "svg"):
             self._ask_where(kind, lambda path: self.save_picture(kind, path))
             return
-        shown = [slot.plot.metrics_shown for slot in self._shown]
-        dialog = ExportDialog(kind, self._context.state, self._axis, shown, self._context.window)
+        plots = [slot.plot for slot in self._shown]
+        named = {shown: {name for plot in plots for name in plot.legend.names(shown=shown)} for shown in (True, False)}
+        shown = [plot.metrics_shown for plot in plots]
+        dialog = ExportDialog(
+            kind, self._context.state, self._axis, shown, self._context.window, hidden=named[False] - named[True]
+        )
         dialog.chosen.connect(lambda choice: self._ask_where(kind, lambda path: self.save_readings(kind, path, choice)))
         self._context.open_dialog(dialog)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,9 +38,16 @@ class ExportDialog(QDialog):
     """A `Choice`."""
 
     def __init__(
-        self, kind: str, state: State, axis: TimeAxis, shown: Iterable[Sequence[str]], parent: QWidget | None
+        self,
+        kind: str,
+        state: State,
+        axis: TimeAxis,
+        shown: Iterable[Sequence[str]],
+        parent: QWidget | None,
+        *,
+        hidden: Collection[str] = (),
     ) -> None:
-        """`shown`: ids of the quantities of each plot."""
+        """`shown`: ids of the quantities of each plot; `hidden`: devices of which no plot shows a curve."""
         super().__init__(parent)
         self.setWindowTitle(f"Export readings as {'CSV' if kind == 'csv' else 'Parquet'}")
         self.resize(560, 460)
@@ -52,8 +59,9 @@ class ExportDialog(QDialog):
         self._add_span("Shown", (axis.left_unix_s, min(axis.right_unix_s, axis.clock_unix_s)))
         self._add_span("The last 24 hours", (axis.clock_unix_s - LONGEST_S, axis.clock_unix_s))
         self.devices = _check_list("Devices")
-        for device in state.devices.values():
-            _add(self.devices, device.info.id, f"{device.info.id}{' simulated' if device.info.simulated else ''}", True)
+        for name, device in state.devices.items():
+            words = f"{name}{' simulated' if device.info.simulated else ''}"
+            _add(self.devices, name, words, name not in hidden)
         self.metrics = _check_list("Quantities")
         in_plots = {metric for metrics in shown for metric in metrics}
         for metric in (THROUGHPUT, *DEVICE_METRICS):

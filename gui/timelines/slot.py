@@ -19,7 +19,7 @@ from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
-from devexplorer.gui.widgets import show_tables
+from devexplorer.gui.widgets import MenuLine, show_tables
 
 THROUGHPUT_CHOICE = THROUGHPUT.id
 PARTS_PREFIX = "parts:"
@@ -53,6 +53,8 @@ class PlotSlot(QWidget):
         """By class."""
         self.choice = FIRST
         """What is shown, for the settings."""
+        self.in_menu: list[MenuLine] = [("Export readings as CSV…", lambda: self.export_requested.emit("csv"))]
+        """What every plot's context menu has below its own."""
         self.menu = QMenu(self)
         self._inside = QMenu(
             "Allocator and parts", self.menu
@@ -122,6 +124,7 @@ class PlotSlot(QWidget):
         if kind not in self._plots:
             plot = kind(self._state, self._axis)
             plot.set_menu(self.menu)
+            plot.in_menu = self.in_menu
             if isinstance(plot, ThroughputPlot):
                 plot.start_requested.connect(self.start_requested)
             else:

@@ -84,8 +84,16 @@ class PlotStack(QWidget):
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
         slot.export_requested.connect(self.export_requested)
         slot.choice_changed.connect(lambda _: self.choices_changed.emit(self.choices))
+        slot.in_menu.append(("The same curves in every plot", lambda: self._share(slot)))
         self.slots.append(slot)
         self._splitter.addWidget(slot)
+
+    def _share(self, source: PlotSlot) -> None:
+        """Hide in the others what is hidden in one, and show what it shows; what it has no curve of stays."""
+        legend = source.plot.legend
+        shown, hidden = legend.names(shown=True), legend.names(shown=False)
+        for slot in self.slots:
+            slot.plot.legend.show_and_hide(shown, hidden)
 
     def _changed(self) -> None:
         self._follow()

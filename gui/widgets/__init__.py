@@ -11,7 +11,7 @@ from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip,
 from devexplorer.gui.widgets.code_view import CodeView, Colours
 from devexplorer.gui.widgets.digit_keys import digit_key
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.figures import Figures, number_texts, offer_table, show_tables
+from devexplorer.gui.widgets.figures import Figures, MenuLine, number_texts, offer_table, show_tables
 from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
 from devexplorer.gui.widgets.layouts import (
     CENTRE,

@@ -15,6 +15,8 @@ MOST_TEXT = 300
 """Characters; the log has the rest."""
 PASSING_MS = 8000
 """How long a hint stays: time enough to read it twice."""
+OFFER_MS = 60_000
+"""How long one with a button stays: nothing else on the screen offers the same."""
 
 
 class Banner(QFrame):
@@ -37,7 +39,7 @@ class Banner(QFrame):
         self.action_button.hide()
         hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
         self.passing = QTimer(self, singleShot=True, interval=PASSING_MS)
-        self.passing.timeout.connect(self.hide)
+        self.passing.timeout.connect(self._pass)
         self.hide()
 
     def say(
@@ -50,11 +52,12 @@ class Banner(QFrame):
         action: str = "",
         dismiss: str = "Dismiss",
     ) -> None:
-        """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it; `dismiss`:
-        of the one that closes it."""
+        """Show one message; a passing one hides after `PASSING_MS`, with a button after `OFFER_MS`. `action`: words of
+        a button beside it; `dismiss`: of the one that closes it."""
         self.about = about
         kind: Tone = "error" if error else "warning"
-        self._icon.show_icon(kind, kind)
+        self._icon.show_icon("" if passing else kind, kind)  # a hint warns of nothing
+        self._icon.setVisible(not passing)
         self.action_button.setText(action)
         self.close_button.setText(dismiss)
         self.action_button.setVisible(bool(action))
@@ -64,7 +67,11 @@ class Banner(QFrame):
             self.words.setText(shown)
         self.setAccessibleDescription(line)
         self.show()
-        self.passing.start() if passing else self.passing.stop()
+        self.passing.start(OFFER_MS if action else PASSING_MS) if passing else self.passing.stop()
+
+    def _pass(self) -> None:
+        """Not under the mouse: the click on its way to a button here would fall on what moves up."""
+        self.passing.start(PASSING_MS) if self.underMouse() else self.hide()
 
     def _dismiss(self) -> None:
         self.hide()

@@ -5,7 +5,7 @@ Any widget with a method `figures` has it; the dialog is `gui.widgets.figures_di
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, cast
 
@@ -18,6 +18,8 @@ from devexplorer.core.base import MISSING
 
 DIGITS = 5
 """Significant digits of the largest number of a column."""
+MenuLine = tuple[str, Callable[[], object]]
+"""Words of a line of a context menu, and what it does."""
 
 
 class Figures(NamedTuple):
@@ -45,14 +47,20 @@ def number_texts(values: Iterable[float | None]) -> list[str]:
     return [MISSING if np.isnan(value) else f"{value:.{places}f}" for value in numbers]
 
 
-def offer_table(picture: QWidget, event: QContextMenuEvent) -> None:
-    """The context menu of a widget with `figures`, where it shows something."""
-    if cast(Tabled, picture).figures() is None:
+def offer_table(
+    picture: QWidget, event: QContextMenuEvent, above: Iterable[MenuLine] = (), below: Iterable[MenuLine] = ()
+) -> None:
+    """The context menu of a widget with `figures`, where it shows something, between other lines."""
+    has_figures = cast(Tabled, picture).figures() is not None
+    table: list[MenuLine] = [("Show as table…", partial(show_tables, picture, [picture]))] if has_figures else []
+    lines = [*above, *table, *below]
+    if not lines:
         event.ignore()
         return
     menu = QMenu(picture)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    menu.addAction("Show as table…", partial(show_tables, picture, [picture]))
+    for words, chosen in lines:
+        menu.addAction(words, chosen)
     menu.popup(event.globalPos())
 
 

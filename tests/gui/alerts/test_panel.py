@@ -235,14 +235,16 @@ def test_a_threshold_that_is_changed_is_reported_with_all_rules(qtbot: QtBot, fo
 
 def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: QtBot, form: AlertRulesForm) -> None:
     row = row_of(form, "memory_used_percent")
+    type_into(row.raise_at, "80")
     before = row.rule
+    assert (before.raise_at, before.clear_at, row.clear_at.text()) == (80, 75, "75 %"), "the other figure comes along"
     with qtbot.assertNotEmitted(form.rules_changed):
-        type_into(row.raise_at, "80")
+        type_into(row.clear_at, "85")
         QApplication.processEvents()
         assert row.problem.isVisible()
         assert (
             row.problem.text()
-            == "“Clear at” must be below “Raise at” (80 %). Until then the rule stays at 95 % and 90 %."
+            == "“Clear at” must be below “Raise at” (80 %). Until then the rule stays at 80 % and 75 %."
         )
         assert row.problem.geometry().top() >= row.raise_at.geometry().bottom(), "it stands at its fields"
         assert "must be below" in row.clear_at.toolTip()
@@ -548,12 +550,13 @@ def test_the_line_speaks_of_the_worst_alarm_and_counts_the_others(qtbot: QtBot, 
     assert not line.isVisible(), "dismissed"
     hot(state.alerts, "cuda:3", 60)
     beat()
-    assert line.words.text().endswith("2 other alarms are active."), "a new alarm is said also within a minute"
-    for device in ("cuda:0", "cuda:1", "cuda:3"):
-        for second in range(70, 75):
-            feed(state.alerts, second, device, temperature_c=50)
+    assert line.words.text() == "cuda:3: temperature 95 °C, raised at 85 °C. 2 other alarms are active.", (
+        "a new alarm is said also within a minute, before those that were dismissed"
+    )
+    for second in range(70, 75):
+        feed(state.alerts, second, "cuda:3", temperature_c=50)
     beat()
-    assert not line.isVisible(), "nothing is wrong any more"
+    assert not line.isVisible(), "nothing is wrong any more that was not dismissed"
 
 
 def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:

@@ -24,6 +24,7 @@ from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.palette import Choice, CommandPalette
 from devexplorer.gui.widgets import Banner, CodeView, ElidedLabel
+from devexplorer.gui.widgets.icons import Sign
 
 
 @pytest.mark.parametrize(
@@ -98,10 +99,18 @@ def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
 
 def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
     banner = hosted(qtbot, lambda _: Banner(), 600, 30)
-    banner.passing.setInterval(1)
     banner.say("Select an object first.", passing=True)
-    assert banner.isVisible()
-    qtbot.waitUntil(lambda: not banner.isVisible())
+    assert not banner.findChild(Sign).isVisible(), "it warns of nothing"
+    patience_ms = banner.passing.interval()
+    banner.setAttribute(Qt.WidgetAttribute.WA_UnderMouse)
+    banner.passing.timeout.emit()
+    assert banner.isVisible(), "a click on its way to a button here would fall on what moves up"
+    assert banner.passing.isActive()
+    banner.setAttribute(Qt.WidgetAttribute.WA_UnderMouse, False)
+    banner.passing.timeout.emit()
+    assert not banner.isVisible()
+    banner.say("Recorded to a.devrec.", passing=True, action="Open")
+    assert banner.passing.interval() > 5 * patience_ms, "nothing else offers that"
     banner.say("Select an object first.", passing=True)
     banner.say("The engine ended.", error=True)
     assert not banner.passing.isActive()

@@ -169,11 +169,20 @@ def test_what_is_written_is_said_where_it_is_and_the_plots_on_show_are_chosen(
     [dialog] = window.findChildren(ExportDialog)
     assert set(dialog.choice.metrics) <= {*slots[1].plot.metrics_shown}
     dialog.reject()
+    slots[0].show()
+    slots[0].plot.legend.show_only({"vgpu:0"})
+    export.ask("csv")
+    assert window.findChildren(ExportDialog)[-1].choice.devices == ("vgpu:0",), "no plot shows a curve of the other"
     for title, words in (("Move", "mlp is on cuda:0."), ("Export of readings", "Exported 2 rows to /tmp/a.csv.")):
         state.apply(Answer(title=title, words=words, time_unix_s=NOW))
         for _ in range(2):
             context.refresh(Change.ANSWER)
-    assert hints == ["Exported 2 rows to /tmp/a.csv."]
+    live, state.answer, state.recording = state.answer, None, "recording of a"
+    state.apply(Answer(title="Move", words="of then", time_unix_s=NOW))
+    context.refresh(Change.ANSWER)
+    state.answer, state.recording = live, None
+    context.refresh(Change.ANSWER)
+    assert hints == ["Exported 2 rows to /tmp/a.csv."], "back from a recording it is no news"
 
 
 def context_of(window: QWidget, state: State) -> WindowContext:

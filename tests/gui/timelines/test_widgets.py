@@ -13,7 +13,7 @@ from fakes.host import hosted
 from fakes.look_records import ENGINE
 from fakes.shown_plots import cursor_text, curve_data, guide_labels, marker_labels, x_ticks, y_ticks
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
+from PySide6.QtGui import QColor, QContextMenuEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -221,6 +221,40 @@ def test_a_click_on_the_legend_hides_the_curve_and_fits_the_axis_to_the_rest(sho
 
     qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
     assert len(curve_data(plot, "cpu")[0]) > 0
+
+
+def test_one_curve_alone_is_chosen_from_many_and_for_every_plot(qtbot: QtBot) -> None:
+    state = make_state("cpu", *(f"cuda:{at}" for at in range(8)))
+    for name in state.devices:
+        state.apply(DeviceSample(device=name, time_unix_s=NOW, memory_used_bytes=GIB, utilization_percent=5))
+    axis = TimeAxis()
+    stack = hosted(qtbot, lambda _: PlotStack(state, axis, ("memory_used_bytes", "utilization_percent")), 1300, 500)
+    stack.refresh(NOW)
+    QApplication.processEvents()  # the legends get their room
+    first, second = (slot.plot for slot in stack.slots)
+    everything = first.legend.names(shown=True)
+
+    def choose(widget: QWidget, words: str) -> list[str]:
+        where = widget.rect().center()
+        QApplication.sendEvent(
+            widget, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, widget.mapToGlobal(where))
+        )
+        menu = QApplication.activePopupWidget()
+        assert isinstance(menu, QMenu)
+        lines = {action.text(): action for action in menu.actions()}
+        menu.close()
+        lines[words].trigger()
+        return [*lines]
+
+    lines = choose(first.legend.button("cuda:3"), "Show only cuda:3")
+    assert "Export readings as CSV…" in lines
+    assert "Show all curves" not in lines, "all of them are shown"
+    qtbot.mouseClick(first.legend.button("cuda:5"), Qt.MouseButton.LeftButton)
+    assert first.legend.names(shown=True) == {"cuda:3", "cuda:5"}
+    choose(first.canvas, "The same curves in every plot")
+    assert second.legend.names(shown=True) == {"cuda:3", "cuda:5"}
+    assert "Show only" not in " ".join(choose(second.canvas, "Show all curves"))
+    assert second.legend.names(shown=True) == everything
 
 
 def test_a_simulated_device_is_dashed_and_says_so(show: Show) -> None:
