@@ -233,16 +233,27 @@ def _with_device(text: Text, call: ast.expr, device: str) -> str:
 
 
 def tensor_argument(line: FaultSite) -> str | None:
-    """An argument of the function that is a tensor: by its annotation, or the first one of `forward`."""
+    """An argument of the function that is a tensor: by its annotation, the first one of `forward`, or one whose shape
+    the function reads."""
     arguments = [*line.function.args.posonlyargs, *line.function.args.args][1:]
+    shaped = _with_shape(line.function)
     for argument in arguments:
         if argument.annotation is None:
-            if line.function.name != "forward" or argument is not arguments[0]:
+            if (line.function.name != "forward" or argument is not arguments[0]) and argument.arg not in shaped:
                 continue
         elif ast.unparse(argument.annotation).rpartition(".")[2] != "Tensor":
             continue
         return None if argument.annotation is None and _is_number(line.function, argument.arg) else argument.arg
     return None
+
+
+def _with_shape(function: ast.AST) -> set[str]:
+    """Names whose `shape` or `size()` a function reads."""
+    nodes = list(ast.walk(function))
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    sizes = [node for node in called if isinstance(node, ast.Attribute) and node.attr == "size"]
+    shapes = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "shape"]
+    return {node.value.id for node in (*sizes, *shapes) if isinstance(node.value, ast.Name)}
 
 
 def _is_number(function: ast.AST, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import glob
 import hashlib
 import io
 import os
@@ -80,13 +81,17 @@ def digest_of(file: str) -> str:
 
 def apply(file: str, patch: str, digest: str) -> Path:
     """Write the file with the patch applied, atomically; returns where the former one is kept: `net.py.orig`, or the
-    next free number. Raises `BadInput` with one line, and has changed nothing, when that cannot be."""
+    next free number. A check finds several faults, so where another of its patches came first, this one joins it.
+    Raises `BadInput` with one line, and has changed nothing, when that cannot be."""
     path = Path(os.path.realpath(file))
     try:
         former = path.read_bytes()
-        if not digest or hashlib.sha256(former).hexdigest() != digest:
-            raise BadInput(f"the file {path.name} has changed since the check; check again for a patch that fits")
-        new = patched(former.decode(), patch).encode()
+        if digest and hashlib.sha256(former).hexdigest() == digest:
+            new = patched(former.decode(), patch).encode()
+        elif (checked := _kept_before(path, digest)) is not None:
+            new = _merged(path, former.decode(), checked, patched(checked, patch)).encode()
+        else:
+            raise _changed(path)
         kept = _keep(path)
         with replacing(path) as temporary:
             temporary.write_bytes(new)
@@ -94,6 +99,38 @@ def apply(file: str, patch: str, digest: str) -> Path:
     except OSError as error:
         raise BadInput(f"the file {path.name} cannot be changed: {error.strerror or error}") from error
     return kept
+
+
+def _changed(path: Path) -> BadInput:
+    return BadInput(f"the file {path.name} has changed since the check; check again for a patch that fits")
+
+
+def _kept_before(path: Path, digest: str) -> str | None:
+    """The file as the check saw it, from what an earlier patch kept beside it."""
+    for kept in path.parent.glob(f"{glob.escape(path.name)}.orig*"):
+        if kept.is_file() and hashlib.sha256(content := kept.read_bytes()).hexdigest() == digest:
+            return content.decode()
+    return None
+
+
+def _merged(path: Path, now: str, checked: str, fixed: str) -> str:
+    """The file as it is now, with the lines that the fix changes; raises `BadInput` where one of them was changed
+    since."""
+    before, after, lines = _lines(checked), _lines(fixed), _lines(now)
+    kept = difflib.SequenceMatcher(None, before, lines, autojunk=False).get_matching_blocks()
+    places = {block.a + index: block.b + index for block in kept for index in range(block.size)}
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for _tag, begin, end, new_begin, new_end in reversed([change for change in changes if change[0] != "equal"]):
+        at = places.get(begin, -1)
+        if any(places.get(begin + index) != at + index for index in range(max(end - begin, 1))):
+            raise _changed(path)
+        lines[at : at + end - begin] = after[new_begin:new_end]
+    merged = "".join(lines)
+    try:
+        ast.parse(merged)
+    except (SyntaxError, ValueError):
+        raise _changed(path) from None
+    return merged
 
 
 def _keep(path: Path) -> Path:

@@ -83,6 +83,23 @@ def test_a_file_that_changed_is_left_alone(tmp_path: Path) -> None:
         apply(str(file), diff("a\n", "b\n"), digest)
 
 
+def test_another_patch_of_the_same_check_joins_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    checked = "a = 1\nb = 2\nc = 3\n"
+    file.write_text(checked)
+    digest = digest_of(str(file))
+    first, second = (diff(checked, checked.replace(*change)) for change in (("1", "one()"), ("2", "two()")))
+    apply(str(file), first, digest)
+    file.write_text("# mine\n" + file.read_text())
+    apply(str(file), second, digest)
+    assert file.read_text() == "# mine\na = one()\nb = two()\nc = 3\n"
+    with pytest.raises(BadInput, match=r"the file net\.py has changed since the check"):
+        apply(str(file), first, digest)
+    with pytest.raises(BadInput, match=r"the file net\.py has changed since the check"):
+        apply(str(file), diff(checked, checked.replace("3", "(")), digest)
+    assert file.read_text() == "# mine\na = one()\nb = two()\nc = 3\n"
+
+
 def test_a_sample_model_has_no_file_to_change() -> None:
     assert digest_of(str(Path(samples.__file__).with_name("blocks.py"))) == ""
 

@@ -226,6 +226,13 @@ def test_an_argument_is_known_by_its_annotation(tmp_path: Path) -> None:
     assert fixed(tmp_path, "default-device", code) == "return torch.zeros(3, device=mask.device)"
 
 
+@pytest.mark.parametrize("known", ["x.shape[1]", "x.size(1)"])
+def test_an_argument_of_a_helper_is_known_by_its_shape(tmp_path: Path, known: str) -> None:
+    helper = in_forward(f"return torch.zeros({known})").replace("def forward", "def mask")
+    assert fixed(tmp_path, "default-device", helper) == f"return torch.zeros({known}, device=x.device)"
+    assert fixed(tmp_path, "default-device", helper.replace(known, "x.n")) is None
+
+
 def test_windows_line_ends_stay(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     code = in_init("self.x = torch.ones(3)").replace("\n", "\r\n")
