@@ -6,13 +6,13 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
-from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import load_profiles, name_words, parse_virtual
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
@@ -90,9 +90,11 @@ class FitPanel(ExperimentPage):
         self.optimizer = Choice("Optimizer", [(kind, known.title, "") for kind, known in OPTIMIZERS.items()])
         self.optimizer.choose("adamw")
         self.checkpointing = QCheckBox("Checkpointing")
-        self.cards_edit = MenuEdit(
-            "", "cards", [("every card", ""), *((name, name) for name in load_profiles())], 128, "every card"
-        )
+        self._profiles = {name: name_words(name) for name in load_profiles()}
+        self._devices: list[str] = []
+        self._own: list[str] = []
+        """Profiles of the devices that are here: the menu and the table begin with them."""
+        self.cards_edit = MenuEdit("", "cards", _cards(self._profiles), 128, "every card")
         self.cards_edit.setToolTip(
             "Empty: every card there is a profile of; or for example 2x Tesla T4, over which the model is split"
         )
@@ -252,6 +254,13 @@ class FitPanel(ExperimentPage):
             self._typed = False
             self.model_edit.fill(now[0] if len(now) == 1 else "")
 
+    def _follow_devices(self) -> None:
+        devices = [device.info.name for device in self._state.devices.values()]
+        if devices != self._devices:
+            self._devices, here = devices, set(map(name_words, devices))
+            self._own = [name for name, words in self._profiles.items() if words in here]
+            self.cards_edit.offer(_cards(sorted(self._profiles, key=lambda name: name not in self._own)))
+
     # --- what the window calls
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
@@ -267,6 +276,7 @@ class FitPanel(ExperimentPage):
     def refresh(self) -> None:
         """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
         self._follow_models()
+        self._follow_devices()
         report, done = self._state.fit, self.latest
         if report is None and self._report is not None:
             self._report, self._helps, self._drawn = None, {}, None
@@ -291,13 +301,17 @@ class FitPanel(ExperimentPage):
             self._report, self._helps = report, {}
             target = done.command.target if isinstance(done.command, PlanFit) and not done.failed else ""
             self._name = target or report.spec.source
-        if report.helps or (report.spec.options and report.spec.gpus):
-            self._helps[report.spec.gpus[0]] = report
+        asked = report.spec.gpus[0] if report.helps or (report.spec.options and report.spec.gpus) else ""
+        new = asked and self._helps.get(asked) is not report
+        if asked:
+            self._helps[asked] = report
         if self._drawn is not self._report:  # this is called at every event
             self._drawn = self._report
-            self.rows_model.set_rows(fit_rows(self._report.fits))
+            self.rows_model.set_rows(fit_rows(sorted(self._report.fits, key=lambda fit: fit.gpu not in self._own)))
             self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
             self.table.viewport().update()
+        if new:
+            self.table.select_key(asked)
         if self.table.selected_key is None and self._report.fits:
             self.table.selectRow(0)
         self._show_card()
@@ -322,6 +336,10 @@ class FitPanel(ExperimentPage):
         ):
             return
         self.command_requested.emit(PlanFit(spec=replace(self._report.spec, gpus=(fit.gpu,), options=True)))
+
+
+def _cards(names: Iterable[str]) -> list[tuple[str, str]]:
+    return [("every card", ""), *((name, name) for name in names)]
 
 
 def _library() -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@ main thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
@@ -55,7 +56,7 @@ def sizes(found: FitBytes) -> list[tuple[Part, int]]:
     return [(part, size) for part in PARTS if (size := getattr(found, part.key))]
 
 
-def fit_rows(fits: tuple[Fit, ...]) -> list[TableRow]:
+def fit_rows(fits: Sequence[Fit]) -> list[TableRow]:
     """A row for each card, or group of cards, known by what was asked for."""
     return [TableRow(fit.gpu, _cells(fit)) for fit in fits]
 

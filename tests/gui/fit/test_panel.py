@@ -14,6 +14,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import (
     Answer,
@@ -259,6 +260,20 @@ def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot,
     panel.table.selectRow(len(panel.rows_model.rows) - 1)
     assert panel.details.helps.lines == []
     assert panel.details.helps.ask_button.isVisibleTo(panel.details)
+
+
+def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_chosen(panel, state):
+    a100 = "NVIDIA A100-SXM4-80GB"
+    state.set_catalog(Catalog((CPU, msgspec.structs.replace(T4S[0], name=a100), T4S[1])))
+    planned(panel, state, report())
+    assert texts(panel, CARD)[:3] == [T4, a100, next(name for name in load_profiles() if name not in (T4, a100))]
+    assert [action.text() for action in panel.cards_edit.menu.actions()][:3] == ["every card", T4, a100]
+    assert panel.table.selected_key == T4
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(a100,), options=True), HELPS), request=8)
+    assert panel.table.selected_key == a100
+    panel.table.selectRow(0)
+    panel.refresh()
+    assert panel.table.selected_key == T4, "chosen once, not at every event"
 
 
 def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
