@@ -101,8 +101,8 @@ class FindingView(ScrollColumn):
         self._show_patch(None, "")
         show_text(self.rule, "What was not checked is neither right nor wrong.")
 
-    def show_finding(self, finding: Finding) -> None:
-        """Something that was found."""
+    def show_finding(self, finding: Finding, *, applied: bool = False) -> None:
+        """Something that was found; `applied`: its patch is in the file."""
         self._show(finding, title_of(finding.rule), str(finding.message), str(finding.fix), cost_text(finding))
         self.source.setVisible(finding.code is not None)
         self.source.set_lines(finding.code, finding.line)
@@ -112,7 +112,7 @@ class FindingView(ScrollColumn):
         show_text(self.no_source, no_code if finding.code is None else "")
         self.path_button.setVisible(True)
         self.path_button.setToolTip(f"Select {finding.path or 'the model'} in the list of objects")
-        self._show_patch(finding.patch, finding.digest)
+        self._show_patch(finding.patch, finding.digest, applied)
         show_text(self.rule, RULES[finding.rule].summary if finding.rule in RULES else "")
 
     def show_line(self) -> None:
@@ -152,13 +152,15 @@ class FindingView(ScrollColumn):
             self.sign.setToolTip(finding.severity)
             self.sign.setAccessibleName(finding.severity)
 
-    def _show_patch(self, patch: str | None, digest: str) -> None:
+    def _show_patch(self, patch: str | None, digest: str, applied: bool = False) -> None:
         self.patch.set_code((patch or "").rstrip("\n"))
         self.patch.setVisible(bool(patch))
         self.patch_title.setVisible(bool(patch))
         self.apply_button.setVisible(bool(patch))
-        self.apply_button.setEnabled(bool(digest))
-        self.apply_button.setToolTip("" if digest else "A file of DevExplorer itself is not changed.")
+        self.apply_button.setText("Patch applied" if applied else "Apply patch…")
+        self.apply_button.setEnabled(bool(digest) and not applied)
+        why_not = "The file has it; check again to see what is left." if applied else ""
+        self.apply_button.setToolTip(why_not if digest else "A file of DevExplorer itself is not changed.")
 
     def _apply(self) -> None:
         if isinstance(self.shown, Finding):

@@ -186,7 +186,8 @@ class DoctorPanel(QWidget):
         kind, number = key
         self.finding.setVisible(True)
         if kind == FINDING:
-            self.finding.show_finding(findings_of(diagnosis)[number])
+            found = findings_of(diagnosis)[number]
+            self.finding.show_finding(found, applied=self._is_applied(found))
         else:
             self.finding.show_unchecked(diagnosis.unchecked[number])
 
@@ -217,6 +218,16 @@ class DoctorPanel(QWidget):
             again = Check(target=self._target, device=found.device, train=found.train, inputs=found.inputs)
             patch = ApplyPatch(file=finding.file, patch=finding.patch, digest=finding.digest, again=again)
             self.patch_requested.emit(patch)
+
+    def _is_applied(self, finding: Finding) -> bool:
+        """Whether the patch was applied since the check that found this."""
+        for done in reversed(self._state.done):
+            match done.command:
+                case ApplyPatch(patch=finding.patch, digest=finding.digest) if done.ok:
+                    return True
+                case Check(target=self._target) if done.ok:
+                    return False
+        return False
 
     def _choose_target(self, path: str) -> None:
         if self._target is not None:

@@ -600,6 +600,15 @@ def test_a_patch_for_the_users_file_can_be_applied_and_one_for_a_sample_cannot(
     qtbot.mouseClick(button, LEFT)
     again = Check(target="mlp", device=panel.diagnosis.device, train=True, inputs="2x8") if panel.diagnosis else None
     assert asked == [ApplyPatch(file=FILE, patch=PATCH, digest="ab", again=again)]  # type: ignore[arg-type]
+    for ok in (False, True):
+        begun(state, panel, asked[0])
+        state.apply(JobEnded(request=7, ok=ok, time_unix_s=2.0))
+        panel.refresh()
+        assert (button.text(), button.isEnabled()) == (("Patch applied", False) if ok else ("Apply patch…", True))
+    begun(state, panel, asked[0].again)
+    state.apply(JobEnded(request=7, ok=True, time_unix_s=3.0))
+    panel.refresh()
+    assert button.isEnabled(), "the file is as it was, if another check says so again"
     say(state, panel, diagnosis(finding("a")))
     assert not button.isVisible()
 
