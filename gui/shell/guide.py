@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushButton, QTabBar, QToolButton, QWidget
 
 from devexplorer.core.base import bytes_text
 from devexplorer.gui.shell.layouts import BY_NAME
@@ -77,6 +77,8 @@ class Guide(QObject):
         self._seen: set[int] = set()
         """Steps that were shown: one that is done already is skipped, and not counted."""
         self._shown: tuple[object, ...] = ()
+        self._placed: tuple[object, ...] = ()
+        """What the callout was placed for."""
         self._menu_at: object = None
         """The menu whose line was pointed out."""
         self._ring = Ring(window)
@@ -234,9 +236,12 @@ class Guide(QObject):
         clear: QWidget | None = menu if menu is not None and menu.isVisible() else None
         if isinstance(widget, QTabBar):  # the other tabs, and what is on the page
             clear = widget.parentWidget()
-        avoid = self._here(clear, clear.rect()) if clear is not None else None
-        self.callout.place(self._here(widget, part), room, avoid)
-        if avoid is None or menu is None:
+        target, never = self._here(widget, part), () if clear is None else (self._here(clear, clear.rect()),)
+        placed = (self._at, target, never, room, self.callout.size())
+        if placed != self._placed or self.callout.isHidden():
+            self._placed = placed
+            self.callout.place(target, room, never, self._in_use())
+        if clear is None or menu is None:
             self._menu_at = None
         elif self._menu_at is not menu:
             self._menu_at = menu
@@ -244,6 +249,18 @@ class Guide(QObject):
             action = next((one for one in menu.actions() if line and one.text().startswith(line)), None)
             if action is not None:
                 menu.setActiveAction(action)
+
+    def _in_use(self) -> list[tuple[QRect, float]]:
+        """What may be wanted next, as far as it can be seen: the controls of the steps to come, the nearest most, and
+        all cards, tabs, fields and buttons."""
+        assert self.path is not None
+        steps = [at for at in range(self._at + 1, len(self.path.steps)) if self.path.steps[at].done is not None]
+        places = [(place, 4.0 / (at - self._at)) for at in steps if (place := self._place(at)) is not None]
+        cards = (*self._window.devices.items.values(), *self._window.workbench.cards.items.values())
+        kinds = (QAbstractButton, QLineEdit, QTabBar)
+        small = [one for kind in kinds for one in self._window.findChildren(kind) if not self.callout.isAncestorOf(one)]
+        others = [((one, one.rect()), 3.0) for one in (*cards, *small) if one.isVisible()]
+        return [(self._here(*place), weight) for place, weight in (*places, *others)]
 
     def _here(self, widget: QWidget, part: QRect) -> QRect:
         """A part of any widget, in the window."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt, Signal
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAccessible, QAccessibleEvent, QColor, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QWidget
 
@@ -11,6 +15,12 @@ from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, current_theme, font
 
 RING_PX, RADIUS_PX, ARROW_PX, GAP_PX, WIDTH_PX = 5, 8, 8, 6, 304
+GRID_PX = 80
+MUST = 1000.0
+"""What covering the control itself weighs; a control of a later step weighs 1."""
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Weighed = Sequence[tuple[QRect, float]]
 
 
 class Ring(QWidget):
@@ -81,23 +91,17 @@ class Callout(QWidget):
         self._column.activate()  # the button has come or gone
         self.resize(WIDTH_PX, self._column.totalHeightForWidth(WIDTH_PX))
 
-    def place(self, target: QRect | None, room: QRect, avoid: QRect | None = None) -> None:
-        """Stand beside `target`, clear of `avoid`, on the side with the most room; without a target at the bottom."""
+    def place(self, target: QRect | None, room: QRect, never: Sequence[QRect] = (), rather_not: Weighed = ()) -> None:
+        """Lie beside `target`, clear of it and of `never`; as far as there is room also of the others, each with its
+        weight. Without a target at the bottom."""
         size = self.size()
         where = QPoint(room.center().x() - size.width() // 2, room.bottom() - size.height() - GAP_PX)
         if target is not None:
-            around = target if avoid is None else target.united(avoid)
+            places = _places(size, room.adjusted(GAP_PX, GAP_PX, -GAP_PX, -GAP_PX), (target, *never))
             middle = target.center() - QPoint(size.width() // 2, size.height() // 2)
-            x = max(room.left() + GAP_PX, min(middle.x(), room.right() - size.width() - GAP_PX))
-            y = max(room.top() + GAP_PX, min(middle.y(), room.bottom() - size.height() - GAP_PX))
-            sides = (
-                ((room.bottom() - around.bottom()) / room.height(), QPoint(x, around.bottom() + GAP_PX)),
-                ((room.right() - around.right()) / room.width(), QPoint(around.right() + GAP_PX, y)),
-                ((around.top() - room.top()) / room.height(), QPoint(x, around.top() - GAP_PX - size.height())),
-                ((around.left() - room.left()) / room.width(), QPoint(around.left() - GAP_PX - size.width(), y)),
-            )
-            by_room = sorted(sides, key=lambda side: -side[0])
-            where = next((place for _, place in by_room if room.contains(QRect(place, size))), where)
+            far = np.abs(places - (middle.x(), middle.y())).sum(axis=1) / (room.width() + room.height())
+            covered = _covered(places, size, [*((rect, MUST) for rect in (target, *never)), *rather_not])
+            where = QPoint(*map(int, places[np.argmin(covered + 2.0 * far)]))
         tip = target.center() if target is not None else None
         if where != self.pos() or tip != self._tip or self.isHidden():
             self._tip = tip
@@ -122,6 +126,27 @@ class Callout(QWidget):
         painter.setPen(QPen(QColor(theme.accent), 1.5))
         painter.drawPath(path)
         painter.end()
+
+
+def _covered(places: Ints, size: QSize, weighed: Weighed) -> Floats:
+    """For each place of a box: how much of these rectangles it covers; that it touches one counts as well."""
+    rects = np.array([(rect.left(), rect.top(), rect.width(), rect.height()) for rect, _ in weighed])
+    first, last = places[:, None, :], places[:, None, :] + (size.width(), size.height())
+    common = np.minimum(last, rects[:, :2] + rects[:, 2:]) - np.maximum(first, rects[:, :2])
+    share = common.clip(0).prod(axis=2) / np.maximum(rects[:, 2:].prod(axis=1), 1)
+    result: Floats = np.where(share > 0, 0.5 + share, 0.0) @ np.array([weight for _, weight in weighed])
+    return result
+
+
+def _places(size: QSize, room: QRect, around: Sequence[QRect]) -> Ints:
+    """Where a box of this size can be in the room: beside each of these, and on a grid."""
+    right, bottom = max(room.right() - size.width(), room.left()), max(room.bottom() - size.height(), room.top())
+    xs, ys = {*range(room.left(), right, GRID_PX), right}, {*range(room.top(), bottom, GRID_PX), bottom}
+    for rect in around:
+        xs |= {rect.left() - GAP_PX - size.width(), rect.right() + GAP_PX, rect.center().x() - size.width() // 2}
+        ys |= {rect.top() - GAP_PX - size.height(), rect.bottom() + GAP_PX, rect.center().y() - size.height() // 2}
+    inside = np.unique(np.clip([*xs], room.left(), right)), np.unique(np.clip([*ys], room.top(), bottom))
+    return np.stack(np.meshgrid(*inside), axis=-1).reshape(-1, 2)
 
 
 def _arrow(box: QRectF, tip: QPointF) -> QPolygonF:

@@ -13,7 +13,7 @@ from fakes.look_records import CPU, VGPU, mlp
 from fakes.quiet_window import QuietWindow
 from fakes.window import open_window
 from msgspec.structs import replace
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton, QTabBar, QWidget
 
@@ -91,11 +91,29 @@ class Newcomer(Learner):
         return QRect(control.mapFrom(self.window, ring.topLeft()), ring.size())
 
     def check_pointing(self, control: QWidget) -> None:
-        """The ring is round the control, and the callout in the window, beside what it points at."""
+        """The ring is round the control, and the callout in the window, beside what it points at, also in small
+        windows."""
+        before = self.window.size()
+        for size in (QSize(1000, 650), QSize(1366, 740), before):
+            self.window.resize(size)
+            self.heartbeat.tick()
+            self.check_place(control)
+
+    def check_place(self, control: QWidget) -> None:
         callout, ring = self.guide.callout.geometry(), self.guide._ring.geometry()
         assert self.window.rect().contains(callout)
         assert ring.intersects(QRect(control.mapTo(self.window, QPoint()), control.size()))
         assert not callout.intersects(ring.adjusted(6, 6, -6, -6))
+        step, path = self.guide.step, self.guide.path
+        assert path is not None
+        assert step is not None
+        following = next((one for one in path.steps[path.steps.index(step) + 1 :] if one.done), None)
+        wanted = None if following is None else following.control(self.window)
+        items = (*self.window.devices.items.values(), *self.window.workbench.cards.items.values())
+        for widget in (*items, *([wanted] if isinstance(wanted, QPushButton) else ())):
+            if widget.isVisible() and widget is not control:
+                there = QRect(widget.mapTo(self.window, QPoint()), widget.size())
+                assert not callout.intersects(there), (step.words, self.window.size(), widget)
         words = self.guide.callout.words
         assert words.height() >= words.heightForWidth(words.width()), "all of it can be read"
 
