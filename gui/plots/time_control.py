@@ -1,11 +1,14 @@
-"""Span, pause, selection and export of the shared time axis in one small button with a menu. Main thread only."""
+"""Span, pause, selection and export of the shared time axis in one small button with a menu; and a note at every plot
+while it is paused. Main thread only."""
 
 from __future__ import annotations
+
+import math
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QMenu, QToolButton
 
-from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
+from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, duration_text, span_text
 from devexplorer.gui.widgets import Role, font
 
 FORMATS = {
@@ -15,6 +18,38 @@ FORMATS = {
     "svg": "Picture as SVG",
 }
 """What can be exported: the ending of the file, the text of the menu."""
+
+
+TOLD_S = 3.0
+"""How long a plot says how much time it shows, after that has changed."""
+
+
+class TimeNote(QToolButton):
+    """At each plot: that it is paused, with a click as the way back; how much time it shows, when that has changed."""
+
+    def __init__(self, axis: TimeAxis) -> None:
+        super().__init__()
+        self._axis, self._width_s, self._changed_unix_s = axis, axis.width_s, -math.inf
+        self.setProperty("look", "quiet")
+        self.setFont(font(Role.LABEL))
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.clicked.connect(lambda: axis.set_paused(False))
+        axis.changed.connect(self.follow)
+        self.hide()
+
+    def follow(self) -> None:
+        """Say what is the case now; call it again later, so that what has been said goes away."""
+        axis = self._axis
+        width = span_text(axis.width_s) if axis.width_s in SPANS_S else duration_text(axis.width_s)
+        if abs(axis.width_s - self._width_s) > 1e-6 * axis.width_s:
+            self._width_s, self._changed_unix_s = axis.width_s, axis.clock_unix_s
+        is_new = 0 <= axis.clock_unix_s - self._changed_unix_s < TOLD_S
+        words = [word for word, holds in (("paused", axis.paused), (width, is_new)) if holds]
+        self.setText(" · ".join(words))
+        self.setAccessibleName(f"Paused, {width} shown: go on" if axis.paused else f"{width} shown")
+        self.setToolTip(f"Paused, {width} shown: a click, or Space, follows the present again" if axis.paused else "")
+        self.setEnabled(axis.paused)
+        self.setVisible(bool(words))
 
 
 class TimeControl(QToolButton):
@@ -62,8 +97,8 @@ class TimeControl(QToolButton):
 
     def _show(self) -> None:
         axis = self._axis
-        self.setText("paused ▾" if axis.paused else f"{span_text(axis.span_s)} ▾")
-        self.setAccessibleName("Time shown: paused" if axis.paused else f"Time shown: {span_text(axis.span_s)}")
+        self.setText(f"{span_text(axis.span_s)} ▾")
+        self.setAccessibleName(f"Time shown: {span_text(axis.span_s)}{', paused' if axis.paused else ''}")
         self.pause.setChecked(axis.paused)
         for action in (self.zoom, self.clear):
             action.setEnabled(axis.selection is not None)

@@ -31,6 +31,7 @@ from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.table import curve_figures
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, duration_text
+from devexplorer.gui.plots.time_control import TimeNote
 from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,
@@ -87,6 +88,8 @@ class TimelinePlot(Panel):
         self.legend = Legend()
         self.legend.changed.connect(self._legend_changed)
         self.add_to_header(self.legend)
+        self.time_note = TimeNote(axis)
+        self.add_to_header(self.time_note)
         self.set_content(self.canvas)
         self.empty = empty
         self.set_empty_state(empty)
@@ -331,6 +334,7 @@ class TimelinePlot(Panel):
     def _refresh_texts(self) -> None:
         stops = self.legend.tab_stops()
         self.legend.set_entries(self._entries())
+        self.time_note.follow()
         if self.legend.tab_stops() != stops:
             put_in_order(self)
         metrics = QFontMetrics(self._subtitle.font())

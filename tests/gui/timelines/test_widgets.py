@@ -32,7 +32,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.session.state import Marker, State
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.time_control import TimeControl
+from devexplorer.gui.plots.time_control import TOLD_S, TimeControl
 from devexplorer.gui.timelines.metric import MetricPlot
 from devexplorer.gui.timelines.stack import PlotStack
 from devexplorer.gui.timelines.throughput import ThroughputPlot
@@ -433,14 +433,32 @@ def test_the_keyboard_moves_the_cursor(qtbot: QtBot, show: Show, axis: TimeAxis)
     assert axis.cursor_s is None
 
 
-def test_the_wheel_changes_the_span_live_and_zooms_while_paused(show: Show, axis: TimeAxis) -> None:
-    plot = show(make_state("cpu"))
+def test_the_wheel_changes_the_span_live_and_zooms_while_paused_and_every_plot_says_so(
+    qtbot: QtBot, show: Show, show_throughput: ShowThroughput, axis: TimeAxis
+) -> None:
+    state = make_state("cpu")
+    plot, other = show(state), show_throughput(state)
+
+    def notes() -> list[str]:
+        return [one.time_note.text() if one.time_note.isVisible() else "" for one in (plot, other)]
+
+    assert notes() == ["", ""]
     wheel(plot, -120)
     assert axis.span_s == 600
+    assert notes() == ["10 min", "10 min"]
+    for one in (plot, other):
+        one.refresh(axis.clock_unix_s + TOLD_S)
+    assert notes() == ["", ""], "it has been said"
 
     axis.set_paused(True)
+    assert notes() == ["paused", "paused"]
     wheel(plot, 120)
     assert axis.width_s == pytest.approx(480)
+    assert notes() == ["paused · 8 min 00 s"] * 2
+    assert "Space" in other.time_note.toolTip()
+    qtbot.mouseClick(other.time_note, Qt.MouseButton.LeftButton)
+    assert not axis.paused
+    assert notes() == ["10 min", "10 min"]
 
 
 def test_the_wheel_scrolls_plots_that_have_a_scroll_bar_and_ctrl_changes_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
@@ -588,8 +606,8 @@ def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAx
     assert control.text() == "6 h ▾"
     control.pause.trigger()
     assert axis.paused
-    assert control.text() == "paused ▾"
-    assert control.accessibleName()
+    assert control.text() == "6 h ▾"
+    assert control.accessibleName() == "Time shown: 6 h, paused"
 
 
 def position(plot: MetricPlot | ThroughputPlot, share: float) -> QPoint:
