@@ -274,11 +274,11 @@ class ReplaySession:
         self._progress = 0.0
         self._reel = reel
         follows: Iterator[tuple[int, list[Entry]]] = iter(())
-        lacks_curves = False
+        lacks_past = False
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._stopped or self._wanted is not None or self._is_hungry() or reel.overview_done < 1
+                    lambda: self._stopped or self._wanted is not None or self._is_hungry() or not reel.complete
                 )
                 if self._stopped:
                     return
@@ -287,14 +287,14 @@ class ReplaySession:
             if wanted is not None:
                 self._jump(reel, wanted, number)
                 follows = reel.following(wanted)
-                lacks_curves = not reel.knows_before(wanted)
+                lacks_past = not reel.knows_before(wanted)
             elif hungry:
                 self._read_ahead(follows, number)
             else:
                 reel.advance()
                 self._progress = reel.overview_done
-                if lacks_curves and reel.overview_done == 1:
-                    lacks_curves = False
+                if lacks_past and reel.complete:
+                    lacks_past = False
                     with self._changed:  # the same moment again, now with everything before it
                         self._jump_to(round(self._position))
 

@@ -27,13 +27,11 @@ from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
     DeviceDetails,
-    DeviceSample,
     EngineLost,
     EngineReady,
 )
+from devexplorer.core.replay.alarms import RecordedAlarms
 from devexplorer.core.session import Device, State
-from devexplorer.core.telemetry.alert_rules import SHARE_WINDOW_S
-from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing
 
@@ -44,8 +42,6 @@ CONTEXT_FRAMES = 8
 """Before a chunk that is read alone: the last readings of the allocators belong to its first samples."""
 LATEST_MS = 2_000
 """How far back the last reading of a device is searched."""
-ALERTS_MS = 60_000
-"""Readings before a moment that its alerts are judged by at least; more where a rule lasts longer."""
 FINE_BINS_S = 2 * 86_400
 """Longer recordings have no bins of the finest ring but for the minutes before the moment: they would take
 gigabytes."""
@@ -139,6 +135,7 @@ class RecordingTimeline:
         self._reader: _RowReader | None = None
         self._overview = _Overview(fine=recording.last_ms <= FINE_BINS_S * 1000)
         self._overview_reader: _RowReader | None = None
+        self._alarms = RecordedAlarms(recording, self.unix_s, fresh().alerts.rules)
         self._serial = 0
 
     @property
@@ -152,6 +149,11 @@ class RecordingTimeline:
         chunks = self._count(len(self._frames))
         return self._overview.chunks / chunks if chunks else 1.0
 
+    @property
+    def complete(self) -> bool:
+        """Whether `advance` has nothing more to do."""
+        return self.overview_done >= 1.0 and self._alarms.complete
+
     def unix_s(self, at_ms: int) -> float:
         """Wall-clock time at a position."""
         if not self._frames:
@@ -160,14 +162,16 @@ class RecordingTimeline:
         return head.unix_s + (at_ms - head.last_ms) / 1000
 
     def advance(self) -> bool:
-        """Collect the coarse rings of one chunk more; False when they are complete."""
-        number = self._overview.chunks
-        if self.overview_done >= 1.0:
+        """Collect the coarse rings and the alarms of one chunk more; False when they are complete."""
+        if self.complete:
             return False
-        chunk = self._cache.get(number)
-        if chunk is None:
-            chunk, self._overview_reader = self._read(number, self._overview_reader)
-        self._overview.add(chunk.rows)
+        self._alarms.advance()
+        number = self._overview.chunks
+        if self.overview_done < 1.0:
+            chunk = self._cache.get(number)
+            if chunk is None:
+                chunk, self._overview_reader = self._read(number, self._overview_reader)
+            self._overview.add(chunk.rows)
         return True
 
     def following(self, at_ms: int) -> Iterator[tuple[int, list[Entry]]]:
@@ -189,9 +193,10 @@ class RecordingTimeline:
         return self._minutes_before(at_ms, may_read=False) is not None
 
     def knows_before(self, at_ms: int) -> bool:
-        """Whether a state of that moment has the curves of everything before it: `advance` has come so far."""
+        """Whether a state of that moment has the curves and alarms of everything before it: `advance` has come so
+        far."""
         result = self._minutes_before(at_ms, may_read=False)
-        return result is not None and result[0] <= self._overview.chunks
+        return result is not None and result[0] <= self._overview.chunks and self._alarms.knows(at_ms)
 
     def state_at(self, at_ms: int, *, whole: bool = True) -> State:
         """What the window knew at that moment. Not `whole`: without the readings of the minutes before, which take long
@@ -216,36 +221,9 @@ class RecordingTimeline:
         for device in devices.values():
             device.history = self._history((device.colour, 0), first, parts, at_ms)
             device.throughput = self._history((device.colour, 1), first, parts, at_ms)
-        state.alerts = self._alerts(state, at_ms, whole=whole)
+        self._alarms.follow(state.alerts.rules)
+        state.alerts = self._alarms.at(at_ms)
         return state
-
-    def _alerts(self, state: State, at_ms: int, *, whole: bool) -> Alerts:
-        """What the readings before a moment raise. Not `whole`: rules that last longer than `ALERTS_MS` raise
-        nothing."""
-        rules = state.alerts.rules
-        longest_s = max((rule.seconds for rule in rules if rule.enabled), default=0.0) + SHARE_WINDOW_S
-        begin = at_ms - max(ALERTS_MS, round(longest_s * 1000) if whole else 0)
-        moment = [0]
-        alerts = Alerts(rules, lambda: self.unix_s(moment[0]))
-        for device in state.devices.values():
-            if device.details is not None:
-                alerts.details(device.details)
-        lists = [entry for entry in self._shaping if isinstance(entry.record, DeviceList) and entry.at_ms <= at_ms]
-        readings = (
-            entry
-            for frame in self._frames[max(self._frame_number(begin), 0) : self._frame_number(at_ms) + 1]
-            for entry in self.recording.readings(frame)
-            if begin <= entry.at_ms <= at_ms and isinstance(entry.record, DeviceSample)
-        )
-        for entry in merge(lists, readings, key=by_time):
-            moment[0] = entry.at_ms
-            if isinstance(entry.record, DeviceList):
-                alerts.keep([info.id for info in entry.record.devices])
-                alerts.problems(entry.record.problems)
-            elif isinstance(entry.record, DeviceSample):
-                alerts.feed(entry.record)
-        alerts.take_news()
-        return alerts
 
     def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:
         metrics, gap_s = _KINDS[key[1]]

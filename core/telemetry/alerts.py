@@ -7,6 +7,7 @@ raise nor clear anything.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections import deque
@@ -141,6 +142,14 @@ class _Device:
     """Why nothing at all can be read from it."""
     simulated: bool = False
 
+    def copy(self) -> _Device:
+        """With everything that changes."""
+        shares = {
+            metric: dataclasses.replace(share, window=share.window.copy()) for metric, share in self.shares.items()
+        }
+        watches = {metric: dataclasses.replace(watch) for metric, watch in self.watches.items()}
+        return dataclasses.replace(self, watches=watches, shares=shares, calm=self.calm.copy())
+
 
 class Alerts:
     """Takes samples, details and problems, and keeps the active alerts.
@@ -261,6 +270,13 @@ class Alerts:
             for watch in self._devices.pop(name).watches.values()
             for change in self._end(watch)
         ]
+
+    def copy(self) -> Alerts:
+        """Another one that has come as far; its news begin anew."""
+        result = Alerts(self.rules, self._clock)
+        result._now, result._history = self._now, self._history.copy()
+        result._devices = {name: device.copy() for name, device in self._devices.items()}
+        return result
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from devexplorer.core.replay import timeline
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry import history
+from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.core.telemetry.history import History
 
 LENGTH_S = 400
@@ -282,10 +283,53 @@ def test_alarms_of_a_moment_are_those_that_the_readings_before_it_raise(tmp_path
             (later,) = made.state_at(400_000, whole=whole).alerts.active
             assert later.since_before, "it began before the readings that were looked at"
             assert later.since_unix_s <= START_UNIX_S + 340
+        assert not made.knows_before(400_000)
+        while made.advance():
+            pass
+        assert made.knows_before(400_000)
+        for at_ms in (400_000, 70_000, 490_000):
+            (later,) = made.state_at(at_ms).alerts.active
+            assert (later.since_unix_s, later.since_before) == (START_UNIX_S + 50, False), "all before is judged"
         after = made.state_at(520_000).alerts
         assert after.active == ()
         assert [alert.metric for alert in after.history] == ["throttled_percent"]
         assert after.take_news() == []
+
+
+def test_an_alarm_between_its_limits_is_found_and_a_long_rule_too(tmp_path: Path) -> None:
+    """Hot for a minute, then warm for eight: neither raised again nor over."""
+    warm = tuple(95.0 if 10 <= at < 70 else 80.0 if at < 550 else 40.0 for at in range(600))
+    long = Rule(metric="utilization_percent", raise_at=90.0, clear_at=50.0, seconds=300.0)
+    rules = (Rule(metric="temperature_c", raise_at=90.0, clear_at=70.0, seconds=3.0), long)
+    entries = [
+        (
+            at * 1000,
+            DeviceSample(
+                device="cuda:0", time_unix_s=START_UNIX_S + at, temperature_c=degrees, utilization_percent=100.0
+            ),
+        )
+        for at, degrees in enumerate(warm)
+    ]
+    path = tmp_path / "r"
+    path.write_bytes(b"".join([*recordings.recording(0)[:-1], frames(entries, START_UNIX_S), end_frame(600_000, 1.0)]))
+
+    def fresh() -> State:
+        state = State()
+        state.alerts.set_rules(rules)
+        return state
+
+    with opened(path) as recording:
+        made = RecordingTimeline(recording, fresh)
+        while made.advance():
+            pass
+        assert [alert.metric for alert in made.state_at(8_000).alerts.active] == []
+        assert [alert.metric for alert in made.state_at(200_000).alerts.active] == ["temperature_c"]
+        both = made.state_at(500_000).alerts.active
+        assert {alert.metric: alert.since_unix_s - START_UNIX_S for alert in both} == {
+            "temperature_c": 10,
+            "utilization_percent": 0,
+        }
+        assert [alert.metric for alert in made.state_at(599_000).alerts.active] == ["utilization_percent"]
 
 
 def test_alarms_go_on_from_a_moment_as_it_is_played(tmp_path: Path) -> None:

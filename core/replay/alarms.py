@@ -1,0 +1,106 @@
+"""The alarms of a recording at any moment: its readings are judged once from the beginning, and where that has come to
+is kept now and then. One thread at a time, and not the main one; no Qt.
+
+An alarm can have begun hours before: a reading between the two limits of its rule neither raises nor ends it. So a look
+at the readings just before a moment would miss it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from itertools import takewhile
+from typing import NamedTuple
+
+from devexplorer.core.recording.format import DeviceList, Entry, by_time
+from devexplorer.core.recording.reader import Recording
+from devexplorer.core.records import DeviceDetails, DeviceSample
+from devexplorer.core.telemetry.alert_rules import Rule
+from devexplorer.core.telemetry.alerts import Alerts
+
+STEP_FRAMES = 64
+"""Judged at a time."""
+MOST_KEPT = 1024
+"""Moments from which a later one is reached by judging the readings between them."""
+LOOK_BACK_MS = 60_000
+"""Readings before a moment that its alarms are guessed by until all before it are judged."""
+
+
+class _Kept(NamedTuple):
+    frames: int
+    """Those that were judged."""
+    until_ms: int
+    alerts: Alerts
+
+
+class RecordedAlarms:
+    """`advance` until it is `complete`; `at` any moment."""
+
+    def __init__(self, recording: Recording, unix_s: Callable[[int], float], rules: Sequence[Rule]) -> None:
+        self._recording, self._unix_s = recording, unix_s
+        self._said = [entry for entry in recording.events if isinstance(entry.record, DeviceList | DeviceDetails)]
+        self._every = -(-len(recording.frames) // (STEP_FRAMES * MOST_KEPT)) * STEP_FRAMES
+        self._begin(tuple(rules))
+
+    def _begin(self, rules: tuple[Rule, ...]) -> None:
+        self._rules = rules
+        self._now = _Kept(0, -1, Alerts(rules, lambda: self._unix_s(0)))
+        self._kept = [self._now._replace(alerts=self._now.alerts.copy())]
+
+    def follow(self, rules: Sequence[Rule]) -> None:
+        """Judge by these rules: all over again where they are others."""
+        if tuple(rules) != self._rules:
+            self._begin(tuple(rules))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was judged."""
+        return self._now.frames >= len(self._recording.frames)
+
+    def knows(self, at_ms: int) -> bool:
+        """Whether everything before that moment was judged."""
+        return self.complete or at_ms <= self._now.until_ms
+
+    def advance(self) -> None:
+        """Judge some frames more."""
+        frames, until_ms, alerts = self._now
+        stop = min(frames + STEP_FRAMES, len(self._recording.frames))
+        if stop > frames:
+            end_ms = self._recording.frames[stop - 1].head.last_ms
+            self._judge(alerts, frames, stop, until_ms, end_ms)
+            self._now = _Kept(stop, end_ms, alerts)
+            if stop % self._every == 0:
+                self._kept.append(_Kept(stop, end_ms, alerts.copy()))
+
+    def at(self, at_ms: int) -> Alerts:
+        """The alarms at that moment; what follows can be fed to them."""
+        frames, until_ms, alerts = self._kept[bisect_right(self._kept, at_ms, key=lambda kept: kept.until_ms) - 1]
+        alerts = alerts.copy()
+        if not self.knows(at_ms):
+            frames = max(frames, self._frame_number(at_ms - LOOK_BACK_MS))
+        self._judge(alerts, frames, self._frame_number(at_ms) + 1, until_ms, at_ms)
+        alerts.take_news()
+        return alerts
+
+    def _frame_number(self, at_ms: int) -> int:
+        return bisect_right(self._recording.frames, at_ms, key=lambda frame: frame.head.first_ms) - 1
+
+    def _judge(self, alerts: Alerts, first: int, stop: int, after_ms: int, until_ms: int) -> None:
+        begin = bisect_right(self._said, after_ms, key=by_time)
+        said: Iterable[Entry] = takewhile(lambda entry: entry.at_ms <= until_ms, self._said[begin:])
+        readings = (
+            entry
+            for frame in self._recording.frames[first:stop]
+            for entry in self._recording.readings(frame)
+            if entry.at_ms <= until_ms and isinstance(entry.record, DeviceSample)
+        )
+        for entry in merge(said, readings, key=by_time):
+            match entry.record:
+                case DeviceSample() as sample:
+                    alerts.feed(sample)
+                case DeviceDetails() as details:
+                    alerts.details(details)
+                case DeviceList(devices=devices, problems=problems):
+                    alerts.keep([info.id for info in devices])
+                    alerts.problems(problems)
