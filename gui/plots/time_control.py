@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QMenu, QToolButton
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, duration_text, span_text
 from devexplorer.gui.widgets import Role, font
@@ -22,15 +22,18 @@ FORMATS = {
 
 TOLD_S = 3.0
 """How long a plot says how much time it shows, after that has changed."""
+EDGE_PX, ABOVE_PX = 28, 28
+"""Where it says so: from the right edge of the canvas, and above the times."""
 
 
 class TimeNote(QToolButton):
-    """At each plot: that it is paused, with a click as the way back; how much time it shows, when that has changed."""
+    """In a corner of each plot: that it is paused, with a click as the way back; how much time it shows, when that has
+    changed."""
 
-    def __init__(self, axis: TimeAxis) -> None:
-        super().__init__()
+    def __init__(self, axis: TimeAxis, canvas: QWidget) -> None:
+        super().__init__(canvas)
+        self._canvas = canvas
         self._axis, self._width_s, self._changed_unix_s = axis, axis.width_s, -math.inf
-        self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.clicked.connect(lambda: axis.set_paused(False))
@@ -49,6 +52,10 @@ class TimeNote(QToolButton):
         self.setAccessibleName(f"Paused, {width} shown: go on" if axis.paused else f"{width} shown")
         self.setToolTip(f"Paused, {width} shown: a click, or Space, follows the present again" if axis.paused else "")
         self.setEnabled(axis.paused)
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents, not axis.paused)
+        self.adjustSize()
+        room = self._canvas.size() - self.size()
+        self.move(room.width() - EDGE_PX, room.height() - ABOVE_PX)
         self.setVisible(bool(words))
 
 

@@ -88,8 +88,8 @@ class TimelinePlot(Panel):
         self.legend = Legend()
         self.legend.changed.connect(self._legend_changed)
         self.add_to_header(self.legend)
-        self.time_note = TimeNote(axis)
-        self.add_to_header(self.time_note)
+        self.time_note = TimeNote(axis, self.canvas)
+        self._view.sigResized.connect(self.time_note.follow)
         self.set_content(self.canvas)
         self.empty = empty
         self.set_empty_state(empty)

@@ -434,10 +434,10 @@ def test_the_keyboard_moves_the_cursor(qtbot: QtBot, show: Show, axis: TimeAxis)
 
 
 def test_the_wheel_changes_the_span_live_and_zooms_while_paused_and_every_plot_says_so(
-    qtbot: QtBot, show: Show, show_throughput: ShowThroughput, axis: TimeAxis
+    qtbot: QtBot, show: Show, axis: TimeAxis
 ) -> None:
     state = make_state("cpu")
-    plot, other = show(state), show_throughput(state)
+    plot, other = show(state), show(state)
 
     def notes() -> list[str]:
         return [one.time_note.text() if one.time_note.isVisible() else "" for one in (plot, other)]
