@@ -65,6 +65,12 @@ def test_a_model_is_built_of_its_definitions_alone(net: Path) -> None:
     source = class_source(type(made.model))
     assert source is not None, "what explains failures reads the cell"
     assert (source.file, source.tree.lineno) == (f"{net}, cell 6", 1)
+    cells = json.loads(net.read_text())["cells"]
+    cells[5]["source"].insert(0, "# edited since\n")
+    write(net.parent, cells)
+    again = class_source(type(Recipe(parse(f"{net}:Net"), "").make(0).model))
+    assert again is not None
+    assert again.tree.lineno == 2
     space: dict[str, object] = {}
     exec(f"import torch\n{made.code.text('again', 0, made.changes, '')}", space)
     assert str(space["again"]) == str(made.model)
