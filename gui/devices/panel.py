@@ -127,7 +127,8 @@ class DevicesPanel(Panel):
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         alarmed = sum(bool(item.texts.alarm) for item in self.items.values())  # a line each, on cards and rows
-        for full in (number, *range(min(FULL_CARDS, number), 0, -1)):
+        numbers: list[int] = [number, *range(min(FULL_CARDS, number), 0, -1)]
+        for full in numbers:
             rows = number - full
             more = alarmed + sum(
                 name in self.items and bool(self.items[name].texts.warning) for name in list(cards)[:full]
