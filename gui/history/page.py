@@ -219,9 +219,11 @@ class HistoryPanel(QWidget):
         self.message.setVisible(bool(shown))
 
     def show_problem(self, words: str) -> None:
-        """What is wrong with the file of the history, for as long as it lasts; empty: nothing."""
-        self._problem = words
-        self.say()
+        """What is wrong with the file of the history, for as long as it lasts; empty: nothing. It is told after every
+        request, and only news take the place of what the request has said."""
+        if words != self._problem:
+            self._problem = words
+            self.say()
 
     # --- what the user does
 

@@ -133,7 +133,8 @@ def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
     result, known, kind = run.result, run.conditions, kind_of(run.result)
     head, share = kind.headline(result), best_share(run)
     median = head.spread.median if head.spread is not None else None
-    sheet = None if median is None or not head.datasheet else 100 * median / head.datasheet
+    datasheet = kind.datasheet(result, known)
+    sheet = None if median is None or not datasheet else 100 * median / datasheet
     words, is_wrong, is_warning = remarks(run)
     spread = (
         ""
@@ -151,7 +152,7 @@ def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
             Cell(dtype(result.spec) or MISSING, "dim"),
             Cell(number_text(median), tip=spread),
             Cell(head.unit if median is not None else "", "dim"),
-            percent_cell(sheet, datasheet_tip(head.datasheet)),
+            percent_cell(sheet, datasheet_tip(datasheet, head.unit, kind.datasheet_note)),
             percent_cell(share, "no published figure is known for this card and dtype"),
             Cell(
                 MISSING if head.noise is None else f"{100 * head.noise:.1f}",
@@ -169,9 +170,9 @@ def percent_cell(percent: float | None, tip: str) -> Cell:
     return Cell(MISSING if percent is None else f"{percent:.0f}", tip=tip)
 
 
-def datasheet_tip(tflops: float | None) -> str:
+def datasheet_tip(figure: float | None, unit: str = "TFLOP/s", note: str = "") -> str:
     """What the datasheet says."""
-    return f"datasheet {number_text(tflops)} TFLOP/s" if tflops else "no datasheet figure is known"
+    return f"datasheet {number_text(figure)} {unit}\n{note}".strip() if figure else "no datasheet figure is known"
 
 
 def _reading(known: Spread | None, run: StoredRun) -> Cell:

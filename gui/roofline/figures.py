@@ -15,6 +15,7 @@ from typing import NamedTuple
 from devexplorer.core.base import bytes_text, number_text, shape_text
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import title
+from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES, TRAFFIC
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
 from devexplorer.core.records import (
@@ -30,11 +31,6 @@ from devexplorer.core.records import (
     SweepResult,
 )
 from devexplorer.gui.history.rows import device_here, published
-
-LEAST_COPY_BYTES = 64 << 20
-"""Smaller copies stay in the cache of a large card, and say nothing about its memory."""
-TRAFFIC = 2
-"""Bytes read and written for each byte that a copy within the device delivers."""
 
 
 class Target(NamedTuple):

@@ -16,11 +16,11 @@ from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
 from devexplorer.core.benchmark.history.filter import Filter, device_of
+from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES
 from devexplorer.core.records import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
 from devexplorer.core.session import Run, State
 from devexplorer.gui.history.rows import datasheet_tip, percent_cell
 from devexplorer.gui.roofline.figures import (
-    LEAST_COPY_BYTES,
     Ceiling,
     Point,
     Roofline,

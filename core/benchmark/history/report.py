@@ -89,7 +89,7 @@ class _Colours:
 
 def _section(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun], colours: _Colours) -> str:
     plots = _curve_plots(runs, colours, kind.across) if kind.across else _bar_plots(runs, colours)
-    return f"<section><h2>{kind.title}</h2>{plots}{_figures(runs)}{_comparison(runs)}</section>"
+    return f"<section><h2>{kind.title}</h2>{plots}{_figures(kind, runs)}{_comparison(runs)}</section>"
 
 
 def run_label(run: StoredRun) -> str:
@@ -149,20 +149,24 @@ def _left_out(count: int) -> str:
     return f" {count - MOST_CURVES} more are in the table." if count > MOST_CURVES else ""
 
 
-def _figures(runs: Sequence[StoredRun]) -> str:
+def _figures(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun]) -> str:
     rows = [(run, figure) for run in runs for figure in figures(run.result)]
-    body = "".join(_figure_row(run, figure) for run, figure in rows[:MOST_ROWS])
+    shown = [(run, figure, kind.datasheet(run.result, run.conditions, figure)) for run, figure in rows[:MOST_ROWS]]
+    body = "".join(_figure_row(*row) for row in shown)
     more = (
         f"<p>{len(rows) - MOST_ROWS:,} more rows are left out; the CSV export has all.</p>"
         if len(rows) > MOST_ROWS
         else ""
     )
-    names = ("run", "device", "what", ">median", ">p20", ">p80", "unit", ">noise", ">measured for", "remarks")
-    return _table(names, body) + more
+    names = ("run", "device", "what", ">median", ">p20", ">p80", "unit", ">datasheet", ">noise", ">measured for",
+             "remarks")  # fmt: skip
+    note = f"<p>{kind.datasheet_note}</p>" if kind.datasheet_note and any(row[-1] for row in shown) else ""
+    return _table(names, body) + more + note
 
 
-def _figure_row(run: StoredRun, figure: Figure) -> str:
+def _figure_row(run: StoredRun, figure: Figure, datasheet: float | None) -> str:
     result, known = run.result, figure.spread
+    share = f"{number_text(100 * known.median / datasheet, 2)} % of {number_text(datasheet)}" if datasheet else MISSING
     noise = MISSING if figure.noise is None else f"{number_text(figure.noise * 100, 2)} % {noise_verdict(figure.noise)}"
     marks = [
         "simulated" if figure.simulated else "",
@@ -173,9 +177,9 @@ def _figure_row(run: StoredRun, figure: Figure) -> str:
     ]
     what = ", ".join(part for part in (title(result.spec).partition(" ")[2], figure.label) if part)
     spreads = [number_text(value) for value in (known.median, known.p20, known.p80)]
-    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, noise, seconds_text(figure.seconds))
+    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, share, noise, seconds_text(figure.seconds))
     return _row(
-        (*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8), simulated=figure.simulated
+        (*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8, 9), simulated=figure.simulated
     )
 
 

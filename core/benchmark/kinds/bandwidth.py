@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -22,12 +23,17 @@ from devexplorer.core.benchmark.kinds.kind import (
     spread_texts,
 )
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.devices.profiles import load_profiles, sheet_of
 from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
+LEAST_COPY_BYTES = 64 << 20
+"""Smaller copies stay in the cache of a large card, and say nothing about its memory."""
+TRAFFIC = 2
+"""Bytes read and written for each byte that a copy within the device delivers."""
 MOST_BYTES = 1 << 62
 """Of one copy in an imported file."""
 
@@ -54,6 +60,9 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
     meaning = "Copies between and within devices: how fast, how soon, and whether the data arrives right"
     columns = ("from", "to", ">size", "host memory", ">GB/s median", ">p20", ">p80", ">one copy", "verified", "")
     across = "bytes of a copy"
+    datasheet_note = (
+        "A copy within a card reads and writes every byte: at most it is half as fast as the memory of the datasheet."
+    )
     wrong_values = "the data that arrived differs"
     options = (
         ALL_DEVICES,
@@ -121,6 +130,17 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         row = fastest_copy(result.rows)
         return Headline(None if row is None else row.gb_per_s, UNITS["gb_per_s"])
 
+    def datasheet(self, result: BandwidthResult, conditions: Conditions, of: Figure | None = None) -> float | None:
+        """Of large copies within the card that the conditions name."""
+        fastest = fastest_copy(result.rows)
+        key = of.key if of is not None else row_key(fastest) if fastest is not None else ()
+        size = of.place if of is not None else fastest.bytes if fastest is not None else 0
+        device = result.spec.device
+        if key[:1] != (f"{device} → {device}",) or key[-1] or (size or 0) < LEAST_COPY_BYTES:
+            return None
+        memory = _memory_gb_s(conditions.device_name)
+        return None if memory is None else memory / TRAFFIC
+
     def subject(self, result: BandwidthResult) -> str:
         row, count = fastest_copy(result.rows), len(result.rows)
         return f"{count} copies" if row is None else f"{row.source} → {row.destination} of {count}"
@@ -174,6 +194,13 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         accelerators = [name for name in names if name != "cpu"]
         first = 2 if "cpu" in names else 1
         return {"cpu": "cpu"} | {name: f"device {number}" for number, name in enumerate(accelerators, first)}
+
+
+@lru_cache(maxsize=256)
+def _memory_gb_s(device_name: str) -> float | None:
+    """By the datasheet; remembered, since a table asks for it row by row."""
+    sheet = sheet_of(device_name, load_profiles())
+    return None if sheet is None else sheet.memory_gb_s
 
 
 def row_key(row: BandwidthRow) -> tuple[str, ...]:

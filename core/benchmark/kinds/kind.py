@@ -95,6 +95,8 @@ class BenchmarkKind(Generic[S, R]):
     """Whether every point has TFLOP/s, which the plot of throughput shows."""
     rate_name: ClassVar[str] = "median"
     """What the throughput of a finished run is."""
+    datasheet_note: ClassVar[str] = ""
+    """How its figures are compared with the datasheet, where that has to be said."""
     wrong_values: ClassVar[str] = "they do not agree with a product in higher precision"
     not_compared: ClassVar[frozenset[str]] = frozenset({"device"})
     """Fields of the specification that are not listed as differences between runs."""
@@ -186,6 +188,10 @@ class BenchmarkKind(Generic[S, R]):
     def headline(self, result: R) -> Headline:
         """The one figure that a run is known by."""
         raise NotImplementedError
+
+    def datasheet(self, result: R, conditions: Conditions, of: Figure | None = None) -> float | None:
+        """What the datasheet of the card says of a figure, or of the headline, in its unit; None: nothing."""
+        return self.headline(result).datasheet if of is None or of.quantity == "tflops" else None
 
     def subject(self, result: R) -> str:
         """What was measured, without kind and dtype: the shape, the pair, the model."""

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from fakes import stored_runs
 from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
@@ -75,6 +76,15 @@ def test_every_kind_has_its_section_its_plot_and_its_figures() -> None:
     assert "% faster, more than the noise of either run" in words
     assert "baseline" in words
     assert "1500 MHz" in words
+
+
+def test_what_the_datasheet_says_stands_beside_the_figures_that_it_is_about() -> None:
+    _, found = page(
+        stored_runs.stored(stored_runs.matmul(798.0), 1), stored_runs.stored(stored_runs.bandwidth(), 2)
+    )  # fmt: skip
+    shares = [words for words in found.words if re.fullmatch(r"\d+ % of [\d,]+", words)]
+    assert shares == ["81 % of 989", "87 % of 2,400"], "copies of other sizes and ways say nothing of the memory"
+    assert "reads and writes every byte" in " ".join(found.words)
 
 
 def test_it_needs_nothing_from_anywhere() -> None:

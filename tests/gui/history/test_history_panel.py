@@ -159,7 +159,10 @@ def test_every_kind_of_run_has_its_own_figure(qtbot: QtBot) -> None:
         ("scaling", "1,000 × 1000³ on 2", "times"),
         ("model", "vgg16-bn, train with adamw, batch 32, autocast bfloat16", "samples/s"),
     ]
-    assert cells(panel, 0)["median"] == "2,092"
+    assert (cells(panel, 0)["median"], cells(panel, 0)["% of datasheet"]) == ("2,092", "87")
+    tip = panel.model.row(0).cells[COLUMN["% of datasheet"]].tip
+    assert "2,400 GB/s" in tip
+    assert "reads and writes every byte" in tip, "the memory has 4,800"
     assert cells(panel, 2)["median"] == "1.94"
     assert cells(panel, 0)["dtype"] == "—"
 
@@ -455,6 +458,7 @@ def test_the_chosen_runs_are_exported_without_names_until_asked_for(qtbot: QtBot
     dialog.fileSelected.emit(str(tmp_path / f"runs.{kind}"))
     dialog.close()
     assert source.exported == [(kind, tmp_path / f"runs.{kind}", (2,), False)]
+    panel.show_problem("")  # as after every request
     assert panel.message.text() == f"1 runs are in {tmp_path / f'runs.{kind}'}."
 
 
