@@ -42,6 +42,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
+        self._device: str | None = None
         super().__init__({page.kind: (page.title, KINDS[page.kind].meaning) for page in PAGES}, self._new_page)
         self.refresh()
 
@@ -50,6 +51,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         page.start_requested.connect(self.start_requested)
         page.stop_requested.connect(self.stop_requested)
         page.virtual_offered.connect(self.virtual_offered)
+        page.devices.prefer(self._device)
         return page
 
     @property
@@ -58,6 +60,12 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         page = self.pages[MatmulPage.kind]
         assert isinstance(page, MatmulPage)
         return page
+
+    def set_device(self, device: str | None) -> None:
+        """The card of this device is selected: it is what is measured until the user picks others."""
+        self._device = device
+        for page in self.pages.values():
+            page.devices.prefer(device)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now. A page that is not on show is brought up to date when it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, bytes_text, count_text
@@ -15,6 +16,8 @@ from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.widgets.memory_bar import segments
 
 GIB, MIB = 1 << 30, 1 << 20
+TIP_CHARACTERS = 100
+"""Of a line of the tooltip: it is plain text, which Qt does not wrap."""
 
 
 class Reading(NamedTuple):
@@ -151,9 +154,10 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
         lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
         parts = segments(device.parts)
         lines += [f"• {item.part}: {bytes_text(item.bytes)}" for item in parts if item.key not in ("free", "used")]
-        if any(item.key == "cached" for item in parts):
-            cached = PART_TEXTS["cached"]
-            lines.append(f"Cached (hatched) is {cached.definition}. {cached.remedy}")
+        for key, name in (("cached", "Cached (hatched)"), ("context", "Context")):
+            if any(item.key == key for item in parts):
+                text = PART_TEXTS[key]
+                lines.append(fill(f"{name} is {text.definition}. {text.remedy}", TIP_CHARACTERS))
     held = held_down(device.sample.throttle_reasons) if device.sample is not None else ()
     if held:
         lines.append(f"throttled by: {', '.join(held)}")

@@ -13,7 +13,8 @@ from devexplorer.gui.widgets.form_fields import Choice
 
 
 class DeviceChoice(QToolButton):
-    """One or several usable devices. Until the user picks, it is the first accelerator there is, or the CPU."""
+    """One or several usable devices. Until the user picks, it is the accelerator whose card is selected, or else the
+    first there is, or the CPU."""
 
     changed = Signal()
     picked = Signal()
@@ -24,6 +25,7 @@ class DeviceChoice(QToolButton):
         self._state = state
         self._chosen: list[str] = []
         self._picked = False
+        self._preferred: str | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._menu = QMenu(self)
         self._menu.installEventFilter(self)
@@ -42,6 +44,11 @@ class DeviceChoice(QToolButton):
         self._take([name for name in self._state.usable_devices if name in wanted])
         self.picked.emit()
 
+    def prefer(self, device: str | None) -> None:
+        """The card of this device is selected."""
+        self._preferred = device
+        self.refresh()
+
     def refresh(self) -> None:
         """Follow the list of devices."""
         usable = self._state.usable_devices
@@ -58,7 +65,8 @@ class DeviceChoice(QToolButton):
 
     def _first(self, usable: list[str]) -> list[str]:
         """What is chosen until the user picks."""
-        return [next((name for name in usable if name != "cpu"), usable[0])] if usable else []
+        accelerators = [name for name in usable if name != "cpu"]
+        return [self._preferred] if self._preferred in accelerators else (accelerators or usable)[:1]
 
     def _toggle(self, device: str, checked: bool) -> None:
         self.choose([name for name in self._chosen if name != device] + ([device] if checked else []))

@@ -3,13 +3,14 @@ only."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
-from devexplorer.core.base import Clock, bytes_text, count_text, seconds_text
+from devexplorer.core.base import Clock, bytes_text, count_text
 from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
@@ -114,7 +115,7 @@ class StatusBar(QFrame):
         elapsed = self._clock() - job.started_unix_s
         left = ""
         if job.done is not None and job.done > 0.05 and elapsed > 1:
-            left = f", {seconds_text(elapsed * (1 - job.done) / job.done)} left"
+            left = f", {math.ceil(elapsed * (1 - job.done) / job.done)} s left"
         self.job.say(f"{job.title}{left}")
         self.cancel.setText("Cancel")
         self.progress.setRange(0, 0 if job.done is None else 1000)

@@ -79,6 +79,11 @@ class ThroughputPlot(DevicePlot):
             guides.append((self._scale.top * 2 if out_of_range else figure, text, current_theme().dim))
         return guides
 
+    def _entries(self) -> list[Entry]:
+        """What was measured last comes first: it is in sight where there is no room for all. Real devices come before
+        simulated ones, as everywhere."""
+        return sorted(super()._entries(), key=lambda entry: (entry.simulated, -self._runs[entry.device].run))
+
     def _entry(self, device: Device) -> Entry:
         run, factor = self._runs[device.info.id], self._scale.unit.factor
         if run.ended:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fakes.bench_runs import A10S, CPU, NOW, T4S, begin, cell, copy, finish, measure, point, spread, swept
 from fakes.host import hosted
 from fakes.look_records import state_with
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, SweepSpec
+from devexplorer.core.records import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, StartBenchmark, SweepSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -44,6 +50,10 @@ def test_a_sweep_is_drawn_and_stands_for_its_best_shape(qtbot: QtBot) -> None:
     assert plot.subtitle.endswith("sweep")
     finish(state, 1, swept(1, spec, cells))
     assert legend(plot, state, "vgpu:0") == "best 3.00"
+    begin(state, 2, SweepSpec(device="vgpu:1", shapes=SHAPES), simulated=True)
+    plot.refresh(NOW + 2)
+    first, second, _more = plot.legend.tab_stops()
+    assert (first.accessibleName()[:6], second.accessibleName()[:6]) == ("vgpu:1", "vgpu:0"), "the newest is in sight"
 
 
 def test_a_model_without_counted_operations_has_no_figure(qtbot: QtBot) -> None:
@@ -88,3 +98,11 @@ def test_every_device_that_is_kept_busy_counts(qtbot: QtBot) -> None:
     assert job(qtbot, state) == "scaling on 2 devices"
     begin(state, 2, ModelSpec(target="mlp", device="cpu"))
     assert job(qtbot, state) == "benchmarks on 3 devices"
+
+
+def test_benchmark_measures_the_card_that_is_selected(qapp: QApplication, tmp_path: Path) -> None:
+    quiet = QuietWindow(qapp, tmp_path, *T4S)
+    QTest.mouseClick(quiet.window.devices.items["vgpu:1"], Qt.MouseButton.LeftButton)
+    QTest.mouseClick(quiet.window.toolbar.benchmark, Qt.MouseButton.LeftButton)
+    assert [command.spec.device for command in quiet.sent if isinstance(command, StartBenchmark)] == ["vgpu:1"]
+    quiet.close()

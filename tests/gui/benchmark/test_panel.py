@@ -172,7 +172,12 @@ def test_a_device_that_is_measured_already_is_refused_only_when_asked_again(
 
 
 def test_devices_come_and_go_and_a_choice_is_kept(panel: BenchmarkPanel, state: State) -> None:
+    panel.set_device("vgpu:1")
+    assert {panel.pages[kind].devices.chosen for kind in ("matmul", "sweep")} == {("vgpu:1",)}, "its card is selected"
+    panel.set_device("cpu")
+    assert panel.matmul.devices.chosen == ("vgpu:0",)
     panel.matmul.devices.choose(["vgpu:1"])
+    panel.set_device("vgpu:0")
     infos = [device.info for device in state.devices.values()]
     state.set_catalog(Catalog(devices=(infos[0], infos[2])))
     panel.refresh()

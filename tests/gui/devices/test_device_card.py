@@ -15,7 +15,7 @@ from devexplorer.core.records import Problem
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.dragging import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.devices.card import DeviceCard, DeviceRow
-from devexplorer.gui.devices.card_text import card_texts, card_tooltip
+from devexplorer.gui.devices.card_text import TIP_CHARACTERS, card_texts, card_tooltip
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.widgets import MemoryBar
@@ -88,9 +88,12 @@ def test_the_tooltip_says_what_the_memory_went_to_and_what_cached_means():
     sample(state, "vgpu:0", GIB)
     assert "Cached" not in card_tooltip(state.devices["vgpu:0"])
     allocator(state, "vgpu:0", workspace=0, allocated=0, reserved=512 << 20, context=400 << 20)
-    tip = card_tooltip(state.devices["vgpu:0"])
+    lines = card_tooltip(state.devices["vgpu:0"]).splitlines()
+    assert max(map(len, lines)) <= TIP_CHARACTERS
+    tip = " ".join(lines)
     assert "• cached: 512.00 MiB" in tip
     assert "Cached (hatched) is reserved by torch's caching allocator for new tensors and not in use now." in tip
+    assert "Context is memory that the driver, torch's kernels and libraries such as cuBLAS need once" in tip
     assert "workspace" not in tip, "nothing of it is there"
 
 

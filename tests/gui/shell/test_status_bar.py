@@ -56,6 +56,9 @@ def test_a_job_shows_its_progress_and_time_left_and_is_cancelled(qtbot: QtBot):
     assert (bar.progress.isVisible(), bar.progress.value(), bar.cancel.text()) == (True, 500, "Cancel")
     bar.cancel.click()
     assert sent == [Cancel(job=7)]
+    state.apply(JobProgress(request=7, done=0.99999))
+    bar.refresh()
+    assert bar.job.full_text == "move vgg16-bn, 1 s left", "no microseconds"
 
 
 def test_it_says_what_is_kept_for_undo_and_where(qtbot: QtBot):
