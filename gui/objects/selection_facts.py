@@ -97,10 +97,10 @@ def _per_device(totals: Totals) -> list[Fact]:
 
 
 def _out_of_the_ordinary(chosen: dict[str, tuple[RowTable, list[int]]]) -> dict[str, int]:
-    """How many rows are tied, not registered, uninitialised."""
+    """How many tensors are tied, not registered, uninitialised."""
     result = dict.fromkeys(("tied", "not registered", "uninitialised"), 0)
     for outline, places in chosen.values():
-        inside, traits = outline.inside(places), outline.column("traits")
+        inside, traits = outline.inside(places) & ~outline.kinds("module"), outline.column("traits")
         result["tied"] += int((inside & (outline.originals != np.arange(len(inside)))).sum())
         result["not registered"] += int((inside & traits.where(lambda row: not row[1])).sum())
         result["uninitialised"] += int((inside & traits.where(lambda row: not row[2])).sum())

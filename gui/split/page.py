@@ -334,7 +334,7 @@ class SplitPanel(QWidget):
 
 
 def _where(snapshot: ObjectSnapshot) -> str:
-    held = ", ".join(device for device, size in snapshot.bytes_by_device.items() if size)
+    held = ", ".join(snapshot.rows[0].devices if snapshot.rows else ())  # an optimizer counts its steps on the CPU
     words = f"{snapshot.type} on {held}" if held else snapshot.type
     if snapshot.dispatched is not None:
         return f"{words}. {snapshot.dispatched}"

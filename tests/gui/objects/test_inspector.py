@@ -167,7 +167,8 @@ def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
         tensor_row("b", 1, "cpu", 4, tied_to="a"),
         tensor_row("c", 1, "cuda:0", 2, requires_grad=False),
         tensor_row("mean", 1, "cuda:0", 1, kind="buffer"),
-        tensor_row("heads[0]", 1, "cpu", 8, kind="tensor", registered=False),
+        msgspec.structs.replace(module_row("heads[0]", 1, "Head", ("cpu",)), registered=False),
+        tensor_row("heads[0].x", 2, "cpu", 8, kind="tensor", registered=False),
     )
     show(state, model("m", *rows))
     facts = facts_of(state, "m")

@@ -324,7 +324,7 @@ def test_a_model_that_is_split_says_so_and_how_to_take_it_back(qtbot: QtBot) -> 
     shown = Shown(qtbot, with_net()).planned()
     assert [arrow.hop for arrow in shown.panel.picture.arrows] == [None, None]
     shown.apply(
-        ObjectChanged(snapshot=SPLIT),
+        ObjectChanged(snapshot=replace(SPLIT, bytes_by_device={"cpu": 4, **SPLIT.bytes_by_device})),  # an optimizer's
         UndoState(title="the split of net", kept_bytes=0, command=Split(target="net", device_map={})),
     )
     assert shown.column(Column.NOW) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
