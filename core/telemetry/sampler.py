@@ -2,8 +2,8 @@
 
     sampler      keeps the time: reads the CPU, has the cards read, notices who does not answer, tells of changes
     sampler-N    read the cards, list them again every 10 s (the first time NVML is started, which can take seconds),
-    and ask how they are joined: one thread while the driver is quick, one for each card when it is slow, and always
-    another one when one of them hangs
+    and ask how they are joined: one thread while the driver is quick, more when it is slow, up to one for each card,
+    and always another one when one of them hangs
 
 A call that hangs is given up after `CALL_LIMIT_S`: another thread then reads the card without it.
 
@@ -50,8 +50,8 @@ SLOW_TICKS = 5
 """Slow fields are read at every fifth tick, where ticks are seldom."""
 GRACE_S = 0.02
 """A card that waits longer than this for others is read by a thread of its own."""
-PARALLEL_S = 10.0
-"""How long every card then has its own thread, before one thread for all is tried again."""
+FEWER_S = 10.0
+"""From the next tick on twice as many threads begin; after so long without a card that waited, half as many."""
 
 _GONE = "it was there and is not any more"
 
@@ -110,14 +110,15 @@ class Sampler:
         self._listing_since: float | None = None
         """When the listing that has not ended was ordered."""
         self._late_returns = 0
-        self._parallel_until = -math.inf
+        self._hands, self._fewer_at = 1, math.inf
+        """How many threads begin a tick, and when half as many are tried again."""
         self._news_due = 0.0
         self._announced: tuple[tuple[Card, ...], tuple[Problem, ...]] | None = None
         self._crew = WorkerPool("sampler")
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._bell = threading.Event()
-        """Rings for the sampler thread, which otherwise waits for its next tick."""
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        """Rings for the sampler thread, which otherwise waits for its next tick; twice as quick as an Event."""
 
     @property
     def opened(self) -> bool:
@@ -165,7 +166,7 @@ class Sampler:
         `SLOW_TICKS` ticks. Any thread."""
         self._interval_s = _positive(interval_s)
         self._pace.slow_interval_s = max(self._slow_interval_s, SLOW_TICKS * interval_s)
-        self._bell.set()
+        self._bell.put(None)
 
     def start(self) -> None:
         """Start the threads; returns at once."""
@@ -180,7 +181,7 @@ class Sampler:
         A thread that is left behind is a daemon: it keeps nothing alive and does nothing more when its call returns.
         """
         self._stop.set()
-        self._bell.set()
+        self._bell.put(None)
         until = time.monotonic() + deadline_s
         if self._thread is not None:
             self._thread.join(deadline_s)
@@ -272,11 +273,19 @@ class Sampler:
             # last: from here on this thread sleeps, and they have the interpreter for themselves
             self._have_cards_read()
             due = next_due(due, now, self._interval_s)
-            if not self._bell.wait(min(due - now, GRACE_S)):
+            rung = self._rings_within(min(due - now, GRACE_S))
+            if not rung:
                 self._help_out()
-            if self._bell.wait(max(due - self._clock(), 0)):
-                self._bell.clear()
+                rung = self._rings_within(max(due - self._clock(), 0))
+            if rung:
                 due = self._clock()  # the interval changed: the cadence begins here
+
+    def _rings_within(self, seconds: float) -> bool:
+        try:
+            self._bell.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
 
     def _have_cards_read(self) -> None:
         claimed = [reader for reader in self._readers or () if reader.claim()]
@@ -284,14 +293,20 @@ class Sampler:
             for reader in claimed:
                 reader.again = partial(reader.tick, self._crew.add)
             self._crew.add(reader.again for reader in claimed if reader.again is not None)
-            self._crew.call(len(claimed) if self._clock() < self._parallel_until else 1)
+            if self._clock() >= self._fewer_at:
+                self._begin_with(self._hands // 2)
+            self._crew.call(min(self._hands, len(claimed)))
+
+    def _begin_with(self, hands: int) -> None:
+        self._hands = max(min(hands, len(self._readers or ())), 1)
+        self._fewer_at = self._clock() + FEWER_S if self._hands > 1 else math.inf
 
     def _help_out(self) -> None:
         """Another thread for each job that still waits for one to begin it."""
         waiting = self._crew.waiting
         if waiting:
             if any(reader.unread for reader in self._readers or ()):
-                self._parallel_until = self._clock() + PARALLEL_S
+                self._begin_with(2 * self._hands)
             self._crew.call(waiting)
 
     def _list_if_due(self, done: threading.Event | None = None) -> bool:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ _COMPUTE = Query("processes", running_processes("Compute", 3), running_processes
 _GRAPHICS = Query("graphics_processes", running_processes("Graphics", 3), running_processes("Graphics", 2))
 
 
+@cache  # a process keeps its numbers, and asking takes as long as ten calls of the driver
 def in_pid_namespace() -> bool:
     """Whether this process has process numbers of its own (a container), which NVML's are not."""
     if not sys.platform.startswith("linux"):
