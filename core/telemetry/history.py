@@ -85,12 +85,14 @@ NOTHING = Span(math.nan, math.nan, math.nan, 0)
 _sampled = attrgetter(*(metric.id for metric in METRICS))
 
 
-def device_row(sample: DeviceSample, parts: MemoryParts, allocator: AllocatorSample | None) -> tuple[float | None, ...]:
+def device_row(
+    sample: DeviceSample, parts: MemoryParts | None, allocator: AllocatorSample | None
+) -> tuple[float | None, ...]:
     """The values of `DEVICE_METRICS` at one moment; None is not known.
 
     Without an allocator reading the parts are not known: then all that is used is in `memory_used_bytes` alone.
     """
-    if allocator is None:
+    if allocator is None or parts is None:
         return (*_sampled(sample), *_NO_ALLOCATOR)
     return (
         *_sampled(sample),

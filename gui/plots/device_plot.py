@@ -15,7 +15,7 @@ from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem
-from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
+from devexplorer.gui.plots.curves import Floats, corners, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -158,7 +158,7 @@ class DevicePlot(TimelinePlot):
         kept_to_s = axis.right_unix_s if newest_s > right_s else math.inf
         curve.drawn = Drawn(key, history.version, left_s, kept_to_s, axis.clock_unix_s)
         x = curve.times - (self._epoch_s or 0.0)
-        curve.item.setData(x, curve.values)
+        curve.item.setData(*corners(x, curve.values))
         curve.band.setVisible(bool(window.seconds))
         if window.seconds:
             curve.band.set_data(x, low, curve.tops)

@@ -1,12 +1,12 @@
 """What does monitoring cost? The CPU time of the whole window process, with 8 cards at 10 Hz, shown and then hidden.
 
-    python tests/benchmarks/window_cost.py [--seconds 20] [--cards 8] [--delay-us 20] [--xvfb]
+    python tests/benchmarks/window_cost.py [--seconds 20] [--cards 8] [--delay-us 20] [--warm-up 10] [--xvfb]
 
 The real application runs in a subprocess, with its engine, on the fake NVML library of tests/fakes/nvml_c, whose calls
 take 20 µs (asleep: on a virtual machine that costs about as much CPU time, which is measured first and stated). The
 window is 1440 × 900 and really shown, by Qt's offscreen platform, or on an X server of its own with --xvfb. The first
-ten seconds are left out. Wanted, of one core: under 10 % shown, under 1 % hidden. Exit code 1 if a target is missed, 2
-if it could not be measured."""
+ten seconds are left out; after 130 s the plots are full. Wanted, of one core: at most 4 % shown, under 1 % hidden. Exit
+code 1 if a target is missed, 2 if it could not be measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-SHOWN_PERCENT, HIDDEN_PERCENT = 10.0, 1.0
+SHOWN_PERCENT, HIDDEN_PERCENT = 4.0, 1.0
 WARM_UP_S, SETTLE_S = 10.0, 4.0
 CHILD = "--in-this-process"
 
@@ -35,11 +35,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--delay-us", type=int, default=20)
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_S)
     parser.add_argument("--xvfb", action="store_true", help="on an X server instead of Qt's offscreen platform")
     parser.add_argument(CHILD, action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.in_this_process:
-        print(json.dumps(measure(arguments.seconds)))
+        print(json.dumps(measure(arguments.seconds, arguments.warm_up)))
         return 0
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from fakes.nvml_library import CannotBuildError, build
@@ -59,6 +60,7 @@ def main() -> int:
             "XDG_STATE_HOME": folder,
         }
         command = [sys.executable, __file__, CHILD, "--seconds", str(arguments.seconds)]
+        command += ["--warm-up", str(arguments.warm_up)]
         if arguments.xvfb:
             if shutil.which("xvfb-run") is None:
                 print("--xvfb needs xvfb-run (Debian: apt-get install xvfb)", file=sys.stderr)
@@ -96,7 +98,7 @@ def report(found: dict[str, Any], arguments: argparse.Namespace) -> int:
     return 0 if reached else 1
 
 
-def measure(seconds: float) -> dict[str, Any]:
+def measure(seconds: float, warm_up: float) -> dict[str, Any]:
     """The inner process: the application, timed."""
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
@@ -160,7 +162,7 @@ def measure(seconds: float) -> dict[str, Any]:
             assert app.window.isVisible(), "the window was not shown"
             app.window.hide()
 
-        at = WARM_UP_S
+        at = warm_up
         for wait, action in (
             (0, begin),
             (seconds, hide),

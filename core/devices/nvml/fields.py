@@ -168,13 +168,13 @@ MEMORY = Query(
 )
 QUICK = (
     MEMORY,
-    Query("utilization_percent", _utilization, expected=True, also=("memory_utilization_percent",), parts=True),
     simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True),
     simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True),
 )
-"""Four calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `power.draw` (a one-second average
-on most cards since Ampere), `clocks.sm` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video)."""
+"""Three calls a reading: `memory.used,free,reserved,total`, `power.draw` (a one-second average on most cards since
+Ampere), `clocks.sm` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video)."""
 SLUGGISH = (
+    Query("utilization_percent", _utilization, expected=True, also=("memory_utilization_percent",), parts=True),
     Query(
         "temperature_c",
         lambda n, h: float(plausible("temperature_c", n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU))),
@@ -183,7 +183,8 @@ SLUGGISH = (
     ),
     simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
 )
-"""Two calls, five times a second at most: `temperature.gpu`, `clocks.mem`. Neither changes much within a tick."""
+"""Three calls, five times a second at most: `utilization.gpu,memory`, which the driver itself averages over 1/6 to 1 s,
+`temperature.gpu`, `clocks.mem`. None changes much within a tick."""
 
 # What a card is: asked when it is first listed.
 NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)

@@ -269,7 +269,7 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: DeviceSample | None = None) -> DeviceSample:
-        """The quick fields of one card (four calls, six every other time) plus those of `slow`, as a sample of
+        """The quick fields of one card (three calls, six every other time) plus those of `slow`, as a sample of
         `device`.
 
         `slow` is what `read_slow` returned last. It is left out if the card is lost or cannot be read: it would be out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from fakes.nvml import FakeCard, FakeNvml
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem
-from devexplorer.core.telemetry.sampler import Sampler, next_due
+from devexplorer.core.telemetry.sampler import FEWER_S, Sampler, next_due
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"
@@ -130,7 +130,7 @@ def test_processes_have_a_slower_pace() -> None:
     for _ in range(17):
         bench.sampler.tick()
         clock.now += 0.125
-    assert fake.calls["nvmlDeviceGetUtilizationRates"] == 17
+    assert fake.calls["nvmlDeviceGetPowerUsage"] == 17
     assert fake.calls["nvmlDeviceGetComputeRunningProcesses"] == 2
     assert all(sample.processes == () for sample in bench.samples("nvml:0")), "the last answer stands in between"
     bench.sampler.stop()
@@ -182,6 +182,61 @@ def test_a_card_that_hangs_delays_no_other_and_gets_a_gap(gates: list[threading.
     until(lambda: bench.samples("nvml:0")[-1].memory_used_bytes is not None)
     until(lambda: not bench.announced[-1][1])
     assert bench.sampler.stop(5.0)
+
+
+class Hands:
+    """In place of the sampler's threads: jobs wait until they are done here, and it is counted who was called."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+        self.called: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self.jobs)
+
+    def add(self, jobs: Iterable[Callable[[], None]]) -> None:
+        self.jobs.extend(jobs)
+
+    def call(self, hands: int) -> None:
+        self.called.append(hands)
+
+    def work(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0)()
+
+
+def test_a_slow_driver_gets_as_many_threads_as_it_needs_and_a_quick_one_one() -> None:
+    clock = Clock()
+    bench = Bench(FakeNvml(*(FakeCard(uuid=f"{A[:-1]}{number}") for number in range(8))), clock=clock)
+    sampler = bench.sampler
+    sampler.tick()
+    assert sampler.stop()
+    hands = Hands()
+    sampler._crew = hands  # type: ignore[assignment]
+
+    def ticks(number: int, *, late: bool) -> list[int]:
+        """How many threads begin each tick; `late`: cards wait when the sampler looks after them."""
+        begun = []
+        for _ in range(number):
+            hands.called.clear()
+            sampler._have_cards_read()
+            begun.append(hands.called[0])
+            if late:
+                sampler._help_out()
+                assert hands.called[1] == 8, "nobody waits longer"
+            hands.work()
+            clock.now += 0.1
+        return begun
+
+    assert ticks(3, late=False) == [1, 1, 1]
+    assert ticks(5, late=True) == [1, 2, 4, 8, 8]
+    clock.now += FEWER_S
+    assert ticks(2, late=False) == [4, 4]
+    clock.now += FEWER_S
+    assert ticks(1, late=False) == [2]
+    clock.now += FEWER_S
+    assert ticks(1, late=False) == [1]
 
 
 def test_stop_leaves_a_stuck_thread_behind_and_does_not_close_nvml_under_it(gates: list[threading.Event]) -> None:

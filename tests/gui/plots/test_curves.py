@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.gui.plots.curves import MEMORY_UNITS, THROUGHPUT_UNITS, YScale, highest, pooled, thin, to_edges
+from devexplorer.gui.plots.curves import (
+    MEMORY_UNITS,
+    THROUGHPUT_UNITS,
+    YScale,
+    corners,
+    highest,
+    pooled,
+    thin,
+    to_edges,
+)
 
 GIB = 1024.0**3
 
@@ -114,6 +125,23 @@ def test_bins_reach_their_edges_and_a_lone_one_is_seen() -> None:
     assert out_times.tolist() == [0, 5, 15, 20, 25, 30, 35, 38, 45]
     np.testing.assert_array_equal(out_rows[0], [1, 1, 2, 2, nan, 4, 4, 4, nan])
     np.testing.assert_array_equal(out_rows[1], [3, 3, 4, 4, nan, 6, 6, 6, nan])
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ([], []),
+        ([1], [0]),
+        ([1, 1], [0, 1]),
+        ([1, 1, 1, 1], [0, 3]),
+        ([1, 1, 1, 2, 2, 2, 1], [0, 2, 3, 5, 6]),
+        ([math.nan, math.nan, math.nan, 1, 1, 1], [0, 1, 2, 3, 5]),
+    ],
+)
+def test_a_line_that_stays_level_is_drawn_in_one_piece(values: list[float], kept: list[int]) -> None:
+    times, left = corners(np.arange(len(values), dtype=float), np.array(values, dtype=float))
+    assert times.tolist() == kept
+    assert np.array_equal(left, np.array(values, dtype=float)[kept], equal_nan=True)
 
 
 def test_curves_that_are_stacked_stay_in_step() -> None:
