@@ -340,9 +340,8 @@ class State(QueryResults):
         pid = self.engine.pid if self.engine is not None else None
         device.engine_bytes = next((use.memory_bytes for use in sample.processes or () if use.pid == pid), None)
         device.context.see_sample(sample, pid)
-        device.history.append(
-            sample.time_unix_s, device_row(sample, device.allocator and device.parts, device.allocator)
-        )
+        parts = device.parts if device.allocator is not None else None
+        device.history.append(sample.time_unix_s, device_row(sample, parts, device.allocator))
         return Change.SAMPLES | (Change.ALERTS if self.alerts.feed(sample) else Change.NOTHING)
 
     @handles(BenchPoint)
