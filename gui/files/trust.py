@@ -14,18 +14,19 @@ WIDTH_PX = 520
 
 
 class TrustDialog(FormDialog):
-    """`allowed` carries whether the folder is not to be asked about again."""
+    """`allowed` carries whether the folder is not to be asked about again; `always`: why that is no choice."""
 
     allowed = Signal(object)
     """Whether to remember it (bool)."""
 
-    def __init__(self, code: WhatRuns, parent: QWidget | None = None) -> None:
+    def __init__(self, code: WhatRuns, parent: QWidget | None = None, *, always: str = "") -> None:
         super().__init__("Run this code?", "Run it", WIDTH_PX, parent)
         self.set_words(code.words)
         self.add_row("folder", label(code.folder, role=Role.CODE, wrap=True))
         self.remember = QCheckBox("do not ask again for this folder")
-        self.add_row("", self.remember)
-        self.say("It never runs in the window's process, so it cannot affect the window.")
+        if not always:
+            self.add_row("", self.remember)
+        self.say(always or "It never runs in the window's process, so it cannot affect the window.")
         self.cancel_button.setDefault(True)  # an Enter too many runs nothing
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
 """Fields of `Settings` that a workspace file has."""
+ALWAYS = "Somebody else may have written a workspace file: its code is asked about each time, whatever the folder."
 
 
 class Loss(NamedTuple):
@@ -208,8 +209,7 @@ class WorkspaceFiles(QObject):
             return
         from devexplorer.gui.files.trust import TrustDialog
 
-        dialog = TrustDialog(code, self._context.window)
-        dialog.remember.hide()  # somebody else may have written the file: each is asked about
+        dialog = TrustDialog(code, self._context.window, always=ALWAYS)
         dialog.allowed.connect(lambda _remember: run())
         dialog.finished.connect(self._next)
         self._context.open_dialog(dialog)

@@ -219,6 +219,7 @@ def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_fold
     question = again.dialog(TrustDialog)
     assert str(folder / "net.py") in question.words.text()
     assert not question.remember.isVisible(), "each model of a file is asked about"
+    assert "each time, whatever the folder" in question.message.text()
     QTest.keyClick(question, Qt.Key.Key_Return)  # an Enter too many is a no
     again.until(lambda: not question.isVisible() and not again.state.jobs, "answered")
     assert again.where("net") == {"vgpu:0"}
