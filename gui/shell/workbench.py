@@ -200,12 +200,10 @@ class Workbench(QStackedWidget):
     @cached_property
     def stack(self) -> PlotStack:
         """Any quantities over time."""
-        from devexplorer.gui.timelines.stack import FIRST, PlotStack
+        from devexplorer.gui.timelines.stack import PlotStack
 
         context = self._context
-        histories = [device.history for device in context.state.devices.values()]
-        usual = [metric for metric in FIRST if any(history.has(metric) for history in histories)]
-        stack = PlotStack(context.state, self._axis, context.settings.monitor_plots or usual)
+        stack = PlotStack(context.state, self._axis, context.settings.monitor_plots)
         memory = self._panels["memory"]
         assert isinstance(memory, PlotSlot)
         stack.export_requested.connect(memory.export_requested)

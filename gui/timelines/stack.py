@@ -29,8 +29,10 @@ class PlotStack(QWidget):
     """See `TimeControl`."""
 
     def __init__(self, state: State, axis: TimeAxis, choices: Sequence[str]) -> None:
+        """Without `choices` it shows the usual ones, as soon as a device reports them, until the user chooses."""
         super().__init__()
         self._state, self._axis = state, axis
+        self._is_usual = not choices
         self.slots: list[PlotSlot] = []
         """From above."""
         self._splitter = QSplitter(Qt.Orientation.Vertical)
@@ -47,6 +49,8 @@ class PlotStack(QWidget):
         for choice in choices[:MOST] or NEXT[:LEAST]:
             self._append(choice)
         self._follow()
+        if self._is_usual:
+            self._show_usual()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -67,6 +71,7 @@ class PlotStack(QWidget):
 
     def show_choices(self, choices: Sequence[str]) -> None:
         """Show these, from above; none: what is shown stays."""
+        self._is_usual = self._is_usual and not choices
         for slot, choice in zip(self.slots, choices, strict=False):
             slot.set_choice(choice)
         for choice in choices[len(self.slots) : MOST]:
@@ -77,13 +82,15 @@ class PlotStack(QWidget):
 
     def refresh(self, now_unix_s: float) -> None:
         """Draw what changed; up to 30 times a second."""
+        if self._is_usual:
+            self._show_usual()
         for slot in self.slots:
             slot.refresh(now_unix_s)
 
     def _append(self, choice: str) -> None:
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
         slot.export_requested.connect(self.export_requested)
-        slot.choice_changed.connect(lambda _: self.choices_changed.emit(self.choices))
+        slot.choice_changed.connect(self._changed)
         slot.in_menu.append(("The same curves in every plot", lambda: self._share(slot)))
         self.slots.append(slot)
         self._splitter.addWidget(slot)
@@ -95,7 +102,17 @@ class PlotStack(QWidget):
         for slot in self.slots:
             slot.plot.legend.show_and_hide(shown, hidden)
 
+    def _show_usual(self) -> None:
+        histories = [device.history for device in self._state.devices.values()]
+        usual = tuple(metric for metric in FIRST if any(history.has(metric) for history in histories))
+        if usual and usual != self.choices:
+            self.blockSignals(True)  # nobody chose them
+            self.show_choices(usual)
+            self.blockSignals(False)
+            self._is_usual = True
+
     def _changed(self) -> None:
+        self._is_usual = False
         self._follow()
         self.choices_changed.emit(self.choices)
 

@@ -228,11 +228,13 @@ def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None
 
 
 def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: QuietWindow) -> None:
-    quiet.tell(READING)
-    quiet.window.workbench.show_layout("monitor")
+    quiet.window.workbench.show_layout("monitor")  # as at the start of a window that was closed on it
     quiet.settle()
     stack = quiet.window.workbench.stack
+    quiet.tell(READING)
+    quiet.settle()
     assert stack.choices == ("utilization_percent", "power_w", "temperature_c")
+    assert quiet.window.settings().monitor_plots == (), "nobody has chosen them"
     QTest.mouseClick(stack.add_button, Qt.MouseButton.LeftButton)
     assert stack.choices == ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
     assert quiet.window.settings().monitor_plots == stack.choices
