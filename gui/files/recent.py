@@ -1,5 +1,5 @@
-"""The menu of the files that were opened last. Main thread; whether they are still there is looked up elsewhere: a disk
-can be slow."""
+"""The menu of the files that were opened last, and the button for the last workspace. Main thread; whether they are
+still there is looked up elsewhere: a disk can be slow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QMenu
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QMenu, QPushButton
 
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.files.workspace_file import SUFFIX
+from devexplorer.gui.widgets import EDGE_PX, plain_tip, why_not_live
+
+AGAIN_PX = 240
+"""Width of the button for the newest workspace, at most."""
 
 
 class RecentMenu(QMenu):
@@ -19,10 +24,16 @@ class RecentMenu(QMenu):
     look_wanted = Signal(object)
     """Which of these files are missing (tuple of Path)? Whoever answers calls `show_missing`."""
 
-    def __init__(self, context: WindowContext) -> None:
+    def __init__(self, context: WindowContext, again: QPushButton) -> None:
+        """`again` opens the newest workspace; shown while there are no objects."""
         super().__init__("Open recent", context.window, toolTipsVisible=True)
         self._context = context
         self._missing: frozenset[Path] = frozenset()
+        self._again = again
+        self._newest: Path | None = None
+        again.setMaximumWidth(AGAIN_PX)
+        again.clicked.connect(self._open_newest)
+        context.state_changed.connect(self._offer)
         self.aboutToShow.connect(self._fill)
         self._fill()
 
@@ -41,12 +52,31 @@ class RecentMenu(QMenu):
     def show_missing(self, missing: frozenset[Path]) -> None:
         """These are not there."""
         self._missing = missing
+        self._offer()
         for action in self.actions():
             path = action.data()
             if isinstance(path, str):
                 there = Path(path) not in missing
                 action.setEnabled(there)
                 action.setToolTip(path if there else f"{path} is not there any more.")
+
+    def _open_newest(self) -> None:
+        if self._newest is not None:
+            self.open(self._newest)
+
+    def _offer(self) -> None:
+        """Bring the button up to date."""
+        known = self._context.settings.recent_files
+        newest = next((name for name in known if name.endswith(SUFFIX) and Path(name) not in self._missing), None)
+        state = self._context.state
+        self._again.setVisible(newest is not None and not state.objects and why_not_live(state) is None)
+        if newest is not None and newest != str(self._newest):
+            self._newest = Path(newest)
+            words = f"Open {self._newest.name}"
+            shown = self._again.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, AGAIN_PX - 2 * EDGE_PX)
+            self._again.setText(shown.replace("&", "&&"))
+            self._again.setAccessibleName(words)
+            self._again.setToolTip(plain_tip(newest))
 
     def _fill(self) -> None:
         self.clear()

@@ -78,6 +78,10 @@ class ObjectsPanel(Panel):
         self._tools = (self.by_device, self.training_parts, self.filter)
         for tool in self._tools:
             self.add_to_header(tool)
+        self.again = push_button("", look="quiet")
+        """While there is nothing here: opens what was saved last. `RecentMenu` sees to it."""
+        self.again.hide()
+        self.add_to_header(self.again)
         self._header.setStretchFactor(self.filter, 3)  # wide before the words behind the title are
         self.model = ObjectsModel()
         self.tree = ObjectsTree()

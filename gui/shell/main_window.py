@@ -122,7 +122,7 @@ class MainWindow(QMainWindow):
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
-        self.recent = RecentMenu(self.context)
+        self.recent = RecentMenu(self.context, self.objects.again)
         self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.look_records import mlp, show
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -70,6 +71,17 @@ def test_what_was_opened_or_saved_is_listed_the_newest_first(quiet: QuietWindow,
     assert chosen[1:] == [[tmp_path / "b&w.npy"]]
     quiet.answered()
     QApplication.activeModalWidget().close()
+
+    assert not quiet.window.objects.again.isVisible(), "the only workspace is gone"
+    quiet.window.context.remember_file(tmp_path / "week&3.devexplorer")
+    quiet.tell()
+    assert quiet.window.objects.again.text() == "Open week&&3.devexplorer"
+    QTest.mouseClick(quiet.window.objects.again, Qt.MouseButton.LeftButton)
+    assert chosen[2:] == [[tmp_path / "week&3.devexplorer"]]
+    quiet.answered()
+    show(quiet.state, mlp())
+    quiet.tell()
+    assert not quiet.window.objects.again.isVisible()
 
 
 def test_it_is_remembered_limited_and_cleared(quiet: QuietWindow, tmp_path: Path, qapp: QApplication) -> None:
