@@ -5,7 +5,7 @@ It exits with 1 at the first exception, error line or Qt warning, and prints the
 process or window may be left. Memory is sampled during the run.
 
     python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE]
-    [--most-mib 300] [--most-devices 16]
+    [--most-mib 300] [--most-devices 16] [--settle 3]
 
 `--log` writes one action per line; `--replay` repeats the actions of such a file. The folder's name differs in each
 run, so a log contains `{folder}` instead."""
@@ -226,7 +226,7 @@ class Monkey:
                 app.controller.cancel(job)
         elif state.objects:
             app.controller.send(Remove(names=tuple(state.objects)))
-        elif time.monotonic() - self._settling > 3.0 and not (app.session and app.session._sent):
+        elif time.monotonic() - self._settling > self._arguments.settle and not (app.session and app.session._sent):
             self._settled()
             return
         waited = time.monotonic() - self._settling
@@ -341,6 +341,7 @@ def main() -> int:
         default=TIDY_EVERY,
         help="actions between two looks at what is left when all is closed",
     )
+    parser.add_argument("--settle", type=float, default=3.0, help="seconds in which something may still come at the end")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is not None:
