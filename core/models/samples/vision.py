@@ -15,6 +15,8 @@ from torch import Tensor, nn
 VGG11: tuple[int, ...] = (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0)
 VGG16: tuple[int, ...] = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 """Channels of each 3×3 convolution; 0 means a 2×2 max pooling (Simonyan and Zisserman 2014, columns A and D)."""
+VGG_FEATURES = 4096
+"""Of the two hidden layers of a VGG's classifier."""
 
 
 def lenet() -> nn.Module:
@@ -51,13 +53,13 @@ class VGG(nn.Module):
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d(7)
         self.classifier = nn.Sequential(
-            nn.Linear(channels * 49, 4096),
+            nn.Linear(channels * 49, VGG_FEATURES),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, 4096),
+            nn.Linear(VGG_FEATURES, VGG_FEATURES),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, 1000),
+            nn.Linear(VGG_FEATURES, 1000),
         )
 
     def forward(self, x: Tensor) -> Tensor:

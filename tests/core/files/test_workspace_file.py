@@ -23,6 +23,7 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
 from devexplorer.core.files.workspace_format import UNSET
 from devexplorer.core.models import samples
+from devexplorer.core.models.samples import vision
 from devexplorer.core.models.stored import StoredModule
 from devexplorer.core.records import (
     BuildModel,
@@ -93,7 +94,10 @@ def saved_and_opened(place: Place, folder: Path) -> tuple[dict[str, Any], dict[s
 
 
 @pytest.mark.parametrize("recipe", samples.recipes())
-def test_every_sample_model_comes_back(vgpu: Place, tmp_path: Path, recipe: str) -> None:
+def test_every_sample_model_comes_back(
+    vgpu: Place, tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vision, "VGG_FEATURES", 64)  # half a gigabyte of them would show no more
     vgpu.do(BuildModel(recipe=recipe, seed=3, device="vgpu:1"))
     name = vgpu.workspace.names[0]
     vgpu.do(SetTraining(target=name, on=False))

@@ -118,17 +118,22 @@ def test_what_has_the_keyboard_can_be_seen(hands: Hands, qapp: QApplication, the
     themes.apply(qapp, theme)
     window.activateWindow()
     hands.until(window.isActiveWindow, "active")
-    unseen = {}
+    unseen, looked_at = {}, set[QWidget]()
     for spec in window.bottom_dock.specs:
         window.bottom_dock.show_page(spec.name)
         hands.until(lambda: True)
         for stop in reading_order(window.workbench):
+            if stop in looked_at:
+                continue  # it is beside more than one page
             window.rail.buttons["explore"].setFocus()
             QApplication.processEvents()
             before = stop.grab().toImage()
             stop.setFocus(Qt.FocusReason.TabFocusReason)
             QApplication.processEvents()
-            if stop.hasFocus() and stop.grab().toImage() == before:
+            if not stop.hasFocus():
+                continue
+            looked_at.add(stop)
+            if stop.grab().toImage() == before:
                 unseen[f"{type(stop).__name__} {stop.accessibleName()}"] = spec.name
     assert unseen == {}
 
