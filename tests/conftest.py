@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import gc
 import logging
@@ -36,6 +37,8 @@ freed. By default the threshold grows to 32 MiB, and freed tensors of a hundred 
 with suppress(AttributeError, TypeError):  # other C libraries
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES)
 
+_import = builtins.__import__
+"""Python's own, before Qt takes its place."""
 LARGE_BYTES = 150_000_000
 """A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
@@ -146,6 +149,13 @@ def _children() -> list[psutil.Process]:
 def _belongs_to_torch(thread: threading.Thread) -> bool:
     """The autograd engine's threads appear in Python as dummy threads."""
     return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def imports_are_pythons_own() -> None:
+    """PySide6 replaces `import` by one that takes twelve times as long, for `from __feature__ import`. torch imports
+    within functions, in some tests 600,000 times; the process of the engine has no Qt."""
+    builtins.__import__ = _import
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,8 @@ from torch import nn
 
 from devexplorer.core.records import Backward, Forward, Move, OpenModel, Redo, Undo
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 MODELS = sorted(SOURCES)
 
 

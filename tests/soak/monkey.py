@@ -341,7 +341,7 @@ def main() -> int:
         default=TIDY_EVERY,
         help="actions between two looks at what is left when all is closed",
     )
-    parser.add_argument("--settle", type=float, default=3.0, help="seconds in which something may still come at the end")
+    parser.add_argument("--settle", type=float, default=3.0, help="seconds in which more may come at the end")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is not None:

@@ -835,6 +835,7 @@ def test_what_is_no_source_costs_no_process() -> None:
         diagnosed(DoctorRequest(source="torchvision:"))
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_code_that_ends_its_process_is_reported(tmp_path: Path) -> None:
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     (tmp_path / "net.py").write_text(f"{HEADER}{LAYER}\n    def forward(self, x):\n        {kill}\n")

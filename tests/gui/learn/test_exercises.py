@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.learn.course import EXERCISES
 
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
 
 @pytest.fixture(scope="module")
 def learner(qapp: QApplication, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Learner]:
