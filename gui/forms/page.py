@@ -34,13 +34,12 @@ class FormPage(QWidget):
         self.hint = ElidedLabel(Role.LABEL, "dim")
         self.empty = EmptyState(self.nothing, "")
         self._fields = FormRow()
-        self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
         self._device_fields: list[DeviceChoice | DeviceField] = []
         for button in (self.start_button, self.stop_button):
             button.setFixedHeight(BUTTON_PX)
-        top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
+        top = Qt.AlignmentFlag.AlignTop  # in the first line of fields
         buttons = ((button, 0, top) for button in (self.start_button, self.stop_button))
-        self._form = hbox((self._fields, 0, top), *buttons, margins=(0, 6, EDGE_PX, 4))
+        self._form = hbox(self._fields, *buttons, margins=(0, 6, EDGE_PX, 4))
         self._results = stack(self.empty)
         self._column = vbox(self._form, (self._results, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
 
@@ -52,8 +51,7 @@ class FormPage(QWidget):
     def add_field(self, words: str, field: QWidget) -> QWidget:
         """Put a field behind its name into the form; returns both, to be hidden together."""
         both = labelled(words, field) if words else field
-        row = self._fields.row
-        row.insertWidget(row.count() - 1, both)
+        self._fields.row.addWidget(both)
         if isinstance(field, DeviceChoice | DeviceField):
             self._device_fields.append(field)
         if isinstance(field, QLineEdit):

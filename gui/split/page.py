@@ -37,6 +37,8 @@ NARROW_PX = 900
 """Below this width everything moves together."""
 SHARES_PX, NARROW_SHARES_PX = 268, 188
 LEAST_MODEL_PX, LEAST_SHARES_PX = 80, 36
+MOST_NAMED = 3
+"""Devices that a sentence lists; of more it says how many."""
 LANES = 3
 """Lanes that the picture has room for without being scrolled."""
 VIRTUAL_SPEC = "2x Tesla T4"
@@ -249,7 +251,8 @@ class SplitPanel(QWidget):
                 f"There is only the CPU. A plan shows the blocks of {name}; virtual GPUs would give them somewhere"
                 " to go."
             )
-        over = " and ".join(devices[:-1])
+        cards = devices[:-1]
+        over = " and ".join(cards) if len(cards) <= MOST_NAMED else f"{len(cards)} devices"
         return f"How could {name} be split over {over}? The plan keeps tied weights together and moves nothing."
 
     def _enable(self, snapshot: ObjectSnapshot, ready: bool, live: bool) -> None:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QIcon, QKeyEvent, QResizeEvent
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QIcon, QKeyEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QMenu, QSizePolicy, QWidget
 
 from devexplorer.core.base import parse_dtype
@@ -15,14 +15,13 @@ from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets.icons import icon
-from devexplorer.gui.widgets.layouts import ScrollArea, hbox, holder, line_edit
+from devexplorer.gui.widgets.layouts import hbox, holder, line_edit
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, current_theme, theme_changed
+from devexplorer.gui.widgets.wrapping import WrappingLayout
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 """Offered; others can be typed."""
-LEAST_PX = 300
-"""Smallest width of a row of fields."""
 
 
 def mixed_clocks_of(state: State, devices: Iterable[str]) -> list[str]:
@@ -162,43 +161,20 @@ class DtypeEdit(MenuEdit):
         return check_product(parse_dtype(self.text(), tf32=True))
 
 
-class FormRow(ScrollArea):
-    """The fields of a form, from left to right. Where there is no room for all of them the row scrolls, and the window
-    stays narrow."""
+class FormRow(QWidget):
+    """The fields of a form, from left to right, in as many lines as they need."""
 
     def __init__(self) -> None:
-        self.row = hbox(margins=(EDGE_PX, 0, 0, 0))
-        super().__init__(self.row, sideways=True)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the fields take it, and are scrolled to
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setMinimumWidth(LEAST_PX)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.content.installEventFilter(self)
+        super().__init__()
+        self.row = WrappingLayout(self)
+        self.row.setContentsMargins(EDGE_PX, 0, 0, 0)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Minimum)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.LayoutRequest:  # a field was shown, or became wider
-            self._fit()
-        return super().eventFilter(watched, event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._fit()
-
-    def _fit(self) -> None:
-        """As wide as the fields at most; as high as they are, and the scroll bar where it is needed."""
-        needed = self.row.minimumSize()
-        bar = (
-            self.horizontalScrollBar().sizeHint().height() if self.isVisible() and needed.width() > self.width() else 0
-        )
-        self.setMaximumWidth(needed.width())
-        if needed.height() + bar != self.minimumHeight():
-            self.setFixedHeight(needed.height() + bar)
-
-    def sizeHint(self) -> QSize:
-        return self.row.sizeHint()
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(LEAST_PX, self.row.minimumSize().height())
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):  # a field was shown, or became wider
+            self.setMinimumHeight(self.heightForWidth(self.width()))
+        return done
 
 
 def labelled(words: str, field: QWidget) -> QWidget:

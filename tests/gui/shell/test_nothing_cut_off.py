@@ -94,9 +94,8 @@ def cut_off(window: QWidget) -> list[str]:
             if needed > button.width() and not button.toolTip():
                 lost.append(f"{type(button).__name__} {button.text()!r}: {needed} in {button.width()}")
     for row in window.findChildren(FormRow):
-        content, room = row.widget(), row.viewport().height()
-        if row.isVisible() and content is not None and content.minimumSizeHint().height() > room:
-            lost.append(f"{type(row).__name__}: {content.minimumSizeHint().height()} in {room}")
+        if row.isVisible() and row.heightForWidth(row.width()) > row.height():
+            lost.append(f"{type(row).__name__}: {row.heightForWidth(row.width())} in {row.height()}")
     for bar in window.findChildren(QTabBar):
         for tab in range(bar.count() if bar.isVisible() else 0):
             needed = bar.fontMetrics().horizontalAdvance(bar.tabText(tab))
