@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +90,8 @@ def quick(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
     """The fast fields of all cards."""
     for card in range(CARDS):
         library.processes(card, [])  # processes are not among them, so there are none
-    nvml = Nvml(pynvml, hidden_processes=lambda: False)
+    # by this clock a second passes between two readings, so that each reads every field
+    nvml = Nvml(pynvml, hidden_processes=lambda: False, clock=count().__next__)
     nvml.start()
     seldom = [(card, nvml.read_slow(card)) for card in nvml.cards()]
     sampler = a_sampler(nvml, slow_interval_s=1e9)
@@ -157,7 +159,7 @@ def parallel(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
     """Everything that changes, of all cards, by the sampler's threads and one card after the other."""
     library.reset(["h200"] * CARDS)
     library.delay(SLOW_DELAY_US)
-    nvml = Nvml(pynvml, hidden_processes=lambda: False)
+    nvml = Nvml(pynvml, hidden_processes=lambda: False, clock=count().__next__)
     nvml.start()
     cards = nvml.cards()
     sampler = a_sampler(nvml, slow_interval_s=1e-9)  # everything in every round
