@@ -15,14 +15,25 @@ from devexplorer.core.session import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
-from devexplorer.gui.widgets import CENTRE, CPU, EDGE_PX, Colour, holder, label, push_button, stack, thin_line, vbox
+from devexplorer.gui.widgets import (
+    CENTRE,
+    CPU,
+    EDGE_PX,
+    UNLIMITED_PX,
+    Colour,
+    holder,
+    label,
+    push_button,
+    stack,
+    thin_line,
+    vbox,
+)
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
-SIDE_BY_SIDE_PX = 1700
+SIDE_BY_SIDE_PX = 1180
 """From this width on the rules are beside the list."""
-RULES_PX = 650
 LEAST_ROWS, MOST_ROWS = 2, 6
-"""Alerts for which the list has room at least."""
+"""Alerts for which the list has room at least, where the rules are below it and the page scrolls."""
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
 NOTHING_THEN = (
     "No alert is active at this moment of the recording. Alerts that had cleared more than a minute earlier are not"
@@ -38,9 +49,9 @@ COLUMNS = (
     Column("Since", "When the condition began; “before”: it was so at the first reading that is known."),
     numbers("Lasted"),
 )
-COLUMN_PX = [84, 124, 236, 200, 76, 80, 132, 72]
-WHY = 3
-"""The column that takes what room is left."""
+COLUMN_PX = [80, 124, 226, 200, 76, 80, 124, 72]
+WHY, RAISED_AT, SINCE, LASTED = 3, 5, 6, 7
+"""Why takes what room is left."""
 
 
 class AlertsPanel(QWidget):
@@ -61,7 +72,7 @@ class AlertsPanel(QWidget):
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY)
+        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, SINCE, WHY))
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules)
@@ -100,8 +111,7 @@ class AlertsPanel(QWidget):
         counts += [count_text(notices, "notice")] if notices else []
         self.summary.setText(f"{' and '.join(counts)} now" if counts else "Nothing is wrong now" if over else "")
         self.nothing.setText(NOTHING if self._state.recording is None else NOTHING_THEN)
-        rows = min(len(active) + len(over), MOST_ROWS)
-        self.table.setMinimumHeight((1 + max(rows, LEAST_ROWS)) * ROW_PX + 8)  # the page scrolls to the rules below it
+        self._give_height()
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)
         self._show_button()
 
@@ -179,10 +189,14 @@ class AlertsPanel(QWidget):
         super().resizeEvent(event)
         beside = event.size().width() >= SIDE_BY_SIDE_PX
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
-        self.form.setMaximumWidth(RULES_PX if beside else 16_777_215)
-        self.form.setMinimumWidth(RULES_PX if beside else 0)
         self.form.set_whole(not beside)  # below the list the page scrolls, and no part of it again
-        self._line.setFixedSize(*((1, 16_777_215) if beside else (16_777_215, 1)))
+        self._line.setFixedSize(*((1, UNLIMITED_PX) if beside else (UNLIMITED_PX, 1)))
+        self._give_height()
+
+    def _give_height(self) -> None:
+        beside = self._both.direction() == QBoxLayout.Direction.LeftToRight
+        rows = LEAST_ROWS if beside else min(max(len(self.model.rows), LEAST_ROWS), MOST_ROWS)
+        self.table.setMinimumHeight((1 + rows) * ROW_PX + 8)
 
 
 def _lasted(seconds: float) -> str:

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 
 import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
+    QGridLayout,
     QMenu,
     QPushButton,
     QScrollArea,
     QSpinBox,
     QToolButton,
+    QVBoxLayout,
     QWidget,
 )
 
@@ -37,13 +40,15 @@ from devexplorer.gui.widgets import (
     give_room,
     grid,
     hbox,
+    holder,
     label,
     push_button,
+    thin_line,
     vbox,
 )
 
 GIB = 1 << 30
-THRESHOLD_PX, SECONDS_PX, SIDE_PX = 96, 78, 92
+THRESHOLD_PX, SECONDS_PX, SIDE_PX, GAP_PX, HEADER_PX = 88, 72, 88, 8, 24
 AUTO = "auto"
 LARGEST = 2_000_000_000
 """What a spin box holds."""
@@ -227,9 +232,14 @@ def _whole(box: _Threshold, figure: float | None) -> float | None:
 
 
 class _RulesArea(ScrollArea):
-    """Scrolls its rules, or is as high as they are."""
+    """Scrolls its rules below their heading, or is as high as they are."""
 
-    _whole = True
+    def __init__(self, rules: QVBoxLayout, heading: QGridLayout) -> None:
+        super().__init__(rules, "Rules of alerts")
+        self._whole = True
+        self._heading = holder(heading)
+        self._heading.setParent(self)
+        self.setViewportMargins(0, HEADER_PX, 0, 0)
 
     def set_whole(self, whole: bool) -> None:
         """Be as high as all rules; or as low as it must."""
@@ -237,13 +247,24 @@ class _RulesArea(ScrollArea):
             self._whole = whole
             self.updateGeometry()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._heading.setGeometry(0, 0, self.viewport().width(), HEADER_PX)
+
     def minimumSizeHint(self) -> QSize:
-        least = super().minimumSizeHint()
-        return (
-            QSize(least.width(), self.content.minimumSizeHint().height() + 2 * self.frameWidth())
-            if self._whole
-            else least
-        )
+        rules, least = self.content.minimumSizeHint(), super().minimumSizeHint()
+        width = rules.width() + self.verticalScrollBar().sizeHint().width()
+        return QSize(width, HEADER_PX + (rules.height() if self._whole else least.height()))
+
+
+def _columns() -> QGridLayout:
+    """The rules, and their heading, have the same columns."""
+    result = grid(GAP_PX, 4)
+    result.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+    result.setColumnStretch(0, 1)
+    for place, width in enumerate((SIDE_PX, THRESHOLD_PX, THRESHOLD_PX, SECONDS_PX), 1):
+        result.setColumnMinimumWidth(place, width)
+    return result
 
 
 class AlertRulesForm(QWidget):
@@ -254,9 +275,11 @@ class AlertRulesForm(QWidget):
     def __init__(self, rules: Iterable[Rule]) -> None:
         super().__init__()
         self.rows: list[_Row] = []
-        self._grid = grid(8, 4)
-        self._grid.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
-        self.scroll_area = _RulesArea(vbox(self._grid, None, spacing=0), "Rules of alerts")
+        self._grid, self._heading = _columns(), _columns()
+        self._grid.setContentsMargins(EDGE_PX, 2, EDGE_PX, 8)
+        for place, (text, meaning) in enumerate(_HEADERS):
+            self._heading.addWidget(label(text, Role.LABEL, "dim", tip=meaning), 0, place)
+        self.scroll_area = _RulesArea(vbox(self._grid, None, spacing=0), self._heading)
         self.scroll_area.content.installEventFilter(self)
         self.desktop_check = check_box(
             "Desktop notifications",
@@ -274,7 +297,7 @@ class AlertRulesForm(QWidget):
         """The user's rules, from the click on Defaults until the next change."""
         self.defaults_button = push_button("Defaults", self._defaults)
         foot = hbox(self.desktop_check, None, self.add_button, self.defaults_button, margins=(EDGE_PX, 4, EDGE_PX, 4))
-        vbox((self.scroll_area, 1), foot, spacing=0, parent=self)
+        vbox((self.scroll_area, 1), thin_line(), foot, spacing=0, parent=self)
         self.show_rules(rules)
 
     def set_whole(self, whole: bool) -> None:
@@ -294,13 +317,10 @@ class AlertRulesForm(QWidget):
             if (widget := item.widget()) is not None:
                 widget.hide()
                 widget.deleteLater()
-        for place, (text, meaning) in enumerate(_HEADERS):
-            header = label(text, Role.LABEL, "dim", tip=meaning)
-            self._grid.addWidget(header, 0, place)
-        self._grid.setColumnStretch(0, 1)
         self.rows = [_Row(rule, self) for rule in complete(rules)]
+        room = 0
         for number, row in enumerate(self.rows):
-            line = 1 + _LINES * number
+            line = _LINES * number
             for place, widget in enumerate(row.widgets()):
                 if widget is not None:
                     widget.installEventFilter(self)
@@ -309,7 +329,10 @@ class AlertRulesForm(QWidget):
             row.problem.setVisible(bool(row.problem.text()))
             row.changed.connect(self._tell)
             if row.remove is not None:
+                room = max(room, row.remove.sizeHint().width())
                 row.remove.clicked.connect(functools.partial(self._remove, row.rule.metric))
+        for columns in (self._grid, self._heading):
+            columns.setColumnMinimumWidth(len(_HEADERS), room)
         self._fill_menu()
         self._show_defaults()
 

@@ -54,10 +54,8 @@ NARROW_PX = 920
 _SHARES, _STRETCHES = [580, 430], (3, 2)
 _LOW_SHARES, _LOW_STRETCHES = [104, 160], (0, 1)
 """Of the list and the chosen finding."""
-_WIDTHS_PX = [130, 220, 160, 112, 0]
-"""Of the columns; the last takes what is left."""
-PATH_FROM_PX, RULE_FROM_PX = 702, 922
-"""From these widths of the table on a column leaves the sentences 300 pixels."""
+_WIDTHS_PX = [130, 220, 160, 112, 300]
+"""Of the columns; the last, with the sentences, takes what is left."""
 
 
 class DoctorPanel(QWidget):
@@ -247,11 +245,6 @@ class FindingsTable(RowsTable):
     """Double-click and Return are `activated`."""
 
     def __init__(self, model: RowsModel) -> None:
-        super().__init__(model, "Findings", _WIDTHS_PX)
+        super().__init__(model, "Findings", _WIDTHS_PX, gives_up=(RULE, PATH))
         for column in (PATH, PLACE):
             self.setItemDelegateForColumn(column, CutAtTheStart(self))
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        for column, least in ((PATH, PATH_FROM_PX), (RULE, RULE_FROM_PX)):
-            self.setColumnHidden(column, event.size().width() < least)
-        super().resizeEvent(event)

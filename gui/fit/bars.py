@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Fit
@@ -24,8 +24,8 @@ CAPACITY_AT = 0.72
 _SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
 """Part -> place in the ramp, falling from left to right."""
 _WIDTHS = {CARD: 190, MEMORY: 126, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
-_MOST_WANTED = (CARD, MEMORY, FITS, TOTAL, BATCH, STEP, RATE, CAPACITY)
-"""Columns: those that a narrow table has."""
+_GIVES_UP = (CAPACITY, RATE, STEP, BATCH, TOTAL, FITS)
+"""The bar and the details show the card's memory."""
 
 
 def part_colour(key: str) -> QColor:
@@ -96,11 +96,5 @@ class CardsTable(RowsTable):
     """A row for each card; the bar takes the room that is left."""
 
     def __init__(self, model: RowsModel) -> None:
-        super().__init__(model, "Cards", [_WIDTHS[column] for column in range(len(COLUMNS))], stretched=MEMORY)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        room = event.size().width()
-        for column in _MOST_WANTED:
-            room -= _WIDTHS[column]
-            self.setColumnHidden(column, room < 0 and column not in (CARD, MEMORY))
-        super().resizeEvent(event)
+        widths = [_WIDTHS[column] for column in range(len(COLUMNS))]
+        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP)

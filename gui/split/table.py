@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QModelIndex, QRect, QRectF, QTimer
-from PySide6.QtGui import QPainter, QResizeEvent
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -18,9 +18,7 @@ from devexplorer.gui.split.blocks import Column, SplitBlocksModel
 from devexplorer.gui.widgets import Look, draw_text, paint_chips, paint_device
 from devexplorer.gui.widgets.table import CutAtTheStart, Index, RowsTable
 
-_WIDTHS = {Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
-_FROM_PX = {Column.SIZE: 300, Column.NOW: 380, Column.TYPE: 490}
-"""From these widths of the table on a column leaves the names of the blocks 110 pixels."""
+_WIDTHS = {Column.BLOCK: 110, Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 88}
 
 
 class _Chips(CutAtTheStart):
@@ -61,7 +59,8 @@ class BlocksTable(RowsTable):
     """One row per block; rows can be dragged, devices chosen."""
 
     def __init__(self, model: SplitBlocksModel, look: Look) -> None:
-        super().__init__(model, "Blocks of the model", [_WIDTHS.get(column, 0) for column in Column])
+        gives_up = (Column.TYPE, Column.NOW, Column.SIZE)
+        super().__init__(model, "Blocks of the model", [_WIDTHS[column] for column in Column], gives_up=gives_up)
         self._chips = _Chips(look)
         self.setItemDelegate(self._chips)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -71,11 +70,6 @@ class BlocksTable(RowsTable):
         self.horizontalHeader().setStretchLastSection(False)
         self.horizontalHeader().setSectionResizeMode(Column.BLOCK, QHeaderView.ResizeMode.Stretch)
         self.clicked.connect(self._on_click)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        for column, least in _FROM_PX.items():
-            self.setColumnHidden(column, event.size().width() < least)
-        super().resizeEvent(event)
 
     def set_devices(self, devices: Sequence[str]) -> None:
         """What can be chosen."""

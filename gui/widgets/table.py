@@ -178,11 +178,13 @@ class RowsTable(QTableView):
         widths: Sequence[int],
         *,
         stretched: int | None = None,
+        gives_up: Sequence[int] = (),
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
-        keeps its width at least."""
+        keeps its width at least. Where there is no room for all, the table goes without some of those that it
+        `gives_up`; the last of them is wanted most."""
         super().__init__(showGrid=False, wordWrap=False)
-        self._widths, self._stretched = tuple(widths), stretched
+        self._widths, self._stretched, self._gives_up = tuple(widths), stretched, tuple(gives_up)
         self.setModel(model)
         self.setAccessibleName(name)
         self.setItemDelegate(Padded(self))
@@ -208,6 +210,13 @@ class RowsTable(QTableView):
             self.setColumnWidth(column, width)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        room = event.size().width() - sum(self._widths) + sum(self._widths[column] for column in self._gives_up)
+        for column in reversed(self._gives_up):
+            has_room = self._widths[column] <= room
+            self.setColumnHidden(column, not has_room)
+            room -= self._widths[column] * has_room
+        if self._stretched is not None and self._stretched in self._gives_up:
+            self.horizontalHeader().setStretchLastSection(self.isColumnHidden(self._stretched))
         super().resizeEvent(event)
         if self._stretched is not None:
             others = sum(

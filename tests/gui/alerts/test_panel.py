@@ -13,7 +13,7 @@ from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QIcon, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QSpinBox, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
@@ -136,7 +136,17 @@ def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -
 def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: AlertsPanel) -> None:
     panel.resize(SIDE_BY_SIDE_PX, 600)
     QApplication.processEvents()
-    assert panel.form.geometry().left() > panel.table.geometry().right()
+    assert panel.form.geometry().left() > panel.nothing.width() > 0
+    bar = panel.form.scroll_area.verticalScrollBar()
+    panel.resize(SIDE_BY_SIDE_PX, 160)
+    QApplication.processEvents()
+    assert bar.maximum() > 0, "the rules scroll below their heading"
+    heading = next(label for label in panel.form.findChildren(QLabel) if label.text() == "Raise at")
+    for at in (0, bar.maximum()):
+        bar.setValue(at)
+        field = panel.form.rows[1].raise_at
+        assert heading.mapTo(panel, heading.rect().topLeft()).y() < 12
+        assert heading.mapTo(panel, QPoint(0, 0)).x() == field.mapTo(panel, QPoint(0, 0)).x()
     panel.resize(SIDE_BY_SIDE_PX - 1, 600)
     QApplication.processEvents()
     assert panel.form.geometry().left() == 0
