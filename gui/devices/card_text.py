@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device
@@ -95,11 +97,14 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Seque
     )
 
 
-def watch_texts(device: Device) -> tuple[tuple[str, str], ...]:
-    """What the layout Monitor shows below a card: quantities by name, those that this device has."""
+def watch_texts(device: Device, *, brief: bool = False) -> tuple[tuple[str, str], ...]:
+    """What the layout Monitor shows below a card: quantities by name, those that this device has; `brief`: nothing of
+    its memory, nor that nothing throttles it."""
     sample = device.sample
     if sample is None or device.info.simulated or device.info.kind == "cpu":
         return ()
+    if brief:
+        sample = replace(sample, memory_temperature_c=None, memory_clock_mhz=None)
     cap = f" of {_whole(sample.power_cap_w)}" if sample.power_cap_w is not None else ""
     memory_c = f", memory {_whole(sample.memory_temperature_c)}" if sample.memory_temperature_c is not None else ""
     memory_mhz = f", memory {sample.memory_clock_mhz:,}" if sample.memory_clock_mhz is not None else ""
@@ -111,7 +116,7 @@ def watch_texts(device: Device) -> tuple[tuple[str, str], ...]:
             ("temperature", "" if sample.temperature_c is None else f"{_whole(sample.temperature_c)}{memory_c} °C"),
             ("clock", "" if sample.sm_clock_mhz is None else f"{sample.sm_clock_mhz:,}{memory_mhz} MHz"),
             ("fan", "" if sample.fan_percent is None else f"{_whole(sample.fan_percent)} %"),
-            ("throttled", "" if sample.throttle_reasons is None else ", ".join(reasons) or "no"),
+            ("throttled", "" if sample.throttle_reasons is None else ", ".join(reasons) or ("" if brief else "no")),
         )
         if value
     )

@@ -15,7 +15,7 @@ from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets import HEADER_PX, Panel, ScrollArea, draw_text
+from devexplorer.gui.widgets import HEADER_PX, Panel, ScrollArea, draw_text, text_width
 
 CARD_WIDTH_PX = 236
 """Least width of a card: as many stand side by side as there is room for."""
@@ -53,11 +53,15 @@ class MonitorRow(DeviceRow):
     """The compact row with the quantities in a line below it."""
 
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
-        return (
-            super()
-            ._texts_of(device, problems, alerts)
-            ._replace(watched=((SIMULATED, ""),) if device.info.simulated else watch_texts(device))
-        )
+        watched = ((SIMULATED, ""),) if device.info.simulated else watch_texts(device)
+        if self._watched_px(watched) > self.width():
+            watched = watch_texts(device, brief=True)
+        return super()._texts_of(device, problems, alerts)._replace(watched=watched)
+
+    def _watched_px(self, watched: Sequence[tuple[str, str]]) -> int:
+        """How wide the line below is."""
+        named = sum(text_width(name) + 5 for name, _ in watched if name in _NAMED)
+        return self._SIDE + named + sum(text_width(value) + 14 for _, value in watched)
 
     def height_px(self) -> int:
         return super().height_px() + self._line_px

@@ -30,7 +30,9 @@ def read(state: State, second: float = 0, reasons: tuple[str, ...] = ()) -> None
                 memory_total_bytes=2 << 30,
                 power_w=300,
                 temperature_c=60,
+                memory_temperature_c=70,
                 sm_clock_mhz=1980,
+                memory_clock_mhz=3201,
                 fan_percent=40,
                 throttle_reasons=reasons if at == 3 else (),
             )
@@ -70,6 +72,14 @@ def test_eight_cards_are_all_in_sight_in_their_order(qtbot: QtBot, state: State)
     assert panel.items["nvml:3"].texts.alarm
     assert in_sight(panel) == names
     assert [panel.items[name].y() for name in names] == sorted(panel.items[name].y() for name in names)
+    assert dict(panel.items["nvml:4"].texts.watched)["temperature"] == "60, memory 70 °C"
+    panel.resize(570, 300)
+    for _ in range(2):
+        panel.refresh_texts()
+        QApplication.processEvents()
+    watched = dict(panel.items["nvml:4"].texts.watched)
+    assert (watched["temperature"], watched["clock"]) == ("60 °C", "1,980 MHz"), "the card's own are not cut off"
+    assert "throttled" not in watched, "it would be read without the no behind it"
     chosen: list[object] = []
     panel.selected.connect(chosen.append)
     qtbot.mouseClick(panel.items["nvml:5"], Qt.MouseButton.LeftButton)
