@@ -15,17 +15,15 @@ from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.widgets import HEADER_PX, Panel, ScrollArea, draw_text, text_width
+from devexplorer.gui.widgets import HEADER_PX, Panel, Role, ScrollArea, draw_text, label, text_width
 
-CARD_WIDTH_PX = 236
-"""Least width of a card: as many stand side by side as there is room for."""
+CARD_WIDTH_PX, WIDEST_PX = 236, 420
+"""Least and largest width of a card: within them, as few stand side by side as all of them have room."""
 ALWAYS_CARDS = 3
 """So few devices are cards, however little room there is."""
 LINE_PX = 17
 LABEL_PX = 72
-
-SIMULATED = "simulated"
-_NAMED = ("fan", "throttled", SIMULATED)
+_NAMED = ("fan", "throttled")
 """Quantities that a row names: their values do not say what they are."""
 
 
@@ -53,7 +51,7 @@ class MonitorRow(DeviceRow):
     """The compact row with the quantities in a line below it."""
 
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
-        watched = ((SIMULATED, ""),) if device.info.simulated else watch_texts(device)
+        watched = watch_texts(device)
         if self._watched_px(watched) > self.width():
             watched = watch_texts(device, brief=True)
         return super()._texts_of(device, problems, alerts)._replace(watched=watched)
@@ -97,7 +95,8 @@ class MonitorPanel(Panel):
         self._content = QWidget()
         self._grid = QGridLayout(self._content)
         self._grid.setContentsMargins(8, 8, 8, 8)
-        self._grid.setSpacing(8)
+        self._simulated = label("simulated", Role.LABEL, "dim")
+        """Above the rows of simulated devices."""
         self._columns, self._compact = 0, False
         self.area = ScrollArea(self._content, "Devices")
         self.set_content(self.area)
@@ -135,32 +134,53 @@ class MonitorPanel(Panel):
     def _most_columns(self) -> int:
         return max(1, (self.width() - 24) // (CARD_WIDTH_PX + 8))
 
+    @property
+    def _room_px(self) -> int:
+        return self.height() - HEADER_PX
+
+    def _cards_px(self, columns: int) -> int:
+        """How high all devices are as cards."""
+        heights = [CARD_PX + LINE_PX * len(watch_texts(device)) + 4 for device in self._state.devices.values()]
+        rows = [max(heights[at : at + columns]) for at in range(0, len(heights), columns)]
+        return sum(rows) + 8 * (len(rows) + 1)
+
     def _fits(self) -> bool:
         """Whether all devices can be seen as cards."""
-        heights = [CARD_PX + LINE_PX * len(watch_texts(device)) + 4 for device in self._state.devices.values()]
-        columns = self._most_columns
-        rows = [max(heights[at : at + columns]) for at in range(0, len(heights), columns)]
-        return len(heights) <= ALWAYS_CARDS or sum(rows) + 8 * (len(rows) + 1) <= self.height() - HEADER_PX
+        return len(self._state.devices) <= ALWAYS_CARDS or self._cards_px(self._most_columns) <= self._room_px
+
+    def _wanted_columns(self) -> int:
+        most = self._most_columns
+        if self._compact:  # below each other, where all of them can be seen so
+            height = sum(card.height_px() + 4 for card in self.items.values()) + LINE_PX + 16
+            return 1 if height <= self._room_px else most
+        least = min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most)
+        return next((number for number in range(least, most) if self._cards_px(number) <= self._room_px), most)
 
     def _place(self) -> None:
-        columns = self._most_columns
-        if self._compact:  # below each other, where all of them can be seen so
-            height = sum(card.height_px() + 4 for card in self.items.values()) + 12
-            columns = 1 if height <= self.height() - HEADER_PX else columns
+        columns = self._wanted_columns()
         if columns == self._columns:
             return
         self._columns = columns
         self._grid.setSpacing(4 if self._compact else 8)
+        self._simulated.hide()
+        self._grid.removeWidget(self._simulated)
         previous: DeviceItem | None = None
-        for number, card in enumerate(self.items.values()):
-            self._grid.addWidget(card, number // columns, number % columns, Qt.AlignmentFlag.AlignTop)
+        cell = 0
+        for name, card in self.items.items():
+            if self._compact and self._simulated.isHidden() and self._state.devices[name].info.simulated:
+                cell += -cell % columns
+                self._grid.addWidget(self._simulated, cell // columns, 0, 1, columns)
+                self._simulated.show()
+                cell += columns
+            self._grid.addWidget(card, cell // columns, cell % columns, Qt.AlignmentFlag.AlignTop)
+            cell += 1
             if previous is not None:
                 QWidget.setTabOrder(previous, card)
             previous = card
         for column in range(self._grid.columnCount()):
             self._grid.setColumnStretch(column, int(column < columns))
         for row in range(self._grid.rowCount() + 1):
-            self._grid.setRowStretch(row, int(row > (len(self.items) - 1) // columns))
+            self._grid.setRowStretch(row, int(row > (cell - 1) // columns))
 
     def show_progress(self, work: UnderWay) -> None:
         """Show long work on the cards of the devices that it keeps busy."""

@@ -101,10 +101,18 @@ def test_what_concerns_the_whole_machine_is_said_once(qtbot: QtBot, state: State
     assert panel._subtitle.text() == REASON
 
 
-def test_a_row_of_a_simulated_device_says_so(qtbot: QtBot) -> None:
+def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty(qtbot: QtBot) -> None:
     state = State()
-    state.set_catalog(Catalog((CPU, *(msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(8))), ()))
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 420)
-    row = panel.items["vgpu:0"]
-    assert isinstance(row, MonitorRow)
-    assert row.texts.watched == (("simulated", ""),)
+    profile = "NVIDIA RTX PRO 6000 Blackwell"
+    simulated = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=profile) for at in range(16)]
+    state.set_catalog(Catalog((CPU, *simulated), ()))
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 538, 412)
+    assert in_sight(panel) == list(panel.items)
+    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
+    word, first = panel._simulated, panel.items["vgpu:0"]
+    assert panel.items["cpu"].geometry().bottom() < word.y() < word.geometry().bottom() < first.y()
+    panel.resize(1570, 1300)
+    QApplication.processEvents()
+    assert word.isHidden()
+    assert {item.width() for item in panel.items.values()} <= set(range(360, 430))  # room for the names, all in sight
+    assert in_sight(panel) == list(panel.items)
