@@ -120,7 +120,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
             axis.setTextPen(theme.dim)
         colour = QColor(theme.text)
         colour.setAlphaF(GRID_ALPHA)
-        self.grid.setPen(QPen(colour, 0))
+        self.grid.setPen(QPen(colour, 1))
 
     def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""

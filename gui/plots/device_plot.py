@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtGui import QBrush, QColor, QPen
 
 from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem
+from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.curves import Floats, corners, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.series import Drawn, Series
@@ -119,7 +119,7 @@ class DevicePlot(TimelinePlot):
                 del self.curves[name]
         for name, device in shown.items():
             if name not in self.curves:
-                item = pg.PlotCurveItem(antialias=True, connect="finite")
+                item = CurveItem(antialias=True, connect="finite")
                 item.setParentItem(self._group)
                 self.curves[name] = DeviceCurve(item, AreaItem(self._group))
                 self._colour(self.curves[name], device)

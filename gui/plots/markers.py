@@ -217,8 +217,7 @@ class LinesItem(QGraphicsItem):
 def _pen(colour: str, alpha: float, dash: Sequence[float] = ()) -> QPen:
     shade = QColor(colour)
     shade.setAlphaF(alpha)
-    pen = QPen(shade)
-    pen.setCosmetic(True)
+    pen = QPen(shade, 1)
     if dash:
         pen.setDashPattern(list(dash))
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)

@@ -1,0 +1,38 @@
+"""A curve that is one pixel of the layout wide on screens with several device pixels to each. Main thread only.
+
+A pen of one device pixel is a hair there, and a wider antialiased one costs twenty times as much as the thin one drawn
+twice, side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyqtgraph as pg
+from PySide6.QtGui import QPainter, QPen, QTransform
+
+
+class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
+    """A `PlotCurveItem` for cosmetic pens one pixel wide."""
+
+    def paint(self, painter: QPainter, option: Any, widget: Any) -> None:
+        device = painter.device()
+        ratio = round(device.devicePixelRatioF()) if device is not None else 1
+        if ratio < 2:
+            super().paint(painter, option, widget)
+            return
+        pen, placed = self.opts["pen"], painter.worldTransform()
+        self.opts["pen"] = _longer_dashes(pg.mkPen(pen), ratio)
+        for step in range(ratio):
+            aside = (step - (ratio - 1) / 2) / ratio
+            painter.setWorldTransform(placed * QTransform.fromTranslate(aside, aside))
+            super().paint(painter, option, widget)
+        painter.setWorldTransform(placed)
+        self.opts["pen"] = pen
+
+
+def _longer_dashes(pen: QPen, factor: int) -> QPen:
+    pen = QPen(pen)
+    if dashes := pen.dashPattern():
+        pen.setDashPattern([factor * length for length in dashes])
+    return pen
