@@ -68,7 +68,7 @@ def threads(me: Learner) -> None:
         me.take(dialog.findChild(QDialogButtonBox).buttons(), "OK")
         if number == 1:
             me.done(1)
-            assert "threads 1" in me.window.devices.items["cpu"].accessibleDescription()
+            assert "threads 1" in me.window.devices.items["cpu"].spoken()
             me.reply("one")
             me.done(2)
 
