@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHeaderView, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
@@ -30,9 +30,12 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
 _BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-LIST_PX = 520
+LIST_PX, LEAST_LIST_PX, SIGNS_PX, TITLE_PX = 520, 364, 40, 308
+"""Of the list with what each exercise is about, and without."""
 WIDE_PX = 900
 """From this width on the list stands beside the exercise."""
+WIDEST_PX = 1200
+"""From this width on the list says what each exercise is about."""
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise continues when the window is live again."
@@ -58,7 +61,7 @@ class LearnPanel(QWidget):
         self._courses = {EXERCISES[0].id: self.course}
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.model, "Exercises", [40, 308])
+        self.table = RowsTable(self.model, "Exercises", [SIGNS_PX, TITLE_PX])
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
         self.progress = label(words="dim")
@@ -116,8 +119,16 @@ class LearnPanel(QWidget):
         super().resizeEvent(event)
         narrow = self.width() < WIDE_PX
         self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
-        self.table.setMaximumWidth(UNLIMITED_PX if narrow else LIST_PX)
-        self.table.setColumnHidden(2, narrow)
+        list_px = LIST_PX if self.width() >= WIDEST_PX else LEAST_LIST_PX
+        self.table.setMinimumWidth(0 if narrow else list_px)
+        self.table.setMaximumWidth(UNLIMITED_PX if narrow else list_px)
+        alone = narrow or list_px < LIST_PX
+        self.table.setColumnHidden(2, alone)
+        header, modes = self.table.horizontalHeader(), QHeaderView.ResizeMode
+        header.setStretchLastSection(not alone)  # titles end with an ellipsis instead of behind the edge
+        header.setSectionResizeMode(1, modes.Stretch if alone else modes.Interactive)
+        if not alone:
+            self.table.setColumnWidth(1, TITLE_PX)
         self.table.setMaximumHeight(self.height() * 2 // 5 if narrow else UNLIMITED_PX)
 
     # --- what the window calls

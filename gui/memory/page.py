@@ -34,7 +34,7 @@ from devexplorer.gui.widgets import (
 )
 from devexplorer.gui.widgets.form_fields import Choice
 
-BAR_PX, SIDE_PX, LEAST_PX = 20, 400, 120
+BAR_PX, SIDE_PX, LEAST_PX, LEAST_DEVICE_PX = 20, 400, 120, 130
 NO_ENGINE = "The engine is not ready yet."
 
 
@@ -79,6 +79,7 @@ class MemoryPanel(QWidget):
         """Of the devices to choose from."""
         self.chooser = Choice("Device")
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.chooser.setMinimumWidth(LEAST_DEVICE_PX)  # a long name never pushes the buttons out of the page
         self.number = label("", Role.NUMBER)
         self.of = ElidedLabel(words="dim")
         self.bar = BreakdownBar(CPU)

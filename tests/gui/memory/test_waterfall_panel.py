@@ -316,3 +316,16 @@ def test_without_devices_it_is_empty(qtbot: QtBot) -> None:
     panel = panel_of(qtbot, State())
     assert panel.device_id == ""
     assert panel.table.rows_model.rows == []
+
+
+def test_in_a_narrow_page_a_long_name_leaves_room_for_every_button_and_whole_columns(
+    qtbot: QtBot, state: State
+) -> None:
+    long = msgspec.structs.replace(CUDA, name="NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition")
+    state.devices["cuda:0"].info = long
+    panel = panel_of(qtbot, state)
+    panel.refresh()
+    assert panel.minimumSizeHint().width() <= 880
+    panel.resize(900, 150)
+    assert panel.table.isColumnHidden(2)
+    assert panel.table.horizontalHeader().length() <= panel.table.viewport().width()

@@ -10,7 +10,7 @@ import pytest
 from fakes.full_window import every_page, fill
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QHeaderView, QLabel, QTabBar, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QHeaderView, QLabel, QTabBar, QTableView, QWidget
 
 from devexplorer.core.records import (
     DeviceInfo,
@@ -109,6 +109,11 @@ def cut_off(window: QWidget) -> list[str]:
             needed = header.fontMetrics().horizontalAdvance(text)
             if not header.isSectionHidden(section) and needed > header.sectionSize(section) and not tip:
                 lost.append(f"header {text!r}: {needed} in {header.sectionSize(section)}")
+    for table in window.findChildren(QTableView):
+        if table.isVisible() and table.horizontalScrollBarPolicy() == Qt.ScrollBarPolicy.ScrollBarAlwaysOff:
+            beyond = table.horizontalHeader().length() - table.viewport().width()
+            if beyond > 0:
+                lost.append(f"columns of {table.accessibleName()!r}: {beyond} pixels cannot be reached")
     return lost
 
 
