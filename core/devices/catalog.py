@@ -16,12 +16,12 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, hidden_by
-from devexplorer.core.devices.profiles import Profile, sheet_of
 from devexplorer.core.records import DeviceInfo, Problem
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.drm import DrmCard
     from devexplorer.core.devices.nvml_card import Card
+    from devexplorer.core.devices.profiles import Profile
 
 _NOT_YET = "the engine has not reported yet"
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
@@ -309,6 +309,17 @@ def _with_datasheet(info: DeviceInfo, datasheets: Mapping[str, Profile]) -> Devi
     if sheet is None:
         return info
     return replace(info, datasheet_tflops=dict(sheet.tflops), memory_gb_s=sheet.memory_gb_s)
+
+
+def sheet_of(name: str, datasheets: Mapping[str, Profile]) -> Profile | None:
+    """The figures of the card that its driver calls `name`; None: it is none of them."""
+    wanted = _model(name)
+    return next((sheet for known, sheet in datasheets.items() if _model(known) == wanted), None)
+
+
+def _model(name: str) -> str:
+    """Drivers write `NVIDIA GeForce RTX 4090`, older ones `GeForce RTX 4090`."""
+    return " ".join(name.lower().split()).removeprefix("nvidia ")
 
 
 def _mixed_models(cards: Sequence[Card], cuda_device_order: str | None) -> list[Problem]:

@@ -69,17 +69,6 @@ def load_profiles() -> dict[str, Profile]:
     return {row["name"]: _profile(row) for row in resource_rows("gpu_profiles.csv")}
 
 
-def sheet_of(name: str, datasheets: Mapping[str, Profile]) -> Profile | None:
-    """The figures of the card that its driver calls `name`; None: it is none of them."""
-    wanted = _model(name)
-    return next((sheet for known, sheet in datasheets.items() if _model(known) == wanted), None)
-
-
-def _model(name: str) -> str:
-    """Drivers write `NVIDIA GeForce RTX 4090`, older ones `GeForce RTX 4090`."""
-    return " ".join(name.lower().split()).removeprefix("nvidia ")
-
-
 def resource_rows(name: str) -> list[dict[str, str]]:
     """The rows of a CSV file of ours, without its comments."""
     text = (files("devexplorer.resources") / name).read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from devexplorer.core.benchmark.kinds.kind import (
     spread_texts,
 )
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
-from devexplorer.core.devices.profiles import load_profiles, sheet_of
+from devexplorer.core.devices.catalog import sheet_of
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:

@@ -298,7 +298,7 @@ def test_a_card_that_hangs_delays_no_other(capfd: pytest.CaptureFixture[str], mo
     def impatient(sampler: Any, *_: object, **__: object) -> list[DeviceSample]:
         rounds.append(1)
         if len(rounds) == 2:
-            gates.append(fake.block("nvmlDeviceGetUtilizationRates", card=0))
+            gates.append(fake.block("nvmlDeviceGetPowerUsage", card=0))
         found = read_round(sampler, patience_s=0.2)
         if len(rounds) == 3:
             gates[0].set()

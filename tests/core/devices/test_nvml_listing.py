@@ -104,7 +104,8 @@ def test_a_card_that_could_not_be_opened_at_first_can_be_later() -> None:
     assert nvml.problems == ()
 
 
-def test_mig_that_is_switched_on_and_off_again() -> None:
+def test_mig_that_is_switched_on_and_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "SLUGGISH_S", 0.0)
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, (card,) = opened(fake)
     fake.cards[0].mig, fake.cards[0].instances = 1, [part(1), part(2)]
