@@ -22,6 +22,7 @@ from devexplorer.gui.widgets import (
     EmptyState,
     Role,
     ScrollArea,
+    can_add_virtual,
     hbox,
     holder,
     label,
@@ -79,9 +80,6 @@ class SplitPanel(QWidget):
             look="quiet",
             tip="Forget these budgets: what is free on each device, less a tenth",
         )
-        self.virtual = push_button(
-            "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC))
-        )
         self.model = SplitBlocksModel()
         self.model.put_requested.connect(self._put)
         self.table = BlocksTable(self.model, state.look_of)
@@ -90,8 +88,8 @@ class SplitPanel(QWidget):
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = label(role=Role.LABEL, words="warning", wrap=True)
         self.unplanned = EmptyState("", "Plan")
-        self.unplanned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
-        self.unplanned.chosen.connect(self._ask)
+        self.unplanned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.unplanned.chosen.connect(self._take_offer)
         self.empty = EmptyState("There is no model yet that could be split over several devices.", f"Build {EXAMPLE}")
         self.empty.chosen.connect(lambda: self.command_requested.emit(BuildModel(recipe=EXAMPLE)))
         self._lay_out()
@@ -103,7 +101,7 @@ class SplitPanel(QWidget):
         self._top = hbox(self.models, (self.where, 1), *buttons, margins=(EDGE_PX, 0, EDGE_PX, 0))
         shares = ScrollArea(self.shares, "Shares of the devices", sideways=True)
         shares.setMinimumHeight(LEAST_SHARES_PX)
-        foot = hbox(self.free, None, self.virtual)
+        foot = hbox(self.free, None)
         self._left = holder(vbox((shares, 1), foot, spacing=4, margins=(EDGE_PX - 6, 0, 0, 0)))
         self._left.setMinimumWidth(SHARES_PX)
         area = ScrollArea(self.picture, "Picture of the split", sideways=True)
@@ -169,6 +167,7 @@ class SplitPanel(QWidget):
         self._take_plan(name)
         self._planned.setCurrentIndex(0 if self._shown is not None else 1)
         self.unplanned.sentence.setText(self._invitation(name, devices))
+        self.unplanned.button.setText("Add two virtual GPUs" if self._offers_virtual() else "Plan")
         self.unplanned.follow(self._state)
         self._show(snapshot)
         self._enable(snapshot, engine and live, live)
@@ -252,15 +251,19 @@ class SplitPanel(QWidget):
                 " to go."
             )
         cards = devices[:-1]
+        if len(cards) == 1:
+            return f"A split needs a second GPU beside {cards[0]}. Plan shows what would go to the CPU."
         over = " and ".join(cards) if len(cards) <= MOST_NAMED else f"{len(cards)} devices"
         return f"How could {name} be split over {over}? The plan keeps tied weights together and moves nothing."
+
+    def _offers_virtual(self) -> bool:
+        return len(self._accelerators()) < 2 and can_add_virtual(self._state)
 
     def _enable(self, snapshot: ObjectSnapshot, ready: bool, live: bool) -> None:
         draft = self._shown
         reason = "" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet."
         accelerators, dispatched = self._accelerators(), snapshot.dispatched is not None
         placed = draft is not None and matches(draft, draft.now(snapshot)) and snapshot.hops
-        self.virtual.setVisible(not accelerators)
         self.spread.setVisible(len(accelerators) > 1)
         self.hops.setText("Remove hops" if snapshot.hops else "Insert hops")
         hops = (
@@ -280,7 +283,6 @@ class SplitPanel(QWidget):
             ),
             (self.hops, not dispatched, hops),
             (self.join, True, "Move everything to one device, without hops and without hooks of accelerate"),
-            (self.virtual, True, "Simulated devices, so that there is something to split over"),
         ):
             button.setEnabled(ready and possible)
             button.setToolTip(reason or meaning)
@@ -304,6 +306,12 @@ class SplitPanel(QWidget):
         if budgets and len(budgets) < len(self.shares.rows):
             budgets = {device: budgets.get(device, self._free(device)) for device in self.shares.rows}
         self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
+
+    def _take_offer(self) -> None:
+        if self._offers_virtual():
+            self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC))
+        else:
+            self._ask()
 
     def _free(self, device: str) -> int:
         """What the engine would take: what is free, less a tenth."""

@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import (
     AddVirtual,
     BuildModel,
+    DeviceInfo,
     Hop,
     Hopped,
     InsertHops,
@@ -140,14 +141,24 @@ def test_before_a_plan_it_is_offered(qtbot: QtBot) -> None:
     assert shown.asked == [PlanSplit(target="net", budgets={})]
 
 
-def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot) -> None:
-    state = state_with(CPU)
+@pytest.mark.parametrize(("infos", "words"), [((CPU,), "only the CPU"), ((CPU, VGPU), "a second GPU beside vgpu:0")])
+def test_with_fewer_than_two_gpus_virtual_ones_are_offered(
+    qtbot: QtBot, infos: tuple[DeviceInfo, ...], words: str
+) -> None:
+    state = state_with(*infos)
     state.apply(ENGINE)
     state.apply(ObjectChanged(snapshot=net("cpu", "cpu", "cpu", "cpu")))
     shown = Shown(qtbot, state)
-    assert "There is only the CPU" in shown.panel.unplanned.sentence.text()
-    shown.click(shown.panel.virtual)
+    assert words in shown.panel.unplanned.sentence.text()
+    shown.click(shown.panel.unplanned.button)
     assert shown.asked == [AddVirtual(spec="2x Tesla T4")]
+    shown.apply(replace(ENGINE, virtual_unavailable="torch is too old"))
+    shown.click(shown.panel.unplanned.button)
+    assert shown.asked[1:] == [PlanSplit(target="net", budgets={})]
+    unplanned = shown.panel.unplanned
+    shown.panel.resize(910, shown.panel.minimumSizeHint().height())  # as low as its tab lets it become
+    QApplication.processEvents()
+    assert unplanned.height() >= unplanned.minimumSizeHint().height()
 
 
 def test_in_a_recording_nothing_can_be_asked_for(qtbot: QtBot) -> None:
