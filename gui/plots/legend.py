@@ -1,8 +1,8 @@
 """The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows
 it, the plot's context menu has the entry under the mouse alone. Main thread.
 
-What does not fit is in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
-where there is room, else once in front of all of them.
+What does not fit is in a menu behind "+N"; where nothing fits, the first device is named there. Simulated devices have
+a dashed line and the word: behind each of them where there is room, else once in front of all of them.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Legend(QWidget):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):  # the theme's colours
             self._arrange()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -285,9 +285,17 @@ class Legend(QWidget):
         self._more.setVisible(bool(entries))
         if not entries:
             return 0
-        self._more.setText(f"+{len(entries)}")
-        self._more.setAccessibleName(f"{len(entries)} more devices")
-        width = max(self._more.sizeHint().width(), 28)
+        first, rest = entries[0], len(entries) - 1
+        words = f"{first.device} +{rest}" if rest else first.device
+        words_px = text_width(words) + 4
+        named = len(entries) == len(self._entries) and words_px <= self.width()
+        self._more.setText(words if named else f"+{len(entries)}")
+        self._more.setAccessibleName(f"{words} more" if named else f"{rest + 1} more devices")
+        self._more.setToolTip(first.text() if named else "")
+        style = f"color: {entry_colour(first)}; padding: 0" if named else ""
+        if style != self._more.styleSheet():
+            self._more.setStyleSheet(style)
+        width = max(words_px if named else self._more.sizeHint().width(), 28)
         self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
         return width + 4
 

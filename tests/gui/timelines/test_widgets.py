@@ -14,7 +14,7 @@ from fakes.look_records import ENGINE
 from fakes.shown_plots import cursor_text, curve_data, guide_labels, marker_labels, x_ticks, y_ticks
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QContextMenuEvent, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -290,6 +290,9 @@ def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Sh
     in_menu = [entry.device for entry in plot.legend.left_over]
     last = in_menu[-1]
     menu = plot.legend.findChild(QMenu)
+    more = plot.legend.tab_stops()[-1]
+    assert isinstance(more, QToolButton)
+    assert more.text() == f"+{len(in_menu)}"
     for shown in (False, True, False):
         menu.popup(QPoint())
         lines = {action.data(): action for action in menu.actions()}
@@ -298,6 +301,10 @@ def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Sh
         lines[last].trigger()
         menu.close()
         assert plot.legend.shows(last) is shown
+    plot.resize(310, 200)  # none of them has room for its line and its number
+    QApplication.processEvents()
+    assert more.text() == "cpu +16"
+    assert more.fontMetrics().horizontalAdvance(more.text()) < more.width() <= plot.legend.width()
 
 
 def test_scale_to_capacity_and_back(show: Show) -> None:
