@@ -286,11 +286,15 @@ class TablePage(BenchPage[Spec]):
     widths_px: ClassVar[Sequence[int]]
     stretched: ClassVar[int]
     """Number of the column that takes what is left."""
+    gives_up: ClassVar[Sequence[int]]
+    """Columns that a narrow table goes without; the last of them is wanted most."""
 
     def add_table(self) -> None:
         """Show the table once there is a run."""
         self.model = RowsModel(self.columns)
-        self.table = RowsTable(self.model, self.table_name, self.widths_px, stretched=self.stretched)
+        self.table = RowsTable(
+            self.model, self.table_name, self.widths_px, stretched=self.stretched, gives_up=self.gives_up
+        )
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self._ended: dict[int, TableRow] = {}
         """Rows of runs that have ended, made once."""

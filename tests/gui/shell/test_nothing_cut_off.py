@@ -23,6 +23,7 @@ from devexplorer.core.session.state import Marker
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets.form_fields import FormRow
+from devexplorer.gui.widgets.table import RowsTable
 
 SIZES = ((1000, 650), (1366, 740), (1440, 900), (2560, 1440))
 """The second is 1366x768 with the title bar of a desktop."""
@@ -148,9 +149,11 @@ def test_in_every_layout_and_size(quiet: QuietWindow) -> None:
 
 
 def below_the_fold(quiet: QuietWindow, tab: str) -> str:
-    """By how many pixels a page must be scrolled, down and sideways; empty: not at all."""
+    """By how many pixels a page must be scrolled, down and sideways, or a table of figures; empty: not at all."""
     area = quiet.window.bottom_dock.areas[tab]
-    down, aside = area.verticalScrollBar().maximum(), area.horizontalScrollBar().maximum()
+    tables = (table for table in area.findChildren(RowsTable) if tab == "benchmark" and table.isVisible())
+    down = area.verticalScrollBar().maximum()
+    aside = max(part.horizontalScrollBar().maximum() for part in (area, *tables))
     bottom = area.mapTo(quiet.window, QPoint(0, area.height()))
     assert quiet.window.rect().contains(bottom - QPoint(0, 1))
     return f"{down} down, {aside} aside" if down or aside else ""
