@@ -235,6 +235,8 @@ class Workbench(QStackedWidget):
             return
         self.room.restore()
         focus = QApplication.focusWidget()
+        if (before := self.currentWidget()) is not None:
+            before.hide()  # for each panel that leaves it, the others would be laid out anew
         if root.parent() is None:
             self.addWidget(root)
         self._arrange(split, layout)

@@ -86,7 +86,7 @@ class CodeView(CodeBlock):
         self._reset.timeout.connect(lambda: self.copy_button.setText("copy"))
 
     def tab_stops(self) -> tuple[QWidget, ...]:
-        """See `reading_order.Places`: the button lies over the code, in no layout."""
+        """See `reading_order`: the button lies over the code, in no layout."""
         return (self.copy_button,)
 
     @property

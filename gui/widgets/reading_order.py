@@ -6,31 +6,23 @@ grows, would come last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLayout, QScrollArea, QSplitter, QTabWidget, QWidget
 
 
-@runtime_checkable
-class Places(Protocol):
-    """A widget that places its children itself, without a layout."""
-
-    def tab_stops(self) -> Sequence[QWidget]:
-        """Those that Tab can reach, in order."""
-
-
 def reading_order(root: QWidget) -> Iterator[QWidget]:
-    """The widgets in `root`, itself first, that the Tab key can reach, as layouts and splitters show them."""
+    """The widgets in `root`, itself first, that the Tab key can reach, as layouts and splitters show them. One that
+    places its children itself, without a layout, names them (`tab_stops`)."""
     if root.focusPolicy() & Qt.FocusPolicy.TabFocus and not isinstance(root, QTabWidget):
         yield root
     layout = root.layout()
     if isinstance(root, QTabWidget):
         yield root.tabBar()
         yield from _inside(root.currentWidget())
-    elif isinstance(root, Places):
-        yield from root.tab_stops()
+    elif (tab_stops := getattr(root, "tab_stops", None)) is not None:
+        yield from tab_stops()
     elif isinstance(root, QSplitter):
         for number in range(root.count()):
             yield from _inside(root.widget(number))

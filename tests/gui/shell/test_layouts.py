@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from fakes.look_records import CPU
 from fakes.quiet_window import QuietWindow
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
@@ -89,6 +90,30 @@ def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_pag
     assert dock.current == "doctor"
     workbench.show_layout("measure")
     assert dock.current == "log"
+
+
+class Sizes(QObject):
+    """How often each of `panels` gets another size."""
+
+    def __init__(self, *panels: QWidget) -> None:
+        super().__init__()
+        self.count: Counter[QObject] = Counter()
+        for panel in panels:
+            panel.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        self.count[watched] += event.type() == QEvent.Type.Resize
+        return False
+
+
+def test_a_panel_that_moves_to_another_layout_is_laid_out_once(quiet: QuietWindow) -> None:
+    window = quiet.window
+    sizes = Sizes(window.objects, window.inspector, window.memory, window.throughput, window.bottom_dock)
+    for layout in (*LAYOUTS[1:], LAYOUTS[0]):
+        sizes.count.clear()
+        window.workbench.show_layout(layout.name)
+        quiet.settle()
+        assert max(sizes.count.values()) == 1, layout.name
 
 
 @pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1366, 740), (1440, 900), (2560, 1440)])
