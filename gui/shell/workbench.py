@@ -236,6 +236,8 @@ class Workbench(QStackedWidget):
         self.room.restore()
         focus = QApplication.focusWidget()
         if (before := self.currentWidget()) is not None:
+            if focus is not None and before.isAncestorOf(focus):
+                focus.clearFocus()  # Qt would look for another place for the keyboard
             before.hide()  # for each panel that leaves it, the others would be laid out anew
         if root.parent() is None:
             self.addWidget(root)
@@ -252,7 +254,7 @@ class Workbench(QStackedWidget):
         for heading in self.room.folded.values():
             self.room.share(heading)
         self.arranged.emit()
-        if self.isVisible():  # Qt has given the keyboard to some button while the panels moved
+        if self.isVisible():
             if focus is not None and focus.isVisible():
                 focus.setFocus()
             else:
