@@ -4,7 +4,9 @@ and the other arrangement of Explore and Learn, when the window becomes low or h
     python tests/benchmarks/layout_switch.py [--rounds 5] [--cards 8]
 
 The real application with its engine and virtual GPUs, 1440 × 900, on Qt's offscreen platform; wall time and CPU time of
-the main thread, medians. Wanted: below 100 ms. Exit code 1 where a median of switches that are not the first is above.
+the main thread, medians. Wanted: below 100 ms. First times load modules, and compile them where nothing keeps bytecode:
+run it twice, without PYTHONDONTWRITEBYTECODE; what pip installs has its bytecode. Exit code 1 where a median of
+switches that are not the first is above.
 """
 
 from __future__ import annotations
