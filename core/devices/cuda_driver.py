@@ -105,7 +105,7 @@ class CudaDriver:
             try:
                 self._library = ctypes.CDLL(name)
             except OSError:
-                raise _StartError(f"no NVIDIA driver is installed here ({name} was not found)") from None
+                raise _StartError(f"no NVIDIA driver: {name} not found") from None
         self._demand("cuInit", ctypes.c_uint(0))
         count = ctypes.c_int()
         self._demand("cuDeviceGetCount", ctypes.byref(count))

@@ -9,6 +9,7 @@ from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
+from devexplorer.core.base import sentence
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device, State, UnderWay
 from devexplorer.core.telemetry.alerts import Alert
@@ -201,8 +202,9 @@ class MonitorPanel(Panel):
             device = self._state.devices.get(name)
             if device is not None:
                 card.refresh(device, self._state.problems, alerts)
-        machine = [problem.reason for problem in self._state.problems if problem.device is None]
-        self.set_subtitle(" · ".join([*(["GiB"] if self._compact else []), *dict.fromkeys(machine)]))
+        machine = dict.fromkeys(problem.reason for problem in self._state.problems if problem.device is None)
+        first, others = [*machine][:1], [*machine][1:]
+        self.set_subtitle(" · ".join([*(["GiB"] if self._compact else []), *first]), "\n".join(map(sentence, others)))
 
     def _on_selected(self, device_id: str) -> None:
         self.choose(device_id)

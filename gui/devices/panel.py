@@ -64,7 +64,7 @@ class DevicesPanel(Panel):
         self.offer = self._make_offer()
         self._simulated = label("simulated", Role.LABEL, "dim")
         self.machine = ElidedLabel(Role.LABEL, "dim")
-        """What is missing on this machine and why: one line below the cards, all of it in its tooltip."""
+        """What is missing on this machine and why: the first in a line below the cards, the others in its tooltip."""
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
         self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
@@ -207,7 +207,8 @@ class DevicesPanel(Panel):
             self.add_button.setToolTip(
                 ADD_TIP if unavailable is None else plain_tip(f"Virtual GPUs are not available: {unavailable}")
             )
-        self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
+        first, *others = (sentence(reason) for reason in dict.fromkeys(reasons or [""]))
+        self.machine.set_full_text(first, "\n".join(others))
         self.machine.setVisible(bool(reasons) and not only_cpu)
         if self._room_for_cards() != self._full:  # that line came or went
             self.refresh_devices()

@@ -101,10 +101,11 @@ class ElidedLabel(QLabel):
         self.setProperty("words", words)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
-    def set_full_text(self, text: str) -> None:
-        """Show `text`, as much of it as fits."""
-        if text != self.full_text:
-            self.full_text = text
+    def set_full_text(self, text: str, about: str | None = None) -> None:
+        """Show `text`, as much of it as fits; the tooltip says `about` it besides, or what it said before."""
+        about = self.about if about is None else about
+        if (text, about) != (self.full_text, self.about):
+            self.full_text, self.about = text, about
             self.setAccessibleName(text)
             self._fit()
 
@@ -193,9 +194,9 @@ class Panel(QFrame):
         """The dimmed words behind the title."""
         return self._subtitle.full_text
 
-    def set_subtitle(self, text: str) -> None:
-        """Change the dimmed words behind the title."""
-        self._subtitle.set_full_text(text)
+    def set_subtitle(self, text: str, about: str = "") -> None:
+        """Change the dimmed words behind the title, and what their tooltip says besides."""
+        self._subtitle.set_full_text(text, about)
 
     def add_to_header(self, widget: QWidget) -> None:
         """Put `widget` at the right end of the header row."""

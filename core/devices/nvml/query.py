@@ -405,7 +405,7 @@ class QueryRunner:
         library = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
         text = str(error)
         if code == self.code("LIBRARY_NOT_FOUND"):
-            return f"no NVIDIA driver is installed here ({library} was not found)"
+            return f"no NVIDIA driver: {library} not found"
         if code == self.code("DRIVER_NOT_LOADED"):
             return "the NVIDIA driver is installed but not loaded: run modprobe nvidia, or reboot after an installation"
         if code == self.code("LIB_RM_VERSION_MISMATCH") or "version mismatch" in text.lower():

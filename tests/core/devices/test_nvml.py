@@ -119,7 +119,7 @@ def test_a_field_that_this_user_may_not_ask_for_says_so() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver is installed here"),
+        (FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver"),
         (FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
         (FakeNvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot or reload the driver"),
         (FakeNvml.NVML_ERROR_FUNCTION_NOT_FOUND, "a function is missing"),

@@ -267,7 +267,7 @@ def test_the_library_is_missing_until_it_is_installed(
         until(lambda: watch.told)
         cards, problems = watch.told[-1]
         assert cards == ()
-        assert "no NVIDIA driver is installed here (libnvidia-ml.so.1 was not found)" in problems[0].reason
+        assert "no NVIDIA driver: libnvidia-ml.so.1 not found" in problems[0].reason
         assert watch.of("cpu")
     watch.goes_on("nvml:0")
 

@@ -51,13 +51,14 @@ def test_a_line_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
 
 def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
     problems = (
-        Problem("no NVIDIA driver is installed here"),
+        Problem("no NVIDIA driver: libnvidia-ml.so.1 not found"),
         Problem("this torch is a CPU build"),
         Problem("this torch is a CPU build"),
     )
     panel = hosted(qtbot, lambda _: DevicesPanel(state_with(CPU, VGPU, problems=problems)), 276, 500)
     assert panel.machine.isVisible()
-    assert panel.machine.full_text == "No NVIDIA driver is installed here. This torch is a CPU build."
+    assert panel.machine.text() == "No NVIDIA driver: libnvidia-ml.so.1 not found."  # all of it
+    assert panel.machine.toolTip() == "This torch is a CPU build."
 
 
 def test_the_copy_button_never_covers_code(qtbot: QtBot):
