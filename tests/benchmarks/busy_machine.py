@@ -85,7 +85,7 @@ def one(variant: str, seconds: float) -> dict[str, float]:
         app.controller.benchmark([MatmulSpec(device="cpu", m=512, n=512, k=512, seconds=seconds)])
         wait(lambda: any(run.points for run in app.state.runs.values()))
         beats.clear()
-        QTimer.singleShot(int(seconds * 1000), qt.quit)
+        QTimer.singleShot(int(seconds * 1000), qt.exit)
         qt.exec()
         run = next(iter(app.state.runs.values()))
         wait(lambda: run.ended)

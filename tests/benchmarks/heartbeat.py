@@ -87,7 +87,7 @@ class Load:
             if not self.sweep:
                 controller.benchmark([MatmulSpec(device="cpu", m=1024, n=1024, k=1024, seconds=None)])
             self.loaded_at = time.perf_counter()
-            QTimer.singleShot(int(self.seconds * 1000), self.app.qt.quit)
+            QTimer.singleShot(int(self.seconds * 1000), self.app.qt.exit)  # quit would ask what to do with unsaved work
         elif state.active_runs and time.perf_counter() > self.move_due:
             on = next(iter(state.objects[MODEL].bytes_by_device))
             controller.move("vgpu:1" if on == "cpu" else "cpu", [MODEL])
