@@ -11,7 +11,7 @@ from functools import partial
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QResizeEvent
-from PySide6.QtWidgets import QFrame, QLayoutItem, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from devexplorer.gui.actions import FILE, LAB, ActionSpec, Controller, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
@@ -27,7 +27,7 @@ from devexplorer.gui.widgets import (
     theme_changed,
 )
 
-HEIGHT_PX = 44
+HEIGHT_PX, GAP_PX = 44, 8
 
 
 class Toolbar(QFrame):
@@ -47,7 +47,7 @@ class Toolbar(QFrame):
         self._icons: dict[QPushButton, str] = {}
         self._words: dict[QPushButton, str] = {}
         """The text of each button where there is room for it, in the order of the row."""
-        self._layout = hbox(margins=(12, 0, 12, 0), parent=self)
+        self._layout, self._gaps = hbox(margins=(12, 0, 12, 0), parent=self), 0
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
@@ -138,7 +138,8 @@ class Toolbar(QFrame):
         return button
 
     def _gap(self) -> None:
-        self._layout.addSpacing(8)
+        self._gaps += 1
+        self._layout.addSpacing(GAP_PX)
 
     # --- where there is less room
     # ----------------------------------------------------------------------------------------
@@ -168,9 +169,6 @@ class Toolbar(QFrame):
         """The buttons that are in the menu now, in the order of the row."""
         return [button for button in self._words if button in self._leaving and button.isHidden()]
 
-    def _items(self) -> list[QLayoutItem]:
-        return [item for index in range(self._layout.count()) if (item := self._layout.itemAt(index)) is not None]
-
     def _fill_more(self) -> None:
         menu = self.more_button.menu()
         menu.clear()
@@ -185,8 +183,9 @@ class Toolbar(QFrame):
 
     def minimumSizeHint(self) -> QSize:
         goes: set[QWidget | None] = {*self._leaving, self.more_button}
-        stays = [item.minimumSize().width() for item in self._items() if item.widget() not in goes]
-        room = sum(stays) + self.more_button.minimumSizeHint().width() + self._layout.spacing() * (len(stays) + 1)
+        stays = [button.sizeHint().width() for button in self._words if button not in goes]
+        parts = len(stays) + self._gaps + 2  # the stretch, the button of the menu
+        room = sum(stays) + self._gaps * GAP_PX + self.more_button.sizeHint().width() + self._layout.spacing() * parts
         margins = self._layout.contentsMargins()
         return QSize(room + margins.left() + margins.right(), super().minimumSizeHint().height())
 

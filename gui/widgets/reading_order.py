@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QLayout, QScrollArea, QSplitter, QTabWidget, QWidget
 
 
@@ -37,13 +37,15 @@ def _inside(widget: QWidget | None) -> Iterator[QWidget]:
 
 
 def _of(layout: QLayout) -> Iterator[QWidget]:
-    for number in range(layout.count()):
-        item = layout.itemAt(number)
-        inner = item.layout() if item is not None else None
-        if inner is not None:
-            yield from _of(inner)
-        elif item is not None:
-            yield from _inside(item.widget())
+    """Asks for no `QLayoutItem`: its Python object would outlive it, and be taken for what Qt makes at that address
+    later."""
+    owner = layout.parentWidget()
+    inside: list[QObject] = [*layout.children(), *(owner.children() if owner is not None else ())]
+    places = {
+        place: part for part in inside if isinstance(part, QWidget | QLayout) and (place := layout.indexOf(part)) >= 0
+    }
+    for _, part in sorted(places.items()):
+        yield from _of(part) if isinstance(part, QLayout) else _inside(part)
 
 
 def chain(first: QWidget, *roots: QWidget) -> None:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import shiboken6
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QLayout,
+    QLayoutItem,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.isolation.model_source import describe
@@ -160,3 +171,26 @@ def test_tab_goes_down_a_dialog_from_its_first_field(qtbot: QtBot, name: str) ->
     assert dialog.focusWidget() is not None
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     assert not dialog.isVisible()
+
+
+def test_no_python_object_of_a_place_in_a_layout_stays(qtbot: QtBot) -> None:
+    """Qt deletes the place with its widget, and makes something else at its address: that must not be taken for it."""
+
+    def places() -> int:
+        items = [one for one in shiboken6.getAllValidWrappers() if isinstance(one, QLayoutItem)]
+        return sum(not isinstance(item, QLayout) for item in items)
+
+    root = QWidget()
+    qtbot.addWidget(root)
+    names = [str(number) for number in range(6)]
+    first, second, third, *rest = buttons(*names)
+    row, column = QHBoxLayout(root), QVBoxLayout()
+    row.addWidget(first)
+    row.addLayout(column)
+    for button in rest:
+        row.addWidget(button)
+    column.addWidget(second)
+    column.addWidget(third)
+    before = places()
+    assert [button.text() for button in reading_order(root) if isinstance(button, QPushButton)] == names
+    assert places() == before
