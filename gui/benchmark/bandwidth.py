@@ -33,7 +33,7 @@ MOST_COPIES = 5000
 class BandwidthPage(BenchPage[BandwidthSpec]):
     """One specification: every pair of the chosen devices."""
 
-    kind, title = "bandwidth", "Bandwidth"
+    kind = "bandwidth"
     nothing = "No copy was measured in this session."
     device_choice = AllDevices
 

@@ -49,7 +49,7 @@ P20, P80, MHZ, WATTS, CELSIUS, STATE, ITERATIONS, TAKEN = 5, 6, 9, 10, 11, 12, 1
 class MatmulPage(TablePage[MatmulSpec]):
     """One specification per chosen device."""
 
-    kind, title = "matmul", "Matmul"
+    kind = "matmul"
     nothing = "No matrix product was measured in this session."
     table_name, columns, widths_px, stretched = "Benchmark runs of this session", RUN_COLUMNS, COLUMN_PX, STATE
     gives_up = (ITERATIONS, TAKEN, MHZ, WATTS, CELSIUS, P20, P80)

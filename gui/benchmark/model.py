@@ -37,7 +37,7 @@ P20, P80, STEP_MS, TFLOPS, STATE, STEPS_TAKEN, TAKEN = 4, 5, 6, 7, 9, 10, 11
 class ModelPage(TablePage[ModelSpec]):
     """One specification per chosen device."""
 
-    kind, title = "model", "Model"
+    kind = "model"
     nothing = "No model was measured in this session."
     table_name, columns, widths_px, stretched = "Runs of models in this session", MODEL_COLUMNS, COLUMN_PX, STATE
     gives_up = (STEPS_TAKEN, TAKEN, STEP_MS, TFLOPS, P20, P80)

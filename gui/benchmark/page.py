@@ -6,6 +6,7 @@ Bad input is answered here, in one line, before anything is sent; the engine che
 from __future__ import annotations
 
 import time
+from pkgutil import resolve_name
 from typing import Any
 
 from PySide6.QtCore import Signal
@@ -14,22 +15,18 @@ from PySide6.QtGui import QShowEvent
 from devexplorer.core.base import Clock
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
 from devexplorer.core.session import State
-from devexplorer.gui.benchmark.bandwidth import BandwidthPage
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage
-from devexplorer.gui.benchmark.model import ModelPage
-from devexplorer.gui.benchmark.scaling import ScalingPage
-from devexplorer.gui.benchmark.sweep import SweepPage
 from devexplorer.gui.forms.pages import FormPages
 
-PAGES: list[type[BenchPage[Any]]] = [
-    MatmulPage,
-    SweepPage,
-    BandwidthPage,
-    ScalingPage,
-    ModelPage,
-]
-"""The page of every kind, in the order in which they are offered."""
+PAGES = {
+    "matmul": "devexplorer.gui.benchmark.matmul:MatmulPage",
+    "sweep": "devexplorer.gui.benchmark.sweep:SweepPage",
+    "bandwidth": "devexplorer.gui.benchmark.bandwidth:BandwidthPage",
+    "scaling": "devexplorer.gui.benchmark.scaling:ScalingPage",
+    "model": "devexplorer.gui.benchmark.model:ModelPage",
+}
+"""The page of every kind, in the order in which they are offered. Its module is loaded when it is first shown."""
 
 
 class BenchmarkPanel(FormPages[BenchPage[Any]]):
@@ -43,11 +40,11 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
         self._device: str | None = None
-        super().__init__({page.kind: (page.title, KINDS[page.kind].meaning) for page in PAGES}, self._new_page)
+        super().__init__({kind: (kind.capitalize(), KINDS[kind].meaning) for kind in PAGES}, self._new_page)
         self.refresh()
 
     def _new_page(self, kind: str) -> BenchPage[Any]:
-        page = next(page for page in PAGES if page.kind == kind)(self._state, self._clock)
+        page: BenchPage[Any] = resolve_name(PAGES[kind])(self._state, self._clock)
         page.start_requested.connect(self.start_requested)
         page.stop_requested.connect(self.stop_requested)
         page.virtual_offered.connect(self.virtual_offered)

@@ -25,7 +25,7 @@ AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"
 class ScalingPage(BenchPage[ScalingSpec]):
     """One specification: one job per chosen device."""
 
-    kind, title = "scaling", "Scaling"
+    kind = "scaling"
     nothing = "No scaling was measured in this session."
     device_choice = AlikeDevices
 

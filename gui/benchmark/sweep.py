@@ -46,7 +46,7 @@ MOST_SHAPES = 2500
 class SweepPage(BenchPage[SweepSpec]):
     """One specification per chosen device."""
 
-    kind, title = "sweep", "Sweep"
+    kind = "sweep"
     nothing = "No sweep has run in this session."
 
     def build(self) -> None:

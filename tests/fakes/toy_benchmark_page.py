@@ -12,7 +12,7 @@ from fakes.toy_benchmark import ToySpec
 
 
 class ToyPage(BenchPage[ToySpec]):  # type: ignore[type-var]
-    kind, title = "toy", "Toy"
+    kind = "toy"
     nothing = "Nothing was counted in this session."
 
     def build(self) -> None:

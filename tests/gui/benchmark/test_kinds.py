@@ -18,7 +18,7 @@ from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records import Conditions, EngineDevices, Event, StartBenchmark, StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark import page as benchmark_page
-from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.benchmark.page import PAGES, BenchmarkPanel
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import history_row
 
@@ -28,13 +28,20 @@ DEADLINE_S = 30.0
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
     register(monkeypatch)
-    monkeypatch.setattr(benchmark_page, "PAGES", [*benchmark_page.PAGES, ToyPage])
+    monkeypatch.setitem(benchmark_page.PAGES, "toy", "fakes.toy_benchmark_page:ToyPage")
     with LocalEngine(None) as engine:
         yield engine
 
 
 def test_every_kind_has_a_page() -> None:
-    assert [page.kind for page in benchmark_page.PAGES] == list(KINDS)
+    assert list(benchmark_page.PAGES) == list(KINDS)
+
+
+def test_only_the_page_on_show_is_loaded(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark_page, "PAGES", {**dict.fromkeys(KINDS, "nowhere:Page"), "matmul": PAGES["matmul"]})
+    panel = BenchmarkPanel(State())
+    qtbot.addWidget(panel)
+    assert panel.page is panel.matmul
 
 
 def test_a_toy_is_measured_in_the_window_and_listed_in_the_history(qtbot: QtBot, engine: LocalEngine) -> None:
