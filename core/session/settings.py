@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Panels that have a window of their own."""
     layout: str = "explore"
     """Which layout is on show."""
+    tabs: dict[str, str] = {}
+    """The tab that each layout had in front."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
     """Sizes in pixels, by the splitter's name; 0: as the layout has it."""
     folded: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class BottomDock(QFrame):
         self._offered = tuple(spec.name for spec in specs)
         """The tabs of the present layout."""
         self._layout = ""
-        self._last: dict[str, str] = {}
+        self._last = dict(context.settings.tabs)
         """The page that each layout had on show."""
         self._context = context
         self._by_name = {spec.name: spec for spec in self.specs}
@@ -105,7 +105,9 @@ class BottomDock(QFrame):
         self._offered = tuple(
             spec.name for spec in self.specs if spec.layout in ("", layout.name) or spec.name in layout.more_tabs
         )
-        front = self._last.get(layout.name) or next(name for name in self._offered if name != layout.name)
+        own = [name for name in self._offered if name != layout.name]
+        last = self._last.get(layout.name, "")
+        front = last if last in own else own[0]  # a later version may have had other tabs
         self.tabs.setTabVisible(self.tabs.indexOf(self.areas[front]), True)
         self.tabs.setCurrentWidget(self.areas[front])  # before its neighbours go, which would make another one current
         for name, area in self.areas.items():
@@ -116,6 +118,11 @@ class BottomDock(QFrame):
     def current(self) -> str:
         """Name of the tab in front."""
         return next(name for name, area in self.areas.items() if area is self.tabs.currentWidget())
+
+    @property
+    def in_front(self) -> dict[str, str]:
+        """The tab that each layout has in front, to be remembered."""
+        return {**{name: tab for name, tab in self._last.items() if name}, self._layout: self.current}
 
     def _make_current(self) -> None:
         if self.isVisible():

@@ -375,11 +375,8 @@ class MainWindow(QMainWindow):
         return replace(
             self.context.settings,
             theme=current_theme().name,
-            layout=self.workbench.layout_shown.name,
-            splitters=self.workbench.sizes(),
-            folded=self.workbench.folded,
-            detached=self.workbench.detached,
-            places=self.workbench.places,
+            tabs=self.bottom_dock.in_front,
+            **self.workbench.remembered(),
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent, QShowEvent
@@ -333,6 +333,16 @@ class Workbench(QStackedWidget):
             for name, splitter in self.splitters.items()
         }
         return self._sizes | made
+
+    def remembered(self) -> dict[str, Any]:
+        """Fields of the settings, as they are now."""
+        return {
+            "layout": self.layout_shown.name,
+            "splitters": self.sizes(),
+            "folded": self.folded,
+            "detached": self.detached,
+            "places": self.places,
+        }
 
     def _keep_remembered(self, name: str) -> None:
         splitter, wanted = self.splitters[name], self._sizes.get(name, [])
