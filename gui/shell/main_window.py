@@ -210,6 +210,7 @@ class MainWindow(QMainWindow):
         self.inspector.command_requested.connect(c.send)
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
+        self.context.device_selected.connect(self.throughput.set_device)
         self.status.start.clicked.connect(self.context.restart_requested)
 
     # --- what the heartbeat calls

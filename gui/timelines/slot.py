@@ -61,6 +61,7 @@ class PlotSlot(QWidget):
         )  # made once: `clear` forgets a submenu without deleting it
         self._parts_of = QMenu("Memory parts of", self.menu)
         self.menu.aboutToShow.connect(self._fill_menu)
+        self._device = ""
         self._stack = QStackedLayout(self)
         self._stack.setContentsMargins(0, 0, 0, 0)
         self._show(choice if self._is_choice(choice) else FIRST)
@@ -98,6 +99,13 @@ class PlotSlot(QWidget):
     def minimumSizeHint(self) -> QSize:
         return self.plot.minimumSizeHint()
 
+    def set_device(self, device: str) -> None:
+        """Another card is selected."""
+        self._device = device
+        for plot in self._plots.values():
+            if isinstance(plot, ThroughputPlot):
+                plot.set_device(device)
+
     # Choosing
 
     @staticmethod
@@ -127,6 +135,7 @@ class PlotSlot(QWidget):
             plot.in_menu = self.in_menu
             if isinstance(plot, ThroughputPlot):
                 plot.start_requested.connect(self.start_requested)
+                plot.set_device(self._device)
             else:
                 plot.empty.chosen.connect(lambda: self.set_choice(FIRST))
             if self._with_time:

@@ -37,15 +37,25 @@ class ThroughputPlot(DevicePlot):
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
         super().__init__(THROUGHPUT, state, time_axis, EmptyState("No benchmark has run yet.", "Benchmark"))
         self._runs: dict[str, Run] = {}
+        self._chosen = ""
         self.empty.chosen.connect(self._offer_taken)
         self.show_empty(True)
+
+    def set_device(self, device: str) -> None:
+        """The card that is selected: the empty plot offers to measure it."""
+        self._chosen = device
+        if not self._runs:
+            self._show_offer()
+
+    def _show_offer(self) -> None:
+        self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
+        self.empty.follow(self._state)
 
     def refresh(self, now_unix_s: float) -> None:
         self._runs = _latest(self._state.runs.values())
         self.show_empty(not self._runs)
         if not self._runs:
-            self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
-            self.empty.follow(self._state)
+            self._show_offer()
         super().refresh(now_unix_s)
 
     def _history(self, device: Device) -> History:
@@ -105,6 +115,8 @@ class ThroughputPlot(DevicePlot):
 
     def _first_device(self) -> str:
         usable = self._state.usable_devices
+        if self._chosen in usable:
+            return self._chosen
         return next((name for name in usable if name != "cpu"), usable[0] if usable else "cpu")
 
     def _offer_taken(self) -> None:

@@ -485,10 +485,10 @@ def test_the_wheel_scrolls_plots_that_have_a_scroll_bar_and_ctrl_changes_the_spa
     assert axis.span_s == 600
 
 
-def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator(
+def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator_or_the_chosen_card(
     qtbot: QtBot, show_throughput: ShowThroughput
 ) -> None:
-    state = make_state("cpu", "vgpu:0")
+    state = make_state("cpu", "vgpu:0", "vgpu:1")
     plot = show_throughput(state)
     assert plot.is_empty
     assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:0"
@@ -501,6 +501,11 @@ def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator(
         plot.empty.button.click()
     [(spec,)] = asked.args or []
     assert (spec.device, spec.m, spec.n, spec.k) == ("vgpu:0", 1024, 1024, 1024)
+    plot.set_device("vgpu:1")
+    assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:1"
+    with qtbot.waitSignal(plot.start_requested) as asked:
+        plot.empty.button.click()
+    assert [spec.device for [spec] in asked.args or []] == ["vgpu:1"]
 
 
 def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: ShowThroughput) -> None:
