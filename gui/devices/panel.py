@@ -28,7 +28,6 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 
-ALWAYS_FULL = 2
 FULL_CARDS = 4
 """Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
 
@@ -117,12 +116,12 @@ class DevicesPanel(Panel):
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
-        """How many devices get a full card: all, or four at most, and so many that all devices can be seen at once; two
-        in any case."""
+        """How many devices get a full card: all, or four at most, and so many that all devices can be seen at once; a
+        single one in any case."""
         cards = families(self._state)
         number, instances = len(cards), sum(map(len, cards.values()))
-        if number <= ALWAYS_FULL:
-            return number
+        if number == 1:
+            return 1
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)

@@ -20,6 +20,7 @@ from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.palette import Choice, CommandPalette
@@ -59,6 +60,9 @@ def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):
     assert panel.machine.isVisible()
     assert panel.machine.text() == "No NVIDIA driver: libnvidia-ml.so.1 not found."  # all of it
     assert panel.machine.toolTip() == "This torch is a CPU build."
+    assert {type(item) for item in panel.items.values()} == {DeviceCard}
+    panel.resize(276, 218)  # as in Learn in a small window: no card is cut in half
+    assert {type(item) for item in panel.items.values()} != {DeviceCard}
 
 
 def test_the_copy_button_never_covers_code(qtbot: QtBot):
