@@ -70,6 +70,7 @@ class Ran(NamedTuple):
     """Backward: an input has its own graph, which was kept, so that another backward can go through it."""
 
 
+@settings_kept()  # around the timing: it takes longer than a small layer
 def run_model(
     workspace: Workspace,
     target: Target,
@@ -85,19 +86,6 @@ def run_model(
     `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no
     backward. Settings of the process that the model's code changes are put back.
     """
-    with settings_kept():  # around the timing: it takes longer than a small layer
-        return _timed_run(workspace, target, inputs, given, progress, backward=backward)
-
-
-def _timed_run(
-    workspace: Workspace,
-    target: Target,
-    inputs: Sequence[Tensor],
-    given: Sequence[str],
-    progress: ProgressMonitor,
-    *,
-    backward: bool,
-) -> tuple[Ran, Tensor | None]:
     model = target.module
     had_gradients = any(p.grad is not None for p in model.parameters() if not is_uninitialised(p))
     waiting, buffers = _waiting(model), _buffers(model)
