@@ -1,0 +1,1 @@
+"""The session of a machine behind a link: what runs where the window does not."""

@@ -1,0 +1,420 @@
+"""What a window and a host say to each other, over the link that `core.host.wire` makes. Plain frozen records; both
+unions are tagged.
+
+A host is the session of another machine. What has a number (`Numbered`) arrives once and in order, also when the
+connection breaks in between; everything else concerns one connection, or is a reading that may be lost.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.base import Record
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records.messages import Command, Event
+
+PROTOCOL = 1
+"""Of everything in this file. A window and a host of different protocols do not talk to each other."""
+ZLIB = "zlib"
+"""The feature: what follows the `Hello` is one zlib stream in each direction."""
+
+
+class Hello(Record, tag="Hello"):
+    """The first record in each direction, never compressed. Its fields keep their meaning in every protocol."""
+
+    protocol: int = PROTOCOL
+    devexplorer: str = ""
+    """The version that speaks."""
+    features: tuple[str, ...] = ()
+    client: str = ""
+    """Of the window: the same as long as it runs. A host repeats it."""
+    session: str = ""
+    """Of the host: the same as long as it runs. A window says which one it knows."""
+    received: int = 0
+    """The last number that has arrived from the other side."""
+    resumes: bool = False
+    """Of the host: it goes on behind what the window has received. Otherwise it counts from 1 again, and begins with a
+    snapshot."""
+    machine: str = ""
+    """Of the host: its host name. Of the window: who and where, for other windows."""
+    problem: str = ""
+    """Why this is the last record, one line; empty: it is not."""
+
+
+class Numbered(Record):
+    """Arrives once and in order. The number is given when it is sent."""
+
+    number: int = 0
+
+
+# --- about one connection, in both directions
+
+
+class Received(Record, tag="Received"):
+    """Everything up to this number has arrived, and so many bytes of this connection."""
+
+    number: int
+    stream_bytes: int
+
+
+class Ping(Record, tag="Ping"):
+    """Answered at once."""
+
+    sent_unix_s: float
+
+
+class Pong(Record, tag="Pong"):
+    """Answers `Ping`."""
+
+    sent_unix_s: float
+    """That of the `Ping`, by the clock of who sent it."""
+    here_unix_s: float
+    """When it arrived, by the clock of who answers."""
+    dropped: int = 0
+    """Readings that were not sent because the link was too slow, so far."""
+
+
+# --- from the window to the host
+
+
+class Do(Numbered, tag="Do"):
+    """A command for the engine; its `request` is one of those that `Control` granted."""
+
+    command: Command
+
+
+class TakeOver(Numbered, tag="TakeOver"):
+    """This window wants to send commands, in place of the one that does."""
+
+
+class ListFolder(Record, tag="ListFolder"):
+    """The files in a folder; answered with `Folder`."""
+
+    path: str = ""
+    """`~` at its beginning is the home folder; empty: where the host was started."""
+
+
+class RecogniseFiles(Record, tag="RecogniseFiles"):
+    """What files are; answered with `FileKinds`."""
+
+    paths: tuple[str, ...]
+
+
+class FindModels(Record, tag="FindModels"):
+    """The classes and functions of a Python file that make models; answered with `ModelsFound`."""
+
+    path: str
+
+
+class ReadFile(Record, tag="ReadFile"):
+    """A piece of a regular file; answered with `Chunk`."""
+
+    path: str
+    offset: int = 0
+    count: int = 1 << 18
+
+
+class WriteFile(Record, tag="WriteFile"):
+    """The next piece of a file, which appears under its name when it is whole; answered with `Done`."""
+
+    path: str
+    offset: int
+    """Where it belongs: 0 begins the file again."""
+    data: bytes
+    sha256: str = ""
+    """With the last piece: of the whole file, in hexadecimal."""
+    overwrite: bool = False
+
+
+class ListRuns(Record, tag="ListRuns"):
+    """The newest benchmark runs of that machine's history; answered with `RunPage`."""
+
+    kind: str | None = None
+    text: str = ""
+    limit: int = 200
+
+
+class TagRuns(Record, tag="TagRuns"):
+    """Give runs their tags, instead of those they have; answered with `Done`."""
+
+    tags: tuple[tuple[int, tuple[str, ...]], ...]
+
+
+class DeleteRuns(Record, tag="DeleteRuns"):
+    """Forget runs for good; answered with `Done`."""
+
+    ids: tuple[int, ...]
+
+
+class ExportRuns(Record, tag="ExportRuns"):
+    """Write runs to a file of that machine (`csv`, `json`, `html`); answered with `Done`."""
+
+    kind: str
+    path: str
+    ids: tuple[int, ...]
+    names: bool = False
+    """Also of the machine and of other people's processes."""
+
+
+class ImportRuns(Record, tag="ImportRuns"):
+    """Take over the runs of a JSON file of that machine; answered with `Done`."""
+
+    path: str
+
+
+class StartRecording(Record, tag="StartRecording"):
+    """Record on that machine from now on; answered with `Done`."""
+
+    path: str
+    overwrite: bool = False
+
+
+class StopRecording(Record, tag="StopRecording"):
+    """Answered with `Done`."""
+
+
+class RestartEngine(Record, tag="RestartEngine"):
+    """End the engine, even one that hangs, and start another; answered with `Done`."""
+
+
+class SetVisibleDevices(Record, tag="SetVisibleDevices"):
+    """Start another engine with this CUDA_VISIBLE_DEVICES; answered with `Done`."""
+
+    value: str | None
+    """None: as inherited."""
+
+
+class SetPython(Record, tag="SetPython"):
+    """Start another engine, in this Python of that machine; answered with `Done`."""
+
+    path: str
+
+
+class SetHidden(Record, tag="SetHidden"):
+    """Whether this window shows something else: readings once a second are enough then. Answered with `Done`."""
+
+    hidden: bool
+
+
+class WriteScript(Record, tag="WriteScript"):
+    """The session as Python, with what lets a window repeat it; answered with `Text`."""
+
+    notebook: bool = False
+
+
+Question = (
+    ListFolder
+    | RecogniseFiles
+    | FindModels
+    | ReadFile
+    | WriteFile
+    | ListRuns
+    | TagRuns
+    | DeleteRuns
+    | ExportRuns
+    | ImportRuns
+    | StartRecording
+    | StopRecording
+    | RestartEngine
+    | SetVisibleDevices
+    | SetPython
+    | SetHidden
+    | WriteScript
+)
+
+
+class Ask(Numbered, tag="Ask"):
+    """A question to the host; answered with one `Reply`."""
+
+    id: int
+    """Chosen by the window, unique in it."""
+    question: Question
+
+
+ToHost = Received | Ping | Pong | Do | TakeOver | Ask
+
+
+# --- from the host to the window
+
+
+class Happened(Numbered, tag="Happened"):
+    """An event of the session. Number 0: a reading."""
+
+    event: Event
+
+
+class DevicesChanged(Numbered, tag="DevicesChanged"):
+    """The devices of that machine."""
+
+    devices: tuple[DeviceInfo, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+class SessionAction(msgspec.Struct, frozen=True):
+    """One action of the session, with its Python."""
+
+    title: str
+    words: str
+    code: str
+    time_unix_s: float
+
+
+class ActionsChanged(Numbered, tag="ActionsChanged"):
+    """The session's actions: the first `keep` of those that were known, then these."""
+
+    keep: int
+    added: tuple[SessionAction, ...]
+
+
+class Control(Numbered, tag="Control"):
+    """Whether this window's commands are carried out, from now on."""
+
+    granted: bool
+    generation: int = 0
+    """Where granted: the requests of its commands are above `generation << 32`."""
+    holder: str = ""
+    """Who has it instead: host name and user of that window's machine."""
+
+
+class RecordingChanged(Numbered, tag="RecordingChanged"):
+    """The recording on that machine; an empty path: nothing is recorded."""
+
+    path: str = ""
+    started_unix_s: float = 0.0
+
+
+class EngineChoice(Numbered, tag="EngineChoice"):
+    """What the engine of that machine runs in."""
+
+    python: str
+    visible_devices: str | None = None
+
+
+class HistoryChanged(Numbered, tag="HistoryChanged"):
+    """The runs of that machine's history are others; `problem`: what does not work there, one line."""
+
+    problem: str = ""
+
+
+class SnapshotBegin(Numbered, tag="SnapshotBegin"):
+    """All that is known follows, in place of everything that was said before."""
+
+
+class SnapshotEnd(Numbered, tag="SnapshotEnd"):
+    """The snapshot is complete."""
+
+
+class FolderEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One file or folder."""
+
+    name: str
+    is_folder: bool = False
+    size_bytes: int = 0
+    modified_unix_s: float = 0.0
+
+
+class Folder(Record, tag="Folder"):
+    """What is in a folder."""
+
+    path: str
+    """The whole path."""
+    entries: tuple[FolderEntry, ...]
+    """Folders first, then files, by name."""
+    left_out: int = 0
+    """So many more there are."""
+
+
+class FileKindFound(msgspec.Struct, frozen=True):
+    """What a file is, or why it cannot be opened."""
+
+    path: str
+    kind: str | None
+    reason: str = ""
+
+
+class FileKinds(Record, tag="FileKinds"):
+    """Answers `RecogniseFiles`, in the same order."""
+
+    files: tuple[FileKindFound, ...]
+
+
+class ModelFound(msgspec.Struct, frozen=True):
+    """Something in a file that makes a model."""
+
+    name: str
+    is_class: bool
+    needs: tuple[str, ...] = ()
+
+
+class ModelsFound(Record, tag="ModelsFound"):
+    """Answers `FindModels`."""
+
+    models: tuple[ModelFound, ...]
+
+
+class Chunk(Record, tag="Chunk"):
+    """A piece of a file."""
+
+    data: bytes
+    size_bytes: int
+    """Of the whole file."""
+    sha256: str = ""
+    """With the last piece: of the whole file, in hexadecimal."""
+
+
+class RunPage(Record, tag="RunPage"):
+    """Answers `ListRuns`."""
+
+    runs: tuple[StoredRun, ...]
+    count: int
+    """Of all that match."""
+
+
+class Text(Record, tag="Text"):
+    """A text."""
+
+    text: str
+
+
+class Done(Record, tag="Done"):
+    """It was done."""
+
+    words: str = ""
+    """What there is to say about it."""
+
+
+Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | Text | Done
+
+
+class Reply(Numbered, tag="Reply"):
+    """Answers `Ask`."""
+
+    to: int
+    result: Result | None = None
+    problem: str = ""
+    """Why there is no result, one line."""
+
+
+class Goodbye(Numbered, tag="Goodbye"):
+    """The host ends."""
+
+    reason: str
+
+
+ToWindow = (
+    Received
+    | Ping
+    | Pong
+    | Happened
+    | DevicesChanged
+    | ActionsChanged
+    | Control
+    | RecordingChanged
+    | EngineChoice
+    | HistoryChanged
+    | SnapshotBegin
+    | SnapshotEnd
+    | Reply
+    | Goodbye
+)
