@@ -1,0 +1,167 @@
+"""The Python environments of this machine as records: what was found, what one of them has, why it cannot serve. Any
+thread; `probe` starts a process and waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.environments import finding
+from devexplorer.core.environments import probe as probing
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH = (2, 4)
+
+LEFT_OUT = ("PYTHONHOME", "PYTHONPATH", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "__PYVENV_LAUNCHER__")
+"""Variables that tell one Python where its own files are, and would tell it to another."""
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """One that was found, by its files."""
+
+    python: str
+    """The interpreter as one would type it; that of a virtual environment is a link and stays one."""
+    prefix: str = ""
+    """The folder of the environment."""
+    kind: str = ""
+    """`own`, `active`, `project`, `module`, `conda`, `venv`, `uv`, `pyenv`, `path`; `given`: named by the user."""
+    label: str = ""
+    """What people call it."""
+    version: str = ""
+    """Of Python, as far as its files tell it."""
+    torch: str = ""
+    """Its version; empty: none is seen without starting Python."""
+
+
+class ProbedDevice(msgspec.Struct, frozen=True):
+    """An accelerator that torch lists there."""
+
+    id: str
+    name: str = ""
+    memory_bytes: int = 0
+    problem: str = ""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What an interpreter said of itself."""
+
+    version: str = ""
+    implementation: str = ""
+    executable: str = ""
+    prefix: str = ""
+    platform: str = ""
+    """As `sysconfig.get_platform`: `linux-x86_64`."""
+    libc: str = ""
+    """`glibc 2.36`; empty: another one."""
+    free_threaded: bool = False
+    pip: bool = False
+    packages: dict[str, str] = {}
+    """The versions of those that we need, of those that are there."""
+    torch: str = ""
+    torch_problem: str = ""
+    """Why it cannot be imported."""
+    cuda: str = ""
+    """The version that torch was built for; empty: none."""
+    rocm: str = ""
+    devices: tuple[ProbedDevice, ...] = ()
+    problem: str = ""
+    """Why nothing, or not everything, is known."""
+
+
+def find(folder: Path | str = "", environ: Mapping[str, str] | None = None) -> tuple[Environment, ...]:
+    """The environments that concern somebody who works in `folder`, the most likely first; this Python is always one of
+    them. Reads many files."""
+    rows = finding.find(str(folder), dict(os.environ if environ is None else environ))
+    found = [msgspec.convert(row, Environment) for row in rows]
+    if not any(is_own(row.python) for row in found):
+        version = _dotted(sys.version_info[:3])
+        torch = finding.torch_of(sys.prefix, version, dict(os.environ))
+        found.append(Environment(sys.executable, sys.prefix, "own", "DevExplorer's own", version, torch))
+    return tuple(found)
+
+
+def given(path: str) -> Environment:
+    """The environment that the user named, by its folder or its interpreter. Raises `BadInput`."""
+    if not os.path.exists(os.path.expanduser(path)):
+        raise BadInput(f"there is no file {path}")
+    python = finding.interpreter(path)
+    if not python:
+        folder = os.path.isdir(os.path.expanduser(path))
+        raise BadInput(f"there is no Python in the folder {path}" if folder else f"{path} is not a program")
+    prefix = os.path.dirname(os.path.dirname(python))
+    version = finding.version_of(python)
+    torch = finding.torch_of(prefix, version, dict(os.environ))
+    return Environment(python, prefix, "given", finding.short(python, dict(os.environ)), version, torch)
+
+
+def is_own(python: str) -> bool:
+    """Whether it is the interpreter of this process."""
+    prefix = os.path.dirname(os.path.dirname(python))
+    in_venv = sys.prefix != sys.base_prefix and os.path.realpath(prefix) == os.path.realpath(sys.prefix)
+    return python == sys.executable or in_venv
+
+
+def probe(python: str, limit_s: float = probing.LIMIT_S) -> Probe:
+    """Start that Python and ask it; never raises for what it does."""
+    source = Path(probing.__file__).read_text(encoding="utf-8")
+    return as_probe(probing.ask(python, source, limit_s, environ_for(python)))
+
+
+def as_probe(answer: object) -> Probe:
+    """The record of an answer, whoever gave it."""
+    try:
+        return msgspec.convert(answer, Probe)
+    except msgspec.ValidationError:
+        return Probe(problem="what it answered is not understood")
+
+
+def environ_for(python: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that a process in that Python gets: those of this one, without what is meant for this Python only.
+
+    Environment modules say by PYTHONPATH what is loaded, so with them it stays.
+    """
+    variables = dict(os.environ if environ is None else environ)
+    if is_own(python):
+        return variables
+    kept = ("PYTHONPATH",) if variables.get("LOADEDMODULES") else ()
+    return {name: value for name, value in variables.items() if name not in LEFT_OUT or name in kept}
+
+
+def refusal(probe: Probe) -> str | None:
+    """Why that Python cannot be the engine's, in one line; None: it can."""
+    if not probe.version:
+        return probe.problem or "it does not say which Python it is"
+    if probe.implementation != "cpython":
+        return f"it is {probe.implementation}; the engine needs CPython"
+    if numbers(probe.version) < OLDEST_PYTHON:
+        return f"it is Python {probe.version}; the engine needs {_dotted(OLDEST_PYTHON)} or newer"
+    if probe.torch_problem:
+        return probe.torch_problem
+    if probe.problem:
+        return probe.problem
+    if not probe.torch:
+        return "torch is not installed there"
+    if numbers(probe.torch) < OLDEST_TORCH:
+        return f"its torch is {probe.torch}; the engine needs {_dotted(OLDEST_TORCH)} or newer"
+    return None
+
+
+def refused(python: str, reason: str) -> BadInput:
+    """The error for a Python that cannot be used."""
+    return BadInput(f"{python} cannot be used: {reason}")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`2.4.1+cu121` as (2, 4, 1): enough to compare with the oldest that will do."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version, maxsplit=1)[0])[:3])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
