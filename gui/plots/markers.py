@@ -64,7 +64,8 @@ def place_labels(
 
     Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label
     is right of its line, left of it where the right edge is near, in the first row that is free; where none is, it
-    is cut short; then it is left out.
+    is cut short; then it is left out. The labels of a row are in the order of their lines: of two lines side by side,
+    each would be taken for the other.
     """
     placed: list[PlacedLabel] = []
     occupied = list(taken)
@@ -72,6 +73,10 @@ def place_labels(
     def is_free(rect: QRectF) -> bool:
         room = rect.adjusted(-GAP_PX, 0.5, GAP_PX, -0.5)
         return not any(room.intersects(other) for other in occupied)
+
+    def starts_in(row: int) -> float:
+        """Where the first label of a newer line is in a row."""
+        return min((label.rect.left() for label in placed if label.rect.top() == row * ROW_PX), default=width_px)
 
     for line in reversed(lines):
         if not 0 <= line.at_px <= width_px:
@@ -81,12 +86,11 @@ def place_labels(
         fits_left = line.at_px - GAP_PX - width >= 0
         if not fits_right and fits_left:
             start = line.at_px - GAP_PX - width
-        candidates = (
-            [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
-        )
+        ordered = [row for row in range(rows) if line.at_px <= starts_in(row)]
+        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in ordered if fits_right or fits_left]
         result = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
         if result is None:
-            result = _cut_short(line, width_px, rows, elide, occupied)
+            result = _cut_short(line, width_px, ordered, elide, occupied)
         if result is not None and result.text:
             placed.append(result)
             occupied.append(result.rect)
@@ -94,11 +98,11 @@ def place_labels(
 
 
 def _cut_short(
-    line: Line, width_px: float, rows: int, elide: Callable[[str, float], str], occupied: Sequence[QRectF]
+    line: Line, width_px: float, rows: Sequence[int], elide: Callable[[str, float], str], occupied: Sequence[QRectF]
 ) -> PlacedLabel | None:
-    """The label in the row with the most room right of its line, elided; None where there is too little."""
+    """The label in the one of these rows with the most room right of its line, elided; None where there is too little."""
     start, best, best_row = line.at_px + GAP_PX, 0.0, 0
-    for row in range(rows):
+    for row in rows:
         band = QRectF(start - GAP_PX, row * ROW_PX + 0.5, width_px, ROW_PX - 1)
         ends = [rect.left() - GAP_PX for rect in occupied if rect.intersects(band)]
         room = min([*ends, width_px]) - start

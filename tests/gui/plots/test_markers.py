@@ -47,6 +47,15 @@ def test_what_has_no_room_is_cut_short_and_then_left_out() -> None:
     assert [label.text for label in place((100, "a long name → cuda:0"), (120, "b"), rows=1)] == ["b"]
 
 
+def test_labels_of_a_row_are_in_the_order_of_their_lines() -> None:
+    labels = place((518, "resnet18 → vgpu:0"), (521, "mlp → vgpu:15"), (535, "matmul vgpu:0"), rows=2)
+    assert [label.text for label in labels] == ["mlp → vgpu:15", "matmul vgpu:0"]
+
+    assert [label.text for label in place((497, "first → vgpu:0"), (500, "second one → vgpu:15"), rows=1)] == [
+        "second one → vgpu:15"
+    ]
+
+
 def test_a_marker_that_scrolls_out_moves_no_other_label() -> None:
     lines = [(20.0, "first thing"), (40.0, "second thing"), (60.0, "third thing")]
     before = place(*lines)
