@@ -23,6 +23,8 @@ EDGE, SOCKET_PX, SWITCH_PX, DEVICE_PX = 12, 38, 16, 38
 UP_PX, DOWN_PX, LANE_PX, ARC_PX = 22, 16, 24, 44
 """Least gaps above the switches and above the devices; the distance of two NVLink bars; how deep the longest arc
 hangs."""
+LEG_PX, BELOW_BAR_PX = 8, 9
+"""From a device down to its bar, and from the bar down to the middle of its label: on the bar it would hide legs."""
 MOST_PX = 136
 """Widest device."""
 GAP, GROUP_GAP, SOCKET_GAP = 6, 12, 26
@@ -209,7 +211,7 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
     """NVLinks: bars for groups, arcs for single pairs."""
     for lane, group in enumerate(full):
         boxes = [layout.devices[device] for device in group]
-        y = bottom + (lane + 1) * LANE_PX - 8
+        y = bottom + lane * LANE_PX + LEG_PX
         path = QPainterPath(QPointF(boxes[0].center().x(), y))
         path.lineTo(boxes[-1].center().x(), y)
         legs = []
@@ -220,10 +222,10 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
             legs.append(QPointF(x, y))
         links = tuple(link for a, b in combinations(group, 2) if (link := pairs.link(a, b)) is not None)
         code = links[0].code or ""
-        middle = QPointF((boxes[0].center().x() + boxes[-1].center().x()) / 2, y)
+        below = QPointF((boxes[0].center().x() + boxes[-1].center().x()) / 2, y + BELOW_BAR_PX)
         text = f"{code} between any two" + (", simulated" if links[0].simulated else "")
         layout.wires.append(
-            Wire("nvlink", path, group, links, text, middle, _thick(links[0]), links[0].simulated, tuple(legs))
+            Wire("nvlink", path, group, links, text, below, _thick(links[0]), links[0].simulated, tuple(legs))
         )
     base = bottom + len(full) * LANE_PX
     far = max((abs(_middle(layout, link.a) - _middle(layout, link.b)) for link in rest), default=1.0)

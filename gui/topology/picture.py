@@ -83,7 +83,7 @@ class TopologyPicture(Picture):
             self._paint_wire(painter, wire)
         for wire in self.layout_now.wires:  # above all lines, or a later one would cross it out
             if wire.label and wire.label_at is not None:
-                self._paint_label(painter, wire.label, wire.label_at)
+                self._paint_label(painter, wire, wire.label_at)
         for socket in self.layout_now.sockets:
             self._paint_socket(painter, socket)
         for box, group in self.layout_now.switches:
@@ -110,12 +110,13 @@ class TopologyPicture(Picture):
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawPath(path)
 
-    def _paint_label(self, painter: QPainter, text: str, at: QPointF) -> None:
-        """Words on a line, on a patch of the background."""
-        width = text_width(text) + 12
-        box = QRectF(at.x() - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
-        painter.fillRect(box, current_theme().window)
-        draw_text(painter, box, text, "text", align=CENTRE)
+    def _paint_label(self, painter: QPainter, wire: Wire, at: QPointF) -> None:
+        """Words at a line, on a patch of the background; those of a bar where it is in sight."""
+        middle = self._in_sight(wire.path.boundingRect()).center().x() if wire.legs else at.x()
+        width = text_width(wire.label) + 12
+        box = QRectF(middle - width / 2, at.y() - LABEL_PX / 2, width, LABEL_PX)
+        painter.fillRect(box, current_theme().panel)
+        draw_text(painter, box, wire.label, "text", align=CENTRE)
 
     def _paint_socket(self, painter: QPainter, socket: Socket) -> None:
         theme, box = current_theme(), _crisp(socket.box)

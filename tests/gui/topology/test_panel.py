@@ -18,6 +18,7 @@ from devexplorer.core.telemetry.topology_text import Pairs
 from devexplorer.core.virtual.device.topology import topology
 from devexplorer.gui.topology.layout import arrange, fabrics
 from devexplorer.gui.topology.page import TopologyPanel
+from devexplorer.gui.topology.picture import LABEL_PX
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -233,6 +234,7 @@ def test_links_of_one_kind_between_all_are_one_bar_and_others_are_arcs() -> None
     assert fabrics(names(16), all_alike) == ([tuple(names(16))], [])
     [bar] = [wire for wire in arrange(names(16), all_alike, (), 1200, 240).wires if wire.kind == "nvlink"]
     assert bar.label == "NV18 between any two"
+    assert bar.label_at is not None and bar.label_at.y() - LABEL_PX / 2 >= bar.legs[0].y() + 2  # hides no leg
     ring = [("cuda:0", "cuda:1", 2), ("cuda:1", "cuda:2", 1), ("cuda:2", "cuda:3", 2), ("cuda:0", "cuda:3", 1)]
     links = tuple(PeerLink(a=a, b=b, code=f"NV{count}", nvlinks=count) for a, b, count in ring)
     pairs = Pairs([Topology(source="nvml", links=links)])
