@@ -265,9 +265,10 @@ class LearnPanel(QWidget):
         QTimer.singleShot(0, self, self._show_present)  # when the rows have their new heights
 
     def _show_present(self) -> None:
-        """Where the page is low, the present step is the part to see."""
+        """Where the page is low, the present step is the part to see, and what is typed for it."""
         present = self.rows[self.course.at] if not self.course.finished else self.note
-        self.area.ensureWidgetVisible(present, 0, EDGE_PX)
+        for part in (present, self._ask) if self._ask.isVisible() else (present,):
+            self.area.ensureWidgetVisible(part, 0, EDGE_PX)
 
     def _show_exercise(self) -> None:
         """Another one: its words, and a row for each step."""

@@ -77,7 +77,15 @@ class DevicePlot(TimelinePlot):
         ]
 
     def _entries(self) -> list[Entry]:
-        return [self._entry(device) for device in self._state.devices.values() if self._listed(device)]
+        return [
+            self._entry(device)._replace(idle=device.info.id in self.curves and not self._rises(device.info.id))
+            for device in self._state.devices.values()
+            if self._listed(device)
+        ]
+
+    def _rises(self, device: str) -> bool:
+        """Whether any of the device's curve is above zero."""
+        return highest(self.curves[device].tops) > 0
 
     def _highest_shown(self) -> float:
         tops = []

@@ -28,9 +28,9 @@ from devexplorer.gui.widgets import (
 )
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
+"""Length of the line, between line and text, between entries, height of an entry."""
 MORE_PX = 36
 """Of the `+N`."""
-"""Length of the line, between line and text, between entries, height of an entry."""
 
 
 class Entry(NamedTuple):
@@ -47,6 +47,8 @@ class Entry(NamedTuple):
     """Of an area, painted one over the other: then a small square takes the place of the line."""
     text_colour: str = ""
     """`#RRGGBB`; empty: the colour of the device."""
+    idle: bool = False
+    """Its curve is at zero: where there is little room, entries of curves that can be seen come first."""
 
     def text(self, *, with_word: bool = True) -> str:
         """Behind the line: the name, the number and, `with_word`, whether it is simulated."""
@@ -267,15 +269,18 @@ class Legend(QWidget):
         self.update()
 
     def _split(self, room: int) -> tuple[list[Entry], list[Entry]]:
-        """Entries that fit into `room` pixels (real devices first, as the devices' order has them), and the others."""
-        widths = [self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries]
-        if sum(widths) - SPACE_PX <= room:
+        """Entries that fit into `room` pixels (idle ones last), and the others; both in the devices' order."""
+        widths = {name: button.sizeHint().width() + SPACE_PX for name, button in self._buttons.items()}
+        if sum(widths.values()) - SPACE_PX <= room:
             return list(self._entries), []
         room -= MORE_PX
-        count = 0
-        while count < len(widths) and sum(widths[: count + 1]) <= room:
-            count += 1
-        return list(self._entries[:count]), list(self._entries[count:])
+        shown: set[str] = set()
+        for entry in sorted(self._entries, key=lambda entry: entry.idle):
+            room -= widths[entry.device]
+            if room < 0:
+                break
+            shown.add(entry.device)
+        return [e for e in self._entries if e.device in shown], [e for e in self._entries if e.device not in shown]
 
     def _show_more(self, entries: Sequence[Entry]) -> int:
         """Keep these for the menu; returns the pixels that its button takes, the space before it included."""

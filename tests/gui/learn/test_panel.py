@@ -8,6 +8,7 @@ from fakes.look_records import CPU, ENGINE, VGPU, state_with
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -255,12 +256,15 @@ def test_on_a_low_page_the_present_step_is_scrolled_into_sight(qtbot: QtBot, pan
     panel.resize(900, 100)
     panel.choose("several")
 
-    def in_sight() -> bool:
-        row = panel.rows[panel.course.at]
-        top = row.mapTo(panel.area.viewport(), QPoint(0, 0)).y()
-        return top >= 0 and top + row.height() <= panel.area.viewport().height()
+    def in_sight(part: QWidget | None = None) -> bool:
+        part = part or panel.rows[panel.course.at]
+        top = part.mapTo(panel.area.viewport(), QPoint(0, 0)).y()
+        return top >= 0 and top + part.height() <= panel.area.viewport().height()
 
     qtbot.waitUntil(in_sight)
     end(panel, NewTensor(), NewTensor())
     assert panel.course.at == 1
     qtbot.waitUntil(in_sight)
+
+    panel.choose("this-machine")
+    qtbot.waitUntil(lambda: in_sight(panel.answer))

@@ -285,6 +285,17 @@ def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width
     assert all(plot.legend.rect().contains(rect) for rect in rects)
 
 
+def test_where_there_is_little_room_the_legend_names_the_curves_that_can_be_seen(show: Show) -> None:
+    state = make_state("cpu", *(f"vgpu:{index}" for index in range(16)))
+    for name in state.devices:
+        fill(state, name, lambda age, used=float(name in ("cpu", "vgpu:15")): used * GIB, seconds=5.0)
+    plot = show(state, 560)
+
+    named = [name for name in state.devices if plot.legend.button(name).isVisible()]
+    assert named == ["cpu", *named[1:-1], "vgpu:15"]
+    assert [entry.device for entry in plot.legend.left_over] == [name for name in state.devices if name not in named]
+
+
 def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Show) -> None:
     plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))))
     in_menu = [entry.device for entry in plot.legend.left_over]
