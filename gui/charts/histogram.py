@@ -11,6 +11,7 @@ from PySide6.QtGui import QAccessible
 
 from devexplorer.core.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
+from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.curves import Floats, round_values
 from devexplorer.gui.widgets import (
     CPU,
@@ -71,7 +72,7 @@ class Histogram(Picture):
         self.legend, self.fullest = label("dashed: before", Role.LABEL, "dim"), label("", Role.LABEL, "dim")
         self.canvas = PlotCanvas(EDGE_PX, EDGE_PX)
         self._bars = pg.BarGraphItem(x0=[], x1=[], height=[])
-        self._outline = pg.PlotDataItem(stepMode="center")
+        self._outline = CurveItem()
         for item in (self._bars, self._outline):
             self.canvas.addItem(item)
         vbox(
@@ -121,6 +122,7 @@ class Histogram(Picture):
             self._outline.setData(
                 np.pad(edges, 1, "edge"),
                 np.pad(shares, 1),
+                stepMode="center",
                 pen=pg.mkPen(current_theme().text, width=1, style=Qt.PenStyle.DashLine),
             )
         self.canvas.setXRange(*self.span, padding=0)

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
 from devexplorer.gui.plots.cursor import Cursor, Reading
+from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
 from devexplorer.gui.plots.markers import Line
 from devexplorer.gui.widgets import (
@@ -149,7 +150,7 @@ class SizeCurve(Picture):
         self._log = False
         self.key = Key()
         self.canvas = PlotCanvas(LEFT_PX)
-        self.curves: list[pg.PlotDataItem] = []
+        self.curves: list[CurveItem] = []
         self._drawn: list[pg.GraphicsObject] = []
         self.readout = Cursor(self.canvas)
         vbox(self.key, (self.canvas, 1), spacing=0, margins=1, parent=self)  # the frame of the focus
@@ -254,12 +255,14 @@ class SizeCurve(Picture):
                 spread = pg.ErrorBarItem(x=np.array(x), y=y, top=high - y, bottom=y - low, pen=pen)
                 self.canvas.addItem(spread)
                 self._drawn.append(spread)
-            curve = self.canvas.plot(
-                x, y, pen=item.pen(), antialias=True, symbolSize=MARK_PX,
-                symbol=("s" if item.mark == "square" else "o") if with_marks else None,
-                symbolPen=pg.mkPen(item.drawn_colour(), width=1), symbolBrush=item.fill(),
-            )  # fmt: skip
+            curve = CurveItem(x, y, pen=item.pen(), antialias=True, connect="finite")
+            self.canvas.addItem(curve)
             self.curves.append(curve)
+            if with_marks:
+                mark, edge = "s" if item.mark == "square" else "o", pg.mkPen(item.drawn_colour(), width=1)
+                marks = pg.ScatterPlotItem(x, y, symbol=mark, size=MARK_PX, pen=edge, brush=item.fill())
+                self.canvas.addItem(marks)
+                self._drawn.append(marks)
         self._drawn += self.curves
         first, last = self._between or ((self.xs[0], self.xs[-1]) if self.xs else (0.0, 1.0))
         if first >= last:

@@ -100,7 +100,7 @@ def place_labels(
 def _cut_short(
     line: Line, width_px: float, rows: Sequence[int], elide: Callable[[str, float], str], occupied: Sequence[QRectF]
 ) -> PlacedLabel | None:
-    """The label in the one of these rows with the most room right of its line, elided; None where there is too little."""
+    """The label in the row with the most room right of its line, elided; None where there is too little."""
     start, best, best_row = line.at_px + GAP_PX, 0.0, 0
     for row in rows:
         band = QRectF(start - GAP_PX, row * ROW_PX + 0.5, width_px, ROW_PX - 1)

@@ -27,6 +27,7 @@ from devexplorer.core.base import MISSING
 from devexplorer.gui.history.rows import when_text
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.cursor import ReadoutBox
+from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.roofline.figures import Point, Roofline, Target, point_words
 from devexplorer.gui.roofline.layout import (
@@ -208,7 +209,7 @@ class RooflinePicture(PlotCanvas):
     def _add_lines(self, parts: Sequence[tuple[Range, Range]], pen: QPen, *, antialias: bool = False) -> None:
         """From points of intensity and TFLOP/s to others; level lines are crisp without antialiasing."""
         x, y = ([math.log10(point[side]) for part in parts for point in part] for side in (0, 1))
-        item = pg.PlotCurveItem(x, y, connect="pairs", pen=pen, antialias=antialias)
+        item = CurveItem(x, y, connect="pairs", pen=pen, antialias=antialias)
         self.addItem(item, ignoreBounds=True)
         self._lines.append(item)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pyqtgraph as pg
 import pytest
 from PySide6.QtGui import QColor, QImage, QPainter, QPen
 from pytestqt.qtbot import QtBot
 
+from devexplorer import gui
 from devexplorer.gui.plots.curve_item import CurveItem
 
 
@@ -32,3 +36,9 @@ def test_a_curve_is_one_pixel_of_the_layout_wide_and_keeps_its_dashes(qtbot: QtB
     edges = np.count_nonzero(np.diff((covered.max(axis=0) > 100).astype(int)))
     assert edges == pytest.approx(19, abs=2)  # ten dashes and the gaps between them
     assert item.opts["pen"].dashPattern() == [10, 10]
+
+
+def test_no_chart_draws_hairlines_on_such_a_screen() -> None:
+    sources = {path.name: path.read_text() for folder in gui.__path__ for path in Path(folder).rglob("*.py")}
+    assert "curve_item.py" in sources
+    assert not [name for name, text in sources.items() if re.search(r"Plot(Curve|Data)Item\(|canvas\.plot\(", text)]

@@ -234,7 +234,8 @@ def test_links_of_one_kind_between_all_are_one_bar_and_others_are_arcs() -> None
     assert fabrics(names(16), all_alike) == ([tuple(names(16))], [])
     [bar] = [wire for wire in arrange(names(16), all_alike, (), 1200, 240).wires if wire.kind == "nvlink"]
     assert bar.label == "NV18 between any two"
-    assert bar.label_at is not None and bar.label_at.y() - LABEL_PX / 2 >= bar.legs[0].y() + 2  # hides no leg
+    assert bar.label_at is not None
+    assert bar.label_at.y() - LABEL_PX / 2 >= bar.legs[0].y() + 2  # it hides no leg
     ring = [("cuda:0", "cuda:1", 2), ("cuda:1", "cuda:2", 1), ("cuda:2", "cuda:3", 2), ("cuda:0", "cuda:3", 1)]
     links = tuple(PeerLink(a=a, b=b, code=f"NV{count}", nvlinks=count) for a, b, count in ring)
     pairs = Pairs([Topology(source="nvml", links=links)])
