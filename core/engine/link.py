@@ -82,7 +82,7 @@ def decode_event(payload: bytes) -> Event:
         event = _decode_event(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LinkError(f"a frame that is no event was refused: {error}") from error
-    if not _sane(event):
+    if not sane(event):
         raise LinkError(
             f"a {type(event).__name__} was refused: it holds a number that is not finite or a text that is too long"
         )
@@ -165,7 +165,7 @@ def _with_rows(
     )
 
 
-def _sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
+def sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
     """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a
     length to be read.
 
@@ -182,11 +182,11 @@ def _sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
         return len(value) <= LONGEST_TEXT
     if isinstance(value, msgspec.Struct):
         limit = math.inf if isinstance(value, Values) else largest
-        return all(_sane(getattr(value, name), limit) for name in value.__struct_fields__)
+        return all(sane(getattr(value, name), limit) for name in value.__struct_fields__)
     if isinstance(value, tuple):
-        return len(value) <= LONGEST_LIST and all(map(_sane, value))
+        return len(value) <= LONGEST_LIST and all(map(sane, value))
     if isinstance(value, dict):
-        return len(value) <= LONGEST_LIST and all(map(_sane, value.values()))
+        return len(value) <= LONGEST_LIST and all(map(sane, value.values()))
     return True
 
 

@@ -40,6 +40,8 @@ class Hello(Record, tag="Hello"):
     """Of the host: its host name. Of the window: who and where, for other windows."""
     problem: str = ""
     """Why this is the last record, one line; empty: it is not."""
+    now_unix_s: float = 0.0
+    """Of the host: its clock. 0: not said."""
 
 
 class Numbered(Record):

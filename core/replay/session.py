@@ -24,7 +24,7 @@ from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import Answer, Command, Event, Fact
 from devexplorer.core.replay.timeline import RecordingTimeline
 from devexplorer.core.session import State
-from devexplorer.core.session.session import MOST_EVENTS, PollResult
+from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 REFUSED = "a recording cannot be changed; choose “Back to live” to return to this machine"

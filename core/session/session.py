@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,6 +54,7 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.session.journal import Journal
+from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.session.rebuild import Rebuild
 from devexplorer.core.session.script import Action, Surroundings, notebook, script
 from devexplorer.core.session.script_file import with_commands
@@ -66,25 +67,12 @@ if TYPE_CHECKING:
 
     from devexplorer.core.benchmark.history.run_recorder import RunRecorder
     from devexplorer.core.recording.recorder import Recorder
-    from devexplorer.core.session.state import State
 
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is killed by something: no restart by itself."""
 RESTART_WINDOW_S = 60.0
 HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
-MOST_EVENTS = 400
-"""Per beat, so that a flood of events cannot freeze the window."""
-
-
-class PollResult(NamedTuple):
-    """What happened since the last beat."""
-
-    events: list[Event]
-    catalog: Catalog | None
-    """The devices, when something about them changed."""
-    state: State | None = None
-    """What is known from now on, instead of everything before: a recording was wound to another moment."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,15 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     maximised: bool = False
 
 
+class KnownMachine(msgspec.Struct, frozen=True):
+    """A machine that was connected; it is connected again only when the user says so."""
+
+    host: str
+    """As ssh takes it."""
+    python: str = ""
+    """The interpreter of the engine there; empty: was not chosen."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings; a damaged or unknown field takes its default."""
 
@@ -66,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Models that were opened last, with every choice; the newest first."""
     recent_files: tuple[str, ...] = ()
     """Files of any kind that were opened or saved last, the newest first."""
+    machines: tuple[KnownMachine, ...] = ()
+    """Machines that were connected, the newest first."""
     learned: tuple[str, ...] = ()
     """Exercises that were done."""
     notifications: bool = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,6 @@ from devexplorer.core.records import (
     BenchStarted,
     Check,
     DeviceDetails,
-    DeviceInfo,
     DeviceSample,
     EngineLost,
     EngineReady,
@@ -46,6 +45,7 @@ from devexplorer.core.records import (
     UndoState,
 )
 from devexplorer.core.session.change import Change as Change
+from devexplorer.core.session.device import Device as Device
 from devexplorer.core.session.jobs import Done, Job, Run
 from devexplorer.core.session.marker import Marker as Marker
 from devexplorer.core.session.marker import marker_text
@@ -53,8 +53,7 @@ from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.core.telemetry.alerts import Alerts
-from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
-from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, MemoryParts, memory_parts
+from devexplorer.core.telemetry.history import device_row
 
 LOG_LINES = 2000
 LEFT_S = 120.0
@@ -62,44 +61,6 @@ LEFT_S = 120.0
 brings its devices back sooner."""
 COMMANDS = 1000
 MARKERS = 200
-
-
-@dataclass
-class Device:
-    """One device with its latest readings and its histories."""
-
-    info: DeviceInfo
-    colour: int
-    """Index into the palette; the CPU has -1. Stays with the device for the session."""
-    sample: DeviceSample | None = None
-    allocator: AllocatorSample | None = None
-    details: DeviceDetails | None = None
-    engine_bytes: int | None = None
-    """Memory of the engine process as the driver reports it, if it does."""
-    context: ContextEstimator = field(default_factory=ContextEstimator)
-    """Estimates the share of CUDA context and libraries where the allocator does not report it."""
-    history: History = field(default_factory=History)
-    """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""
-    throughput: History = field(default_factory=lambda: History((THROUGHPUT,), gap_s=math.inf))
-    """A row per block of a benchmark, a gap after each run."""
-
-    @property
-    def used_bytes(self) -> int | None:
-        """Memory in use by all processes, from the most recent source."""
-        return self.sample.memory_used_bytes if self.sample is not None else self.info.memory_used_bytes
-
-    @property
-    def total_bytes(self) -> int | None:
-        """Capacity."""
-        if self.sample is not None and self.sample.memory_total_bytes is not None:
-            return self.sample.memory_total_bytes
-        return self.info.memory_total_bytes
-
-    @property
-    def parts(self) -> MemoryParts:
-        """Breakdown of the used memory, as far as it was measured."""
-        driver = self.sample.memory_reserved_bytes if self.sample is not None else None
-        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
 
 
 class State(QueryResults):
@@ -134,6 +95,8 @@ class State(QueryResults):
         self.alerts = Alerts()
         self.recording: str | None = None
         """Description of the recording that is shown instead of this machine; nothing can be changed then."""
+        self.away = ""
+        """Why nothing can be changed on the machine that this is about, one sentence; empty: it can."""
         self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
@@ -142,6 +105,28 @@ class State(QueryResults):
         """Swap contents with another state: a recording is opened, wound or closed. Everything is redrawn."""
         self.__dict__, other.__dict__ = other.__dict__, self.__dict__
         return ~Change.NOTHING
+
+    def go_on_from(self, old: State) -> None:
+        """Keep the past of the same machine: its curves, its colours, its alerts, its runs, and lines of its log."""
+        fresh, before = self.devices, set(map(id, old.devices.values()))
+        self._known, self._next_colour, self.devices = old._known, old._next_colour, old.devices
+        self.alerts, self.done, self.done_count = old.alerts, old.done, old.done_count
+        self.set_catalog(Catalog(tuple(device.info for device in fresh.values()), self.problems))
+        for name, device in self.devices.items():
+            now = fresh[name]
+            device.sample, device.allocator = now.sample or device.sample, now.allocator
+            device.details = now.details or device.details
+            if id(device) not in before:
+                device.history, device.throughput = now.history, now.throughput
+        self.runs = {run.run: run for run in old.runs.values() if run.ended} | self.runs
+        self._put_before(self.log, old.log)
+        self._put_before(self.markers, old.markers)
+
+    @staticmethod
+    def _put_before(lines: deque[Any], older: deque[Any]) -> None:
+        newer = [line for line in lines if not older or line.time_unix_s > older[-1].time_unix_s]
+        lines.clear()
+        lines.extend((*older, *newer))
 
     def look_of(self, device: str) -> tuple[int, bool]:
         """Palette index of a device, and whether it is simulated; those of the CPU for one that is gone."""

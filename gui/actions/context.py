@@ -7,6 +7,7 @@ A feature gets all it needs from here, so that the window need not know the feat
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -14,12 +15,15 @@ import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 
-from devexplorer.core.session import Change, Settings, State
+from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.far_history import FarHistory
+    from devexplorer.core.machines.machines import Machines
+    from devexplorer.core.machines.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
 
@@ -43,6 +47,10 @@ class WindowContext(QObject):
     """Another device card is selected."""
     session_started = Signal(object)
     """The `Session`."""
+    machine_shown = Signal(object)
+    """Another machine is on show (`Machine`)."""
+    machines_changed = Signal()
+    """The list of machines, which of them is on show, or the state of a link is another."""
     history_opened = Signal(object)
     """The `StoreThread`."""
     history_changed = Signal()
@@ -91,8 +99,12 @@ class WindowContext(QObject):
         """What is selected in the tree."""
         self.device: str | None = None
         """The device whose card is selected."""
-        self.session: Session | None = None
-        self.history: StoreThread | None = None
+        self.machine = Machine()
+        """The machine that is on show, or that a recording hides."""
+        self.make_machines: Callable[[], Machines]
+        """Loads what other machines need; the application sets it."""
+        self.session: Session | RemoteSession | None = None
+        self.history: StoreThread | FarHistory | None = None
         self.history_problem = ""
         self.folder = ""
         """Where the last file was chosen."""
@@ -117,12 +129,17 @@ class WindowContext(QObject):
         self.device = device
         self.device_selected.emit(device)
 
-    def set_session(self, session: Session) -> None:
+    @cached_property
+    def machines(self) -> Machines:
+        """Every machine that the window knows; loaded when it is first asked for."""
+        return self.make_machines()
+
+    def set_session(self, session: Session | RemoteSession) -> None:
         """The session started."""
         self.session = session
         self.session_started.emit(session)
 
-    def set_history(self, history: StoreThread) -> None:
+    def set_history(self, history: StoreThread | FarHistory) -> None:
         """Benchmark runs are stored there."""
         self.history = history
         self.history_opened.emit(history)

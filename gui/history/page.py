@@ -46,6 +46,7 @@ from devexplorer.gui.widgets.form_fields import Choice
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.far_history import FarHistory
 
 PAGE = 200
 """Runs that are listed at first, and more of when that is asked for."""
@@ -72,7 +73,7 @@ class HistoryPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._source: StoreThread | None = None
+        self._source: StoreThread | FarHistory | None = None
         self._limit, self._total = PAGE, 0
         self._is_old = True
         """What is listed may not be what is kept."""
@@ -156,7 +157,7 @@ class HistoryPanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: StoreThread | None) -> None:
+    def set_source(self, source: StoreThread | FarHistory | None) -> None:
         """Where the runs are kept; None: not opened yet."""
         self._source = source
         self._show_buttons()

@@ -53,6 +53,7 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.far_history import FarHistory
 
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""
@@ -79,7 +80,7 @@ class RooflinePanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._source: StoreThread | None = None
+        self._source: StoreThread | FarHistory | None = None
         self._is_old = False
         """Stored runs have changed since they were asked for."""
         self._runs: tuple[StoredRun, ...] = ()
@@ -123,7 +124,7 @@ class RooflinePanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: StoreThread | None) -> None:
+    def set_source(self, source: StoreThread | FarHistory | None) -> None:
         """Where the runs are kept; None: not opened yet."""
         self._source = source
         self.reload()

@@ -21,7 +21,7 @@ from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
 
 if TYPE_CHECKING:
-    from devexplorer.core.session.session import PollResult
+    from devexplorer.core.session.poll import PollResult
 
 BEAT_MS, CALM_MS, HIDDEN_MS = 33, 200, 1000
 CALM_AFTER_S = 2.0

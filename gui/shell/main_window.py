@@ -75,6 +75,7 @@ from devexplorer.gui.widgets import (
 from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.remote_session import FarRecording
     from devexplorer.core.recording.recorder import Recorder
     from devexplorer.gui.shell.guide import Guide
     from devexplorer.gui.shell.replay_bar import ReplayBar
@@ -331,7 +332,7 @@ class MainWindow(QMainWindow):
         DOCTOR.show(self.context).show_finding(name, number)
 
     @property
-    def recorder(self) -> Recorder | None:
+    def recorder(self) -> Recorder | FarRecording | None:
         """What records now."""
         return None if self.context.session is None else self.context.session.recording
 
@@ -340,7 +341,7 @@ class MainWindow(QMainWindow):
         if self.context.session is not None and self.recorder is not None:
             path = self.recorder.path
             self.context.session.stop_recording()
-            self.context.recording_stopped.emit(path.absolute())
+            self.context.recording_stopped.emit(path)
 
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""

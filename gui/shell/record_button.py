@@ -12,6 +12,7 @@ from devexplorer.core.base import Clock, bytes_text, elapsed_text
 from devexplorer.gui.widgets import Role, font, set_look
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.remote_session import FarRecording
     from devexplorer.core.recording.recorder import Recorder
 
 
@@ -21,26 +22,26 @@ class RecordButton(QPushButton):
     def __init__(self, record: QAction, stop: QAction, clock: Clock = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | FarRecording | None = None
         self._since = 0.0
         self.setProperty("look", "quiet")
         self.setFont(font(Role.LABEL))
         self.clicked.connect(lambda: (record if self._recorder is None else stop).trigger())
         self.refresh(None)
 
-    def refresh(self, recorder: Recorder | None) -> None:
+    def refresh(self, recorder: Recorder | FarRecording | None) -> None:
         """Show what records now; None: nothing does."""
         if recorder is not None and recorder.problem is not None:
             recorder = None  # it has ended by itself, and the banner says why
-        if recorder is not self._recorder:
-            self._recorder, self._since = recorder, self._clock()
+        if recorder != self._recorder:
+            far_s = time.time() - recorder.started_unix_s if isinstance(recorder, tuple) else 0.0
+            self._recorder, self._since = recorder, self._clock() - far_s
             set_look(self, "" if recorder is None else "error")  # with text beside it: never colour alone
         if recorder is None:
             text, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
         else:
-            text = (
-                f"■ Stop recording  {elapsed_text(self._clock() - self._since)}  {bytes_text(recorder.bytes_written)}"
-            )
+            size = "" if recorder.bytes_written is None else f"  {bytes_text(recorder.bytes_written)}"
+            text = f"■ Stop recording  {elapsed_text(self._clock() - self._since)}{size}"
             tip = f"Everything is recorded to {recorder.path}"
         if text != self.text():
             self.setText(text)

@@ -150,6 +150,7 @@ class Replaying:
 
     def _offer(self, path: Path) -> None:
         """Say where the recording is, and offer to open it."""
+        path = path.absolute()
         self._window.context.remember_file(path)
         self._window.banner.say(f"Recorded to {path.name}.", passing=True, about=f"{RECORDED}{path}", action="Open")
 

@@ -1,0 +1,314 @@
+"""A session at the far end of a link, with what the window needs of `core.session.session.Session`. Main thread only,
+and no method waits.
+
+What happens there comes as the same events. The window keeps what it was told last while there is no connection, and
+`now` stands still, so that nothing on show looks as if it were of this moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import PurePath, PurePosixPath
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from devexplorer.core.base import Clock, count_text, sentence
+from devexplorer.core.commands.registry import title_of
+from devexplorer.core.devices.cuda_visible_devices import checked
+from devexplorer.core.machines.incoming import Incoming
+from devexplorer.core.machines.link import Link, Route
+from devexplorer.core.machines.untrusted import visible
+from devexplorer.core.machines.uplink import Begin, Uplink
+from devexplorer.core.records import Answer, Command, EngineReady, Event, JobEnded, Log
+from devexplorer.core.records.host import (
+    Ask,
+    Do,
+    Done,
+    HistoryChanged,
+    Question,
+    Reply,
+    RestartEngine,
+    Result,
+    SetHidden,
+    SetPython,
+    SetVisibleDevices,
+    StartRecording,
+    StopRecording,
+    TakeOver,
+)
+from devexplorer.core.session.poll import MOST_EVENTS, PollResult
+from devexplorer.core.session.script import Action, Surroundings, script
+
+R = TypeVar("R", bound=Result)
+LATE_S = 5.0
+"""Readings that are older than this are not of this moment any more, whatever the link says."""
+
+
+class FarRecording(NamedTuple):
+    """What is being recorded there."""
+
+    path: PurePath
+    """On that machine."""
+    started_unix_s: float
+    bytes_written: int | None = None
+    problem: str | None = None
+
+
+class RemoteSession:
+    """`start`, then `send`, `ask` and `drain`, `beat` often; `close` at the end."""
+
+    def __init__(
+        self,
+        name: str,
+        route: Route,
+        client: str,
+        *,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+    ) -> None:
+        """`name`: of the machine, as sentences have it. `client`: of this window."""
+        self.name = name
+        self._clock, self._monotonic = clock, monotonic
+        self._incoming = Incoming(name, clock, monotonic)
+        self._uplink = Uplink(name, route, client, self._incoming, clock=clock, monotonic=monotonic)
+        self._arrived: deque[Event] = deque()
+        self._requests = 0
+        self._running: dict[int, Command] = {}
+        """Commands of this window that have not ended."""
+        self._questions: dict[int, tuple[Callable[[Result], None], Callable[[str], None]]] = {}
+        self._asked = 0
+        self._hidden = False
+        self._engine: EngineReady | None = None
+        self._known_actions = 0
+        self.on_history: Callable[[HistoryChanged], None] = lambda changed: None
+        """Told when the runs of that machine's history are others."""
+
+    # --- the link
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        self._uplink.start()
+
+    def beat(self) -> None:
+        """Called at each beat of the window."""
+        self._uplink.beat()
+
+    @property
+    def link(self) -> Link:
+        """How the way there stands."""
+        up, here = self._uplink, self._incoming
+        wire = up.wire
+        came, went = up.rates
+        control = here.control
+        return Link(
+            state=up.state,
+            since_unix_s=up.since_unix_s,
+            reason=visible(up.reason),
+            retry_in_s=up.retry_in_s,
+            holder=visible(control.holder) if control is not None and not control.granted else None,
+            latency_s=None if wire is None else wire.latency_s,
+            received_bytes_s=came,
+            sent_bytes_s=went,
+            dropped=self.dropped,
+            reading_age_s=None if here.read_s is None else self._monotonic() - here.read_s,
+            machine=visible(up.hello.machine),
+            devexplorer=visible(up.hello.devexplorer),
+            python="" if here.engine is None else here.engine.python,
+        )
+
+    @property
+    def dropped(self) -> int:
+        """Readings that were left out, there or here."""
+        wire = self._uplink.wire
+        return self._incoming.dropped + (0 if wire is None else wire.dropped_there)
+
+    def now(self) -> float:
+        """By this window's clock; stands still while nothing comes."""
+        link_is_up = self._uplink.state == "connected"
+        return self._clock() if link_is_up and not self._is_late() else self._incoming.heard_unix_s
+
+    def _is_late(self) -> bool:
+        return self._clock() - self._incoming.heard_unix_s > LATE_S
+
+    def reconnect(self) -> None:
+        """Try to connect now."""
+        self._uplink.reconnect()
+
+    def disconnect(self) -> None:
+        """End the connection; what runs there goes on."""
+        self._uplink.disconnect("you disconnected")
+
+    def take_over(self) -> None:
+        """This window wants to control that machine."""
+        self._uplink.put(TakeOver())
+
+    def close(self, deadline_s: float = 2.5) -> bool:
+        """End the connection for good; False when a thread still runs at the deadline."""
+        return self._uplink.close(deadline_s)
+
+    def why_not(self) -> str:
+        """Why nothing can be changed there now, one sentence; empty: it can."""
+        state, control = self._uplink.state, self._incoming.control
+        if state == "lost":
+            return f"There is no connection to {self.name}: {visible(self._uplink.reason)}."
+        if state != "connected":
+            return f"{self.name} is being {'connected to' if state == 'connecting' else 'reconnected'}; wait a moment."
+        if control is None:
+            return f"{self.name} has not said yet what it is doing; wait a moment."
+        if not control.granted:
+            return f"{visible(control.holder) or 'Another window'} controls {self.name}; this window watches."
+        return ""
+
+    # --- as any session
+
+    def send(self, command: Command) -> int:
+        """Have a command carried out there; returns the request number that its events will carry."""
+        why_not, control = self.why_not(), self._incoming.control
+        if why_not or control is None:
+            self._say("That cannot be sent", why_not)
+            return 0
+        self._requests += 1
+        request = control.generation << 32 | self._requests
+        numbered: Command = msgspec.structs.replace(command, request=request)
+        self._running[request] = numbered
+        self._uplink.put(Do(command=numbered))
+        return request
+
+    def put(self, event: Event) -> None:
+        """Add an event of the window itself. Any thread."""
+        self._incoming.put(event)
+
+    def drain(self) -> PollResult:
+        """What came since the last call, in order; after a flood the rest comes with the next calls."""
+        news = self._incoming.news()
+        if news.state is not None:
+            self._arrived.clear()
+        self._arrived.extend(news.events)
+        for begin in news.begins:
+            self._begun(begin)
+        for reply in news.replies:
+            self._replied(reply)
+        if news.history is not None:
+            self.on_history(news.history)
+        events = [self._arrived.popleft() for _ in range(min(len(self._arrived), MOST_EVENTS))]
+        for event in events:
+            if isinstance(event, JobEnded):
+                self._running.pop(event.request, None)
+            elif isinstance(event, EngineReady):
+                self._engine = event
+        if news.state is not None and news.state.engine is not None:
+            self._engine = news.state.engine
+        self._known_actions = len(self._incoming.actions)
+        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not())
+
+    def _begun(self, begin: Begin) -> None:
+        """A connection was made; unless it goes on where it was, what was said and not answered is lost."""
+        if begin == "resumed":
+            return
+        questions, self._questions = self._questions, {}
+        running, self._running = self._running, {}
+        for _, failed in questions.values():
+            failed(f"The connection to {self.name} broke before it had answered.")
+        if begin == "anew":
+            lost = count_text(self._known_actions, "action")
+            words = f"The host on {self.name} had ended and was started anew: {lost} of its session are gone."
+            if running:
+                words += f" Under way: {', '.join(title_of(command) for command in running.values())}."
+            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+        elif running:
+            titles = ", ".join(title_of(command) for command in running.values())
+            words = f"The connection to {self.name} was broken for too long; perhaps not carried out: {titles}."
+            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+        if self._hidden:
+            self.ask(SetHidden(hidden=True), lambda _: None)
+
+    def restart_engine(self) -> None:
+        """End the engine there, even one that hangs, and start another."""
+        self._order(RestartEngine(), "The engine was not restarted")
+
+    @property
+    def visible_devices(self) -> str | None:
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine there; None: as inherited."""
+        engine = self._incoming.engine
+        return None if engine is None else engine.visible_devices
+
+    def set_visible_devices(self, value: str | None) -> None:
+        """Start another engine there with this CUDA_VISIBLE_DEVICES. Raises `BadInput` for an invalid list."""
+        value = None if value is None else checked(value)
+        self._order(SetVisibleDevices(value=value), "The engine was not restarted")
+
+    def set_python(self, path: str) -> None:
+        """Start another engine there, in this Python of that machine."""
+        self._order(SetPython(path=path), "The engine's Python was not changed")
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Nobody looks at this machine now: readings once a second are enough."""
+        if hidden != self._hidden:
+            self._hidden = hidden
+            if self._uplink.state != "lost":
+                self.ask(SetHidden(hidden=hidden), lambda _: None)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """All actions of the session there that were not undone, the oldest first."""
+        return tuple(Action(one.title, one.words, one.code, one.time_unix_s) for one in self._incoming.actions)
+
+    def script(self) -> str:
+        """They as a Python script, as far as this window knows; `WriteScript` asks for all of it."""
+        engine = self._engine
+        versions = ("", "") if engine is None else (engine.python_version, engine.torch_version)
+        return script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
+
+    @property
+    def recording(self) -> FarRecording | None:
+        """What is being recorded there."""
+        now = self._incoming.recording
+        return FarRecording(PurePosixPath(now.path), now.started_unix_s) if now.path else None
+
+    def start_recording(self, path: PurePath, *, overwrite: bool = False) -> None:
+        """Record on that machine from now on; an answer says why that cannot be."""
+        self._order(StartRecording(path=str(path), overwrite=overwrite), "Nothing is recorded")
+
+    def stop_recording(self) -> None:
+        """End the recording there."""
+        self._order(StopRecording(), "The recording goes on")
+
+    # --- questions
+
+    def ask(
+        self, question: Question, then: Callable[[R], None], failed: Callable[[str], None] = lambda problem: None
+    ) -> None:
+        """Ask the host; at a later beat `then` gets the result, or `failed` one sentence."""
+        if self._uplink.state == "lost":
+            failed(self.why_not())
+            return
+        self._asked += 1
+        self._questions[self._asked] = then, failed  # type: ignore[assignment]  # each question has one kind of result
+        self._uplink.put(Ask(id=self._asked, question=question))
+
+    def _replied(self, reply: Reply) -> None:
+        then, failed = self._questions.pop(reply.to, (None, None))
+        if then is None or failed is None:
+            return
+        if reply.result is None:
+            failed(sentence(reply.problem or f"{self.name} gave no reason"))
+        else:
+            then(reply.result)
+
+    def _order(self, question: Question, title: str) -> None:
+        """Ask for something to be done; an answer says why it was not."""
+
+        def done(result: Done) -> None:
+            if result.words:
+                self.put(Log(level="info", text=result.words, time_unix_s=self._clock()))
+
+        if why_not := self.why_not():
+            self._say(title, why_not)
+        else:
+            self.ask(question, done, lambda problem: self._say(title, problem))
+
+    def _say(self, title: str, words: str) -> None:
+        self.put(Answer(title=title, words=words, failed=True, time_unix_s=self._clock()))

@@ -1,0 +1,48 @@
+"""A machine that the window can show: its session, its history, and what is known of it while another is on show. Main
+thread; no Qt."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import State
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.far_history import FarHistory
+    from devexplorer.core.machines.link import Link
+    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.session.session import Session
+
+
+class Machine:
+    """This machine; `core.machines.machines.FarMachine` is one behind a link."""
+
+    def __init__(self, name: str = "this machine") -> None:
+        self.name = name
+        """As a sentence says it: `on NAME`."""
+        self.session: Session | RemoteSession | None = None
+        """None: it is not looked at (yet)."""
+        self.history: StoreThread | FarHistory | None = None
+        self.aside = State()
+        """What is known of it while it is not on show; contents that mean nothing while it is."""
+        self.span_s: float | None = None
+        """How much time the plots show of it; None: it was not on show yet."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its files and its screen are this window's own."""
+        return True
+
+    @property
+    def link(self) -> Link | None:
+        """The way to it; None: there is none in between."""
+        return None
+
+    def now(self) -> float:
+        """The end of its plots, by this window's clock."""
+        return time.time()
+
+    def beat(self) -> None:
+        """Called at each beat of the window, on show or not."""
