@@ -29,6 +29,7 @@ from devexplorer.core.base.formats import (
     parse_bytes,
     parse_count,
     parse_seconds,
+    printable,
     seconds_text,
     sentence,
     shape_text,

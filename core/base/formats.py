@@ -97,6 +97,11 @@ def sentence(text: str) -> str:
     return words and f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "?", "!")) else ".")
 
 
+def printable(text: str) -> str:
+    """Names and messages come from outside: what would move the cursor or colour the screen is replaced."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def parse_seconds(text: str | float, what: str = "") -> float:
     """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
     name = f"{what}: " if what else ""

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from devexplorer.core.base import bytes_text, count_text, seconds_text
-from devexplorer.core.cli.terminal.output import printable
+from devexplorer.core.base import bytes_text, count_text, printable, seconds_text
 from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
 from devexplorer.core.records import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
 

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
-from devexplorer.core.cli.terminal.output import printable, table
+from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, seconds_text
+from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.records import Fit, FitCard, FitReport, FitSpec, Help
 

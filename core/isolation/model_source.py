@@ -124,8 +124,9 @@ def parse(text: str) -> Source:
     return Source(text, "module", place, factory, found)
 
 
-def describe(source: Source | str, folder: str = "") -> WhatRuns:
-    """What would run, in words, found out without importing anything. Raises `BadInput` for what is no source."""
+def describe(source: Source | str, folder: str = "", machine: str = "this machine") -> WhatRuns:
+    """What would run on a machine, in words, found out without importing anything. Raises `BadInput` for what is no
+    source."""
     if isinstance(source, str):
         source = parse(source)
     if not source.own_code:
@@ -150,7 +151,7 @@ def describe(source: Source | str, folder: str = "") -> WhatRuns:
     words = (
         f"{what}, with everything that it imports, and {source.factory}() is called: first in a trial"
         " process that is ended when it takes too long, then in the engine. The code can do whatever you can do on"
-        " this machine."
+        f" {machine}."
     )
     return WhatRuns(words, True, home, file)
 

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
+from devexplorer.gui.forms.far_files import Wanted
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
+    from devexplorer.gui.forms.far_file_dialog import FarFileDialog
+    from devexplorer.gui.forms.far_files import FarSide
 
 
 MOST_RECENT = 10
@@ -78,7 +81,9 @@ class WindowContext(QObject):
     script_chosen = Signal(object)
     """File for the session as Python (Path); a notebook if it ends in `.ipynb`."""
     files_chosen = Signal(object)
-    """Files of any kind to open (list of Path)."""
+    """Files of any kind to open (list of Path), of this machine."""
+    far_files_chosen = Signal(object)
+    """The same of the other machine that is on show."""
     rules_changed = Signal(object)
     """The rules for alerts (tuple of `Rule`)."""
 
@@ -108,6 +113,10 @@ class WindowContext(QObject):
         self.history_problem = ""
         self.folder = ""
         """Where the last file was chosen."""
+        self.far: FarSide | None = None
+        """The machine that is on show, when that is another one: its files are chosen, not those of this machine."""
+        self._far_folders: dict[str, str] = {}
+        """Where the last file was chosen on each of them."""
         self.current_settings: Callable[[], Settings] = lambda: self.settings
         """All settings as they are now; the window sets it."""
         self.in_background: InBackground
@@ -163,9 +172,10 @@ class WindowContext(QObject):
         return tuple(map(Path, self.settings.recent_files))
 
     def remember_file(self, path: Path) -> None:
-        """A file was opened or saved."""
-        others = (item for item in self.settings.recent_files if item != str(path))
-        self.save_settings(recent_files=(str(path), *others)[:MOST_RECENT])
+        """A file of this machine was opened or saved; those of others are not remembered."""
+        if self.far is None:
+            others = (item for item in self.settings.recent_files if item != str(path))
+            self.save_settings(recent_files=(str(path), *others)[:MOST_RECENT])
 
     # --- dialogs
 
@@ -179,6 +189,11 @@ class WindowContext(QObject):
     def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING) -> QDialog:
         """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes."""
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if self.far is not None:
+            from devexplorer.gui.forms.file_field import FileField  # below the window from the start
+
+            for field in dialog.findChildren(FileField):
+                field.set_side(self.far)
         if redraw:
             self._refreshed[dialog] = redraw
             dialog.finished.connect(self._forget_closed)
@@ -193,8 +208,20 @@ class WindowContext(QObject):
     def _forget_closed(self) -> None:
         self._refreshed = {dialog: redraw for dialog, redraw in self._refreshed.items() if dialog.isVisible()}
 
-    def save_file(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> None:
-        """Ask where to save; `formats`: suffix and description."""
+    def save_file(
+        self,
+        title: str,
+        name: str,
+        formats: dict[str, str],
+        chosen: Callable[[Path], None],
+        *,
+        by_window: bool = False,
+    ) -> None:
+        """Ask where to save; `formats`: suffix and description. `by_window`: the window writes the file, and not the
+        machine that it shows."""
+        if self.far is not None and not by_window:
+            self._ask_far(title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name)
+            return
         from devexplorer.gui.forms.save_dialog import SaveDialog
 
         dialog = SaveDialog(self.window, title, name, formats, self.folder)
@@ -203,9 +230,28 @@ class WindowContext(QObject):
         dialog.open()
 
     def choose_files(
-        self, title: str, kinds: str, chosen: Callable[[list[Path]], None], *, several: bool = False
+        self,
+        title: str,
+        kinds: str,
+        chosen: Callable[[list[Path]], None],
+        *,
+        several: bool = False,
+        far: Callable[[list[Path]], None] | None = None,
+        by_window: bool = False,
     ) -> None:
-        """Ask which file, or which files, to open; `kinds` as Qt writes filters."""
+        """Ask which file, or which files, to open; `kinds` as Qt writes filters.
+
+        They are of the machine that the window shows; if `by_window`, which reads them, of this one. If `far`, of
+        either: `far` takes those of another machine.
+        """
+        if self.far is not None and not by_window:
+            wanted = Wanted.FILES if several else Wanted.FILE
+            dialog = self._ask_far(title, wanted, far or chosen, kinds=kinds, here_too=far is not None)
+            dialog.elsewhere.connect(lambda: self._choose_here(f"{title} on this machine", kinds, chosen, several))
+        else:
+            self._choose_here(title, kinds, chosen, several)
+
+    def _choose_here(self, title: str, kinds: str, chosen: Callable[[list[Path]], None], several: bool) -> None:
         dialog = QFileDialog(
             self.window,
             title,
@@ -221,6 +267,21 @@ class WindowContext(QObject):
 
         dialog.filesSelected.connect(accepted)
         self.open_dialog(dialog)
+
+    def _ask_far(self, title: str, wanted: Wanted, chosen: Callable[[list[Path]], None], **more: Any) -> FarFileDialog:
+        from devexplorer.gui.forms.far_file_dialog import FarFileDialog
+
+        assert self.far is not None
+        side = self.far
+
+        def accepted(paths: list[Path]) -> None:
+            self._far_folders[side.name] = str(paths[0].parent)
+            chosen(paths)
+
+        dialog = FarFileDialog(self.window, title, side, wanted, self._far_folders.get(side.name, ""), **more)
+        dialog.chosen.connect(accepted)
+        dialog.open()
+        return dialog
 
     def _remember_folder(self, path: Path) -> None:
         self.folder = str(path.parent)

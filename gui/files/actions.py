@@ -64,7 +64,8 @@ def actions(
 
 
 def _open_files(context: WindowContext) -> None:
-    context.choose_files("Open", f"{ALL_KINDS};;All files (*)", context.files_chosen.emit, several=True)
+    kinds = f"{ALL_KINDS};;All files (*)"
+    context.choose_files("Open", kinds, context.files_chosen.emit, several=True, far=context.far_files_chosen.emit)
 
 
 def load_tensors(context: WindowContext, path: Path | None = None) -> QDialog:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -71,7 +70,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
     def _ask(self) -> None:
         """Ask the engine about the file, if it exists and the question is new."""
         path = self.file.path
-        question = self._question(str(path)) if path is not None and os.path.isfile(path) else None
+        question = self._question(str(path)) if path is not None and self.file.look(path).kind == "file" else None
         if question != self._asked:
             self._asked, self._result = question, None
             self._answer, self._before = self._state.answer, self._latest()
@@ -91,10 +90,11 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
 
     def _check(self) -> None:
         path, answer = self.file.path, self._state.answer
-        if path is None:
+        found = None if path is None else self.file.look(path)
+        if found is None:
             self.say("Choose a file.", ready=False)
-        elif not os.path.isfile(path):
-            self.say(f"There is no file {path}.", wrong=True)
+        elif found.kind != "file":
+            self.say(found.words, wrong=found.kind != "unknown", ready=False)
         elif self._result is not None:
             self._say_result(self._result)
         elif answer is not None and answer is not self._answer and answer.failed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from PySide6.QtCore import QObject
@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
 
 from devexplorer.core.records import Load, LoadCheckpoint, OpenModel, RunModelCode
+from devexplorer.core.records.host import FindModels, ModelsFound
 from devexplorer.gui.actions import MOST_RECENT, WindowContext
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class ModelOpener(QObject):
 
     @property
     def recent(self) -> tuple[OpenModel, ...]:
-        """Models that were opened, the newest first, with what was chosen then."""
+        """Models of this machine that were opened, the newest first, with what was chosen then."""
+        if self._context.far is not None:
+            return ()
         settings = self._context.settings
         known = {(item.source, item.folder) for item in settings.opened_models}
         older = (OpenModel(source=one[0], folder=one[1]) for one in settings.recent_models if one not in known)
@@ -63,13 +66,20 @@ class ModelOpener(QObject):
         return self._context.open_dialog(dialog)
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
-        from devexplorer.core.isolation.model_classes import candidates
+        from devexplorer.core.isolation.model_classes import Candidate, candidates
 
         def show(found: Sequence[Candidate]) -> None:
             if isValid(dialog):  # it can have been closed since
                 dialog.show_candidates(path, found)
 
-        self._context.in_background("recognise", partial(candidates, path), show)
+        def show_far(answer: Any) -> None:
+            found = answer.models if isinstance(answer, ModelsFound) else ()
+            show([Candidate(one.name, one.is_class, one.needs) for one in found])
+
+        if self._context.far is not None:
+            self._context.far.ask(FindModels(path=str(path)), show_far)
+        else:
+            self._context.in_background("recognise", partial(candidates, path), show)
 
     def rebuild(self) -> None:
         """Build the selected model again from its file."""
@@ -97,14 +107,16 @@ class ModelOpener(QObject):
     def _when_trusted(self, source: str, folder: str, send: Callable[[], object]) -> None:
         from devexplorer.core.isolation.model_source import describe  # when first needed
 
-        code = describe(source, folder)
-        if not code.own_code or code.folder in self._context.settings.trusted_folders:
+        far = self._context.far
+        code = describe(source, folder, "this machine" if far is None else far.name)
+        trusted = code.folder if far is None else f"{far.name}:{code.folder}"
+        if not code.own_code or trusted in self._context.settings.trusted_folders:
             send()
             return
         from devexplorer.gui.files.trust import TrustDialog
 
         dialog = TrustDialog(code, self._context.window)
-        dialog.allowed.connect(partial(self._allow, code.folder, send))
+        dialog.allowed.connect(partial(self._allow, trusted, send))
         self._context.open_dialog(dialog)
 
     def _allow(self, folder: str, send: Callable[[], object], remember: bool) -> None:
@@ -124,7 +136,7 @@ class ModelOpener(QObject):
                 continue
             command = replace(done.command, request=0, name=None)
             self._failed = None if done.ok else command
-            if done.ok:
+            if done.ok and self._context.far is None:
                 if (path := _file_of(command)) is not None:
                     self._context.remember_file(path)
                 source = command.source, command.folder

@@ -3,7 +3,6 @@ thread; nothing is run here."""
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +61,8 @@ class OpenModelDialog(FormDialog):
         self.table = RowsTable(self.candidates, "Models in the file", [190, 80])
         self.table.setFixedHeight((_ROWS_SHOWN + 1) * ROW_PX + 4)
         self._listed: Path | None = None
+        self._asked = False
+        """Whether what is in it was asked for: that it is there can become known later."""
         self._needs: dict[str, tuple[str, ...]] = {}
         self.module = line_edit(placeholder="package.module")
         self.folder = FileField("Folder", "", folder=True)
@@ -148,11 +149,12 @@ class OpenModelDialog(FormDialog):
     def _look(self) -> None:
         """Ask what is in a file that was chosen."""
         path = self.file.path
-        if path == self._listed:
+        is_code = path is not None and path.suffix in CODE_SUFFIXES and self.file.look(path).kind == "file"
+        if path == self._listed and (self._asked or not is_code):
             return
-        self._listed, self._needs = path, {}
+        self._listed, self._asked, self._needs = path, is_code, {}
         self.candidates.set_rows([])
-        if path is not None and path.suffix in CODE_SUFFIXES and os.path.isfile(path):
+        if is_code:
             self.file_chosen.emit(path)
 
     def show_candidates(self, path: Path, found: Sequence[Candidate]) -> None:
@@ -190,8 +192,11 @@ class OpenModelDialog(FormDialog):
             path = self.file.path
             if path is None:
                 raise _Missing("choose a Python file")
-            if not os.path.isfile(path):
-                raise BadInput(f"there is no file {path}")
+            found = self.file.look(path)
+            if found.kind == "unknown":
+                raise _Missing(found.words)
+            if found.kind != "file":
+                raise BadInput(found.words.rstrip("."))
             return f"{path}:{_needed(factory, CHOOSE if self._needs else FACTORY)}{options}", str(path.parent)
         if kind == "module":
             module = _needed(self.module.text().strip(), "enter the module: package.module")

@@ -10,17 +10,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
+from devexplorer.core.records.host import FileKinds, RecogniseFiles
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
+from devexplorer.gui.forms.far_files import FarSide
+
+BY_WINDOW = (RECORDING, SCRIPT)
+"""Files that the window itself reads, on this machine."""
 
 
 class Opening(QObject):
@@ -32,19 +38,42 @@ class Opening(QObject):
         self._waiting: deque[Callable[[], QDialog]] = deque()
         self._dialog: QDialog | None = None
         context.files_chosen.connect(self.open)
+        context.far_files_chosen.connect(self._open_far)
 
     def open(self, paths: Iterable[Path]) -> None:
         """Open each by what it is, as soon as that is known."""
         files = tuple(paths)
         self._context.in_background("recognise", lambda: [recognise(path) for path in files], self.show)
 
+    def _open_far(self, paths: Sequence[Path]) -> None:
+        """The same of the machine that is on show."""
+        far = self._context.far
+        if far is not None:
+            question = RecogniseFiles(paths=tuple(map(str, paths)))
+            far.ask(question, lambda answer: self._show_far(far, answer))
+
+    def _show_far(self, far: FarSide, answer: Any) -> None:
+        if not isinstance(answer, FileKinds):
+            self._context.hint(f"The files on {far.name} could not be looked at: {answer}")
+        elif far is self._context.far:
+            files = [FileKind(Path(file.path), file.kind, file.reason) for file in answer.files]
+            readable = [_not_far(file, far.name) if file.kind in BY_WINDOW else file for file in files]
+            self._open_known(readable)
+
     def show(self, files: Sequence[FileKind]) -> None:
-        """Open files that were recognised."""
+        """Open files of this machine that were recognised."""
+        far = self._context.far
+        if far is not None:
+            files = [file if file.kind in (None, RECORDING) else _only_here(file, far.name) for file in files]
+        for file in files:
+            if file.kind not in (None, RECORDING):
+                self._context.remember_file(file.path.absolute())
+        self._open_known(files)
+
+    def _open_known(self, files: Sequence[FileKind]) -> None:
         lines = [file.reason for file in files if file.kind is None]
         recordings = [file.path for file in files if file.kind == RECORDING]
         others = [file for file in files if file.kind not in (None, RECORDING)]
-        for file in others:
-            self._context.remember_file(file.path.absolute())
         reason = self._context.controller.why_no_engine() if others else None
         if reason is not None:
             lines.append(reason)
@@ -83,3 +112,13 @@ class Opening(QObject):
     def _closed(self, _code: int) -> None:
         self._dialog = None
         self._next()
+
+
+def _only_here(file: FileKind, far: str) -> FileKind:
+    reason = f"{file.path.name} is on this machine, and {far} is on show: copy it there, or show this machine first."
+    return FileKind(file.path, None, reason)
+
+
+def _not_far(file: FileKind, far: str) -> FileKind:
+    reason = f"{file.path.name} is on {far}: copy it to this machine, which opens recordings and sessions."
+    return FileKind(file.path, None, reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from pathlib import Path
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
@@ -79,24 +78,27 @@ class SaveFileDialog(FormDialog):
         path = self.file.path
         return (
             path
-            if path is None or path.suffix in _SUFFIXES or os.path.isdir(path)
+            if path is None or path.suffix in _SUFFIXES or self.file.look(path).kind == "folder"
             else path.with_name(path.name + self._suffix)
         )
 
     def _check(self) -> None:
         path = self._path()
-        there = path is not None and os.path.isfile(path)
+        found = None if path is None else self.file.look(path)
+        there = found is not None and found.kind == "file"
         self.form.setRowVisible(self.overwrite, there)
-        if path is None:
+        if path is None or found is None:
             self.say("Choose a file.", ready=False)
-        elif os.path.isdir(path):
+        elif found.kind == "folder":
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
         elif path.suffix != self._suffix:
             self.say(
                 f"The format is {self._suffix}: name it {path.stem}{self._suffix}, or choose another format.",
                 wrong=True,
             )
-        elif not os.path.isdir(path.parent):
+        elif found.kind == "unknown":
+            self.say(found.words, ready=False)
+        elif not self.file.has_folder(path.parent):
             self.say(f"There is no folder {path.parent}.", wrong=True)
         elif there and not self.overwrite.isChecked():
             self.say(

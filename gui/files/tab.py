@@ -21,7 +21,8 @@ def _connect(context: WindowContext, page: SessionPanel) -> None:
 def _save(context: WindowContext) -> None:
     """As a script or a notebook, by the extension."""
     formats = {"py": "Python script", "ipynb": "Jupyter notebook"}
-    context.save_file("Save the session as Python", "session.py", formats, context.script_chosen.emit)
+    chosen = context.script_chosen.emit
+    context.save_file("Save the session as Python", "session.py", formats, chosen, by_window=True)
 
 
 TAB = TabSpec(

@@ -1,5 +1,5 @@
-"""A line for the path of a file, with a button that opens the system's way to choose one. Main thread; nothing
-blocks."""
+"""A line for the path of a file, with a button that opens a dialog to choose one: the system's, or that of the machine
+that the window shows. Main thread; nothing blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from PySide6.QtCore import QMimeData, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
+from devexplorer.gui.forms.far_files import FarFiles, FarSide, Found, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 
@@ -42,12 +43,21 @@ class FileField(QWidget):
         """The name of a new file, without its extension."""
         self.edit = line_edit(name=title, placeholder="path")
         self.edit.textChanged.connect(self.changed)
+        self._far: FarFiles | None = None
+        """The files of the machine that the window shows, when that is another one."""
         self.button = push_button("Choose…", self._choose, name=f"Choose: {title}")
         self.button.setAutoDefault(False)
         hbox((self.edit, 1), self.button, parent=self)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)  # the rows below it stay
         self.setFocusProxy(self.edit)
         self.setAcceptDrops(True)
+
+    def set_side(self, side: FarSide) -> None:
+        """The file is one of that machine."""
+        self._far = FarFiles(side, self)
+        self._far.listed.connect(self.changed)
+        self.setAcceptDrops(False)  # files that are dragged are of this machine
+        self.changed.emit()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped_files(event.mimeData()):
@@ -60,9 +70,28 @@ class FileField(QWidget):
 
     @property
     def path(self) -> Path | None:
-        """The typed path, with `~` replaced by the home folder."""
+        """The typed path, with `~` replaced by the home folder; on another machine as soon as that is known."""
         text = self.edit.text().strip()
+        if self._far is not None and text:
+            return self._far.whole(Path(text))
         return Path(os.path.expanduser(text)) if text else None  # Path.expanduser raises while a ~user is being typed
+
+    def look(self, path: Path) -> Found:
+        """What is at `path`, on the machine that the field is about; `changed` when more is known."""
+        if self._far is not None:
+            return self._far.look(path)
+        if os.path.isfile(path):
+            return Found("file", "")
+        is_folder = os.path.isdir(path)
+        return (
+            Found("folder", f"{path} is a folder; choose a file in it.")
+            if is_folder
+            else Found("nothing", f"There is no file {path}.")
+        )
+
+    def has_folder(self, path: Path) -> bool:
+        """Whether there is such a folder, as far as that is known."""
+        return os.path.isdir(path) if self._far is None else self._far.has_folder(path)
 
     def set_path(self, path: str) -> None:
         """Have this one chosen."""
@@ -70,9 +99,19 @@ class FileField(QWidget):
 
     def _choose(self) -> None:
         folder = str(self.path.parent) if self.path else ""
-        if self._save is not None:
-            formats = self._save()
-            name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats))}"
+        formats = {} if self._save is None else self._save()
+        name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats), '')}"
+        if self._far is not None:
+            from devexplorer.gui.forms.far_file_dialog import FarFileDialog  # when first needed
+
+            wanted = Wanted.SAVE if formats else Wanted.FOLDER if self._folder else Wanted.FILE
+            far = FarFileDialog(
+                self, self._title, self._far.side, wanted, folder, self._kinds, formats, name, ask=False
+            )
+            far.chosen.connect(lambda paths: self.edit.setText(str(paths[0])))
+            far.open()
+            return
+        if formats:
             saving = SaveDialog(
                 self, self._title, name, formats, folder, ask=False
             )  # the form says that there is a file, and asks

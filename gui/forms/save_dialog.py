@@ -3,12 +3,18 @@ thread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QWidget
+
+KNOWN = {
+    ".csv", ".parquet", ".png", ".svg", ".json", ".html", ".txt", ".py", ".ipynb", ".safetensors", ".pt", ".pickle",
+    ".devrec",
+}  # fmt: skip
+"""Extensions, rather than parts of a name."""
 
 
 class SaveDialog(QFileDialog):
@@ -84,28 +90,18 @@ class SaveDialog(QFileDialog):
         """A name that has an extension gets the format's; one without any gets it from Qt."""
         field = self.name_field
         name = field.text().strip()
-        right = f".{self.suffix}"
-        if not name or Path(name).is_dir() or Path(name).suffix.lower() in ("", right):
-            return
-        known = {
-            ".csv",
-            ".parquet",
-            ".png",
-            ".svg",
-            ".json",
-            ".html",
-            ".txt",
-            ".py",
-            ".ipynb",
-            ".safetensors",
-            ".pt",
-            ".pickle",
-            ".devrec",
-        }
-        if Path(name).suffix.lower() in known | {f".{suffix}" for suffix in self._formats.values()}:
-            field.setText(name[: -len(Path(name).suffix)] + right)
-        else:  # `run-1.5` is a name, not an extension
-            field.setText(name + right)
+        if name and not Path(name).is_dir() and Path(name).suffix:  # Qt adds an extension where there is none
+            field.setText(named(name, self.suffix, self._formats.values()))
+
+
+def named(name: str, suffix: str, formats: Iterable[str]) -> str:
+    """`name` with the extension of its format, in place of one that is known or that is another format's."""
+    typed = Path(name).suffix.lower()
+    if not name or typed == f".{suffix}":
+        return name
+    if typed in KNOWN | {f".{other}" for other in formats}:
+        return f"{name[: -len(typed)]}.{suffix}"
+    return f"{name}.{suffix}"  # `run-1.5` is a name, not an extension
 
 
 def _stem(name: str) -> str:

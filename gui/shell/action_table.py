@@ -95,7 +95,8 @@ def _choose_recording(context: WindowContext) -> None:
 
 def _choose_replay(context: WindowContext) -> None:
     kinds = f"{RECORDINGS} (*.devrec);;All files (*)"
-    context.choose_files("Open a recording", kinds, lambda paths: context.replay_chosen.emit(paths[0]))
+    chosen = context.replay_chosen.emit
+    context.choose_files("Open a recording", kinds, lambda paths: chosen(paths[0]), by_window=True)
 
 
 def _show_glossary(context: WindowContext) -> None:

@@ -109,4 +109,4 @@ class PlotExport(QObject):
 
     def _ask_where(self, kind: str, then: Callable[[Path], None]) -> None:
         name = f"devexplorer-{strftime('%Y%m%d-%H%M%S')}.{kind}"
-        self._context.save_file("Export", name, {kind: FORMATS[kind]}, then)
+        self._context.save_file("Export", name, {kind: FORMATS[kind]}, then, by_window=True)

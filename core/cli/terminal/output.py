@@ -56,11 +56,6 @@ def table(*columns: str, title: str | None = None) -> Table:
     return result
 
 
-def printable(text: str) -> str:
-    """Names and messages come from outside: what would move the cursor or colour the screen is replaced."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 @contextmanager
 def quiet_stdout() -> Iterator[None]:
     """Send everything that is written to `sys.stdout` or descriptor 1 meanwhile to standard error: user code may

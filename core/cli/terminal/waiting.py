@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from devexplorer.core.base import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, printable
 from devexplorer.core.cli.terminal.interrupt import Raising
-from devexplorer.core.cli.terminal.output import printable
 
 _CLEAR = "\r\x1b[K"
 _COLUMNS = 80

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text, printable
 from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
-from devexplorer.core.cli.terminal.output import printable
 from devexplorer.core.cli.watch.columns import COLUMNS, Column, number_text
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem, ProcessUse
 

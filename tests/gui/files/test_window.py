@@ -226,9 +226,14 @@ def test_what_cannot_be_is_said_while_it_is_typed(start: Start, tmp_path: Path) 
     hands.menu(hands.window.toolbar.open_button, "Open a model…")
     dialog = hands.dialog(OpenModelDialog)
     assert dialog.focusWidget() is dialog.kind, "the first field"
-    for path in ("~nobody-here/x.py", f"/{'x' * 300}.py", str(tmp_path)):
+    there = {
+        "~nobody-here/x.py": "There is no file",
+        f"/{'x' * 300}.py": "There is no file",
+        str(tmp_path): "is a folder",
+    }
+    for path, words in there.items():
         hands.write(dialog.file.edit, path)
-        assert "There is no file" in dialog.message.text()
+        assert words in dialog.message.text()
         assert not dialog.accept_button.isEnabled()
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     hands.until(lambda: not _open_dialogs(), "Esc closes")

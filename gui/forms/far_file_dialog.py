@@ -1,0 +1,303 @@
+"""The dialog that chooses files of another machine, to open or to save. Main thread; folders are asked for and arrive
+at a later beat, so that a slow machine never holds the window up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path, PurePosixPath
+from re import findall
+
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QWidget
+from shiboken6 import isValid
+
+from devexplorer.core.base import bytes_text, count_text, printable, sentence
+from devexplorer.core.records.host import Folder, FolderEntry, ListFolder
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.far_files import FarSide, Wanted
+from devexplorer.gui.forms.save_dialog import named
+from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, push_button
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+
+SIZE_PX = (680, 500)
+HOME = "~"
+ALL = "All files (*)"
+THIS_MACHINE = "this machine"
+
+
+ACCEPT = {Wanted.FOLDER: "Choose", Wanted.SAVE: "Save"}
+"""The button that ends the dialog, where it does not open files."""
+
+
+class FarFileDialog(FormDialog):
+    """`chosen` carries the paths on that machine (list of Path)."""
+
+    chosen = Signal(object)
+    elsewhere = Signal()
+    """The user wants a file of this machine instead."""
+
+    def __init__(
+        self,
+        parent: QWidget,
+        title: str,
+        side: FarSide,
+        wanted: Wanted = Wanted.FILE,
+        folder: str = "",
+        kinds: str = "",
+        formats: Mapping[str, str] | None = None,
+        name: str = "",
+        *,
+        ask: bool = True,
+        here_too: bool = False,
+    ) -> None:
+        """`folder`: to begin with. `kinds` as Qt writes filters; `formats` and `name` as `SaveDialog` takes them. `ask`
+        before replacing a file. `here_too`: a file of this machine would do as well."""
+        super().__init__(f"{title} on {side.name}", ACCEPT.get(wanted, "Open"), SIZE_PX[0], parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.resize(*SIZE_PX)
+        self._side, self._wanted, self._ask = side, wanted, ask
+        self._asked = ""
+        """The folder that is waited for; empty: none is."""
+        self._folder: Folder | None = None
+        self._look_for = ""
+        """What to select in the folder that is waited for."""
+        self._failed = ""
+        """Why the path that was typed is no folder, while its folder is looked at: it may be a file."""
+        self.machine = Choice("Machine", [(True, side.name, ""), (False, THIS_MACHINE, "")])
+        self.machine.activated.connect(self._change_machine)
+        self.up_button = push_button("Up", self._up, tip="The folder above (Alt+Up)")
+        self.home_button = push_button("Home", lambda: self._list(HOME), tip=f"Your home folder on {side.name}")
+        self.path = line_edit(name="Folder", placeholder="path of a folder or a file; Enter goes there")
+        self.path.installEventFilter(self)
+        self.hidden = check_box("Hidden files", tip="Also those whose name begins with a dot")
+        self.model = RowsModel((Column("Name"), numbers("Size"), numbers("Modified")))
+        self.table = RowsTable(self.model, f"Files on {side.name}", [200, 90, 150], stretched=0)
+        self.table.installEventFilter(self)
+        if wanted is Wanted.FILES:
+            self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.name = line_edit(name, name="File name")
+        saves = {f"{words} (*.{suffix})": suffix for suffix, words in (formats or {}).items()}
+        opens = [kind for kind in kinds.split(";;") if kind]
+        self._suffixes = saves
+        self.kind = Choice("Files", [(_patterns(kind), kind, "") for kind in ([*saves] or [*opens, ALL])])
+        self.overwrite = check_box("replace the existing file")
+        for button in (self.up_button, self.home_button):
+            button.setAutoDefault(False)
+        if here_too:
+            self.add_row("machine", self.machine)
+        self.add_row("folder", holder(hbox((self.path, 1), self.up_button, self.home_button)))
+        self.add_part(self.table, 1)
+        self._saving = holder(hbox((self.name, 1), self.overwrite))
+        self._saving.setVisible(wanted is Wanted.SAVE)
+        self.add_part(self._saving)
+        self.add_part(hbox(self.hidden, None, self.kind))
+        self.kind.setVisible(wanted is not Wanted.FOLDER)
+        self._connect()
+        self._list(folder or HOME)
+
+    def _connect(self) -> None:
+        self.hidden.toggled.connect(self._fill)
+        self.kind.activated.connect(self._change_kind)
+        self.table.activated.connect(self._activated)
+        self.table.selectionModel().selectionChanged.connect(self._selected)
+        self.name.textChanged.connect(self._check)
+        self.overwrite.toggled.connect(self._check)
+
+    # --- going to a folder
+
+    def _list(self, path: str, look_for: str = "") -> None:
+        """Ask what is in this folder, and select something in it."""
+        self._asked, self._look_for = path, look_for
+        self._check()
+        self._side.ask(ListFolder(path=path), partial(self._show, path))
+
+    def _show(self, path: str, answer: Folder | str) -> None:
+        if not isValid(self) or path != self._asked:  # closed since, or another one was asked for
+            return
+        wanted, failed = self._look_for, self._failed
+        above = PurePosixPath(path).parent
+        if isinstance(answer, str) and not wanted and str(above) not in (path, "."):
+            self._failed = answer
+            self._list(str(above), PurePosixPath(path).name)
+            return
+        self._asked = self._failed = ""
+        if isinstance(answer, str) or (failed and not any(entry.name == wanted for entry in answer.entries)):
+            self.say(sentence(printable(failed or str(answer))), wrong=True)
+            return
+        self._folder = answer
+        self.path.setText(answer.path)
+        self._fill()
+        self.table.scrollToTop()
+        if wanted:
+            self.table.select_key(wanted)
+
+    def _up(self) -> None:
+        if self._folder is not None:
+            here = PurePosixPath(self._folder.path)
+            self._list(str(here.parent), here.name if here != here.parent else "")
+
+    def _fill(self) -> None:
+        """The entries of the folder that are wanted."""
+        if self._folder is None:
+            return
+        patterns = self.kind.value or ("*",)
+        self.model.set_rows(
+            [
+                _row(entry)
+                for entry in self._folder.entries
+                if (self.hidden.isChecked() or not entry.name.startswith("."))
+                and (
+                    entry.is_folder
+                    or (self._wanted is not Wanted.FOLDER and any(fnmatch(entry.name, one) for one in patterns))
+                )
+            ]
+        )
+        self._check()
+
+    # --- choosing
+
+    def _entries(self) -> list[FolderEntry]:
+        """The selected ones."""
+        if self._folder is None:
+            return []
+        names = {self.model.rows[row].key for row in self.table.selected_rows}
+        return [entry for entry in self._folder.entries if entry.name in names]
+
+    def _selected(self) -> None:
+        entries = self._entries()
+        if self._wanted is Wanted.SAVE and len(entries) == 1 and not entries[0].is_folder:
+            self.name.setText(entries[0].name)
+        self._check()
+
+    def _activated(self, index: QModelIndex) -> None:
+        """Double-click or Enter: into a folder, or this file."""
+        assert self._folder is not None
+        key = self.model.rows[index.row()].key
+        entry = next(entry for entry in self._folder.entries if entry.name == key)
+        if entry.is_folder:
+            self._list(str(PurePosixPath(self._folder.path, entry.name)))
+        elif self.accept_button.isEnabled():
+            self._accept()
+
+    def _change_kind(self) -> None:
+        if self._suffixes:
+            self.name.setText(named(self.name.text().strip(), self._suffix, self._suffixes.values()))
+        self._fill()
+
+    @property
+    def _suffix(self) -> str:
+        return self._suffixes[self.kind.currentText()]
+
+    def _change_machine(self) -> None:
+        if not self.machine.value:
+            self.reject()
+            self.elsewhere.emit()
+
+    def paths(self) -> list[Path]:
+        """What is chosen now."""
+        if self._folder is None:
+            return []
+        folder = Path(self._folder.path)
+        entries = self._entries()
+        if self._wanted is Wanted.SAVE:
+            name = named(self.name.text().strip(), self._suffix, self._suffixes.values())
+            return [folder / name] if name else []
+        if self._wanted is Wanted.FOLDER:
+            return [folder / entries[0].name if entries else folder]
+        return [folder / entry.name for entry in entries if not entry.is_folder]
+
+    def _check(self) -> None:
+        """Say what would be chosen, or what is missing."""
+        self.overwrite.setVisible(False)
+        if self._asked:
+            self.say(f"Reading {printable(self._asked)} on {self._side.name}…", ready=False)
+            return
+        paths = self.paths()
+        if self._folder is None:
+            self.say("", ready=False)
+        elif self._wanted is Wanted.SAVE:
+            self._check_saving(paths)
+        elif not paths:
+            entries = self._entries()
+            self.say("" if entries else self._what_is_there(), ready=bool(entries))
+        else:
+            size = sum(entry.size_bytes for entry in self._entries())
+            several = f"{count_text(len(paths), 'file')}, {bytes_text(size)}"
+            self.say(several if self._wanted is not Wanted.FOLDER else printable(str(paths[0])))
+
+    def _check_saving(self, paths: list[Path]) -> None:
+        assert self._folder is not None
+        name = paths[0].name if paths else ""
+        there = next((entry for entry in self._folder.entries if entry.name == name), None)
+        self.overwrite.setVisible(there is not None and not there.is_folder and self._ask)
+        if not name:
+            self.say("Enter a file name.", ready=False)
+        elif "/" in self.name.text():
+            self.say("A file name has no slash in it; go to the folder first.", wrong=True)
+        elif there is not None and there.is_folder:
+            self.say(f"{printable(name)} is a folder; choose another name.", wrong=True)
+        elif there is not None and self._ask and not self.overwrite.isChecked():
+            self.say(f"{printable(name)} exists; tick the box to replace it.", wrong=True)
+        else:
+            self.say(f"Saves to {printable(name)} on {self._side.name}.")
+
+    def _what_is_there(self) -> str:
+        assert self._folder is not None
+        if self._folder.left_out:
+            more = count_text(self._folder.left_out, "more entry").replace("entrys", "entries")
+            return f"{more} of this folder are not listed: type the path of the file, then press Enter."
+        if not self.model.rows:
+            return "There are no such files in this folder." if self._folder.entries else "The folder is empty."
+        return ""
+
+    def _accept(self) -> None:
+        """A folder is entered; files are chosen."""
+        entries, paths = self._entries(), self.paths()
+        if not paths and len(entries) == 1 and self._folder is not None:
+            self._list(str(PurePosixPath(self._folder.path, entries[0].name)))
+        elif paths:
+            self.accept()
+            self.chosen.emit(paths)
+
+    # --- keys
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Enter in the line of the path goes there, and Alt+Up or Backspace in the list goes up."""
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            key = event.key()
+            if watched is self.path and key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self._list(self.path.text().strip() or HOME)
+                return True
+            if watched is self.table and (
+                key == Qt.Key.Key_Backspace
+                or (key == Qt.Key.Key_Up and event.modifiers() & Qt.KeyboardModifier.AltModifier)
+            ):
+                self._up()
+                return True
+        return super().eventFilter(watched, event)
+
+    def choose(self, *names: str) -> None:
+        """Select these entries."""
+        flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+        for number, row in enumerate(self.model.rows):
+            if row.key in names:
+                self.table.selectionModel().select(self.model.index(number, 0), flags)
+
+
+def _row(entry: FolderEntry) -> TableRow:
+    name = printable(entry.name)
+    modified = "" if entry.modified_unix_s <= 0 else f"{datetime.fromtimestamp(entry.modified_unix_s):%Y-%m-%d %H:%M}"
+    if entry.is_folder:
+        return TableRow(entry.name, (Cell(f"{name}/"), Cell(""), Cell(modified, "dim")))
+    return TableRow(entry.name, (Cell(name, "", name), Cell(bytes_text(entry.size_bytes, 1)), Cell(modified, "dim")))
+
+
+def _patterns(kind: str) -> tuple[str, ...]:
+    """`Python (*.py *.ipynb)` -> the patterns in it."""
+    return tuple(findall(r"\*[^\s()]*", kind)) or ("*",)
