@@ -12,12 +12,12 @@ import platform
 import re
 import time
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+import devexplorer
 from devexplorer.core.base import Clock, EventHandlers, handles
 from devexplorer.core.benchmark.measuring import Samples
 from devexplorer.core.benchmark.statistics import spread
@@ -59,10 +59,7 @@ class HostInfo(NamedTuple):
 
 def here() -> HostInfo:
     """Asks the system once; some files are read, so not in a frame of the window."""
-    try:
-        version = metadata.version("devexplorer")
-    except metadata.PackageNotFoundError:  # run from the source
-        version = None
+    version = devexplorer.__version__
     return HostInfo(platform.node(), platform.python_version(), version, git_revision(), frozenset({os.getpid()}))
 
 

@@ -7,6 +7,7 @@ import argparse
 import os
 from typing import NoReturn
 
+import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
 
@@ -24,12 +25,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: the window's start-up passes here."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import importlib.metadata
-
-        print(f"devexplorer {importlib.metadata.version('devexplorer')}")
+        print(f"devexplorer {devexplorer.__version__}")
         parser.exit()
 
 

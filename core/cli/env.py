@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 
+import devexplorer
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal.output import print_document
@@ -46,7 +47,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         nvml.close()
     catalog, torch_side = here.found, here.torch_side
     return {
-        "devexplorer": importlib.metadata.version("devexplorer"),
+        "devexplorer": devexplorer.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "container": "yes: with its own process IDs" if in_pid_namespace() else "no",

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.base import module_command
 from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
@@ -61,7 +62,7 @@ class TorchQuestion:
         if importlib.util.find_spec("torch") is None:
             self._reason = "torch is not installed in this Python; install it with pip install torch"
             return
-        command = [sys.executable, "-P", "-m", "devexplorer.core.cli.torch_process"]
+        command = module_command("devexplorer.core.cli.torch_process")
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -15,14 +15,13 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from devexplorer.core.base import BadInput, Clock, LinkError
+from devexplorer.core.base import BadInput, Clock, LinkError, module_command
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
@@ -57,7 +56,7 @@ class EngineProcess:
         """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited."""
         self._put = put
         self._clock = clock
-        self._command = list(command or (sys.executable, "-P", "-m", "devexplorer.core.engine"))
+        self._command = list(command or module_command("devexplorer.core.engine"))
         if virtual_spec is not None:
             self._command += ["--virtual", virtual_spec]
         if visible_devices is not None:

@@ -12,14 +12,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
 
-from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable, module_command
 from devexplorer.core.isolation.child import Envelope, Reply
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -86,7 +85,7 @@ def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> t
     readable, writable = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(writable)],
+            module_command(module, str(writable)),
             stdin=subprocess.PIPE,
             stdout=2,  # standard output may be a document
             stderr=2,

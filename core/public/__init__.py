@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.public import former_names
+from devexplorer.core import former_names
 
 if TYPE_CHECKING:
     from devexplorer.core.doctor.testing import assert_placement_clean

@@ -15,10 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import cast, get_args
 
+import devexplorer
 from devexplorer.core.base import BadInput, Clock, count_text
 from devexplorer.core.recording.format import (
     Damaged,
@@ -79,7 +79,10 @@ class Recorder:
         self._wake, self._closing, self._over = threading.Event(), threading.Event(), threading.Event()
         self._file = _open(path, overwrite)
         self._first = Header(
-            host=platform.node(), time_unix_s=self.started_unix_s, devexplorer=_version(), devices=tuple(devices)
+            host=platform.node(),
+            time_unix_s=self.started_unix_s,
+            devexplorer=devexplorer.__version__,
+            devices=tuple(devices),
         )
         self.put_devices(devices, problems)
         self._writer = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -262,10 +265,3 @@ def _sync_folder(folder: Path) -> None:
     with suppress(OSError):  # not every file system supports it
         os.fsync(handle)
     os.close(handle)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("devexplorer")
-    except metadata.PackageNotFoundError:  # run from the source
-        return ""

@@ -1,0 +1,81 @@
+"""Our own code as a folder that any Python of this user can run: the layout of an installation, without the window.
+Any thread; reads about 3 MB.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from functools import partial
+from pathlib import Path
+
+import devexplorer
+from devexplorer import core, resources
+from devexplorer.core.environments.cache_folder import kept
+
+KIND = "code"
+BOOTSTRAP = "devexplorer/core/environments/bootstrap.py"
+"""Within the folder."""
+
+
+def name() -> str:
+    """`VERSION-HASH`: other code has another name."""
+    return _name(_files())
+
+
+def folder() -> Path:
+    """The folder with our code, made if it is not there. Raises `Unavailable`."""
+    files = _files()
+    return kept(KIND, _name(files), partial(_fill, files), whole=partial(_is_whole, files))
+
+
+def packed() -> tuple[str, bytes]:
+    """The name, and a `tar.gz` of what the folder holds, the same bytes for the same code."""
+    files = _files()
+    archive = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=archive, mode="wb", mtime=0) as packer,
+        tarfile.open(fileobj=packer, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path, content in files.items():
+            about = tarfile.TarInfo(path)
+            about.size, about.mode = len(content), 0o644
+            tar.addfile(about, io.BytesIO(content))
+    return _name(files), archive.getvalue()
+
+
+def _files() -> dict[str, bytes]:
+    """All files by their path, in order."""
+    roots = {"core": Path(core.__path__[0]), "resources": Path(resources.__path__[0])}
+    found = {"devexplorer/__init__.py": Path(str(devexplorer.__file__))}
+    for top, root in roots.items():
+        for path in root.rglob("*"):
+            inside = path.relative_to(root).parts
+            # `public` is `devexplorer/__init__.py`, which a checkout has at another place
+            if path.is_file() and "__pycache__" not in inside and inside[0] != "public":
+                found["/".join(("devexplorer", top, *inside))] = path
+    return {name: found[name].read_bytes() for name in sorted(found)}
+
+
+def _name(files: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for path, content in files.items():
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+    return f"{devexplorer.__version__}-{digest.hexdigest()[:16]}"
+
+
+def _fill(files: dict[str, bytes], folder: Path) -> None:
+    for path, content in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _is_whole(files: dict[str, bytes], folder: Path) -> bool:
+    """Whether nothing was taken away: some systems remove old files from caches."""
+    try:
+        return all((folder / path).stat().st_size == len(content) for path, content in files.items())
+    except OSError:
+        return False
