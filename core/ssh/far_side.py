@@ -1,0 +1,312 @@
+"""Stage 2: what serves a connection at the far end, until it becomes what was asked for. It is sent there as text with
+the files named in `SOURCES`: the standard library only, and syntax of Python 3.6.
+
+Frames in both directions: the lengths of a JSON object and of the bytes that follow it, four bytes each (big-endian).
+`{"do": NAME, …}` is answered with frames `{"progress": …}` and then one `{"result": …}` or `{"error": KIND, "detail":
+…}`. The main thread serves. Thread `watch` ends everything that was started here when the connection ends: nothing is
+left behind on a machine that nobody looks at any more.
+"""
+
+import errno
+import getpass
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import types
+
+SOURCES = {}  # type: dict[str, str]
+"""Files of ours by name, as text; filled by who sends this one."""
+HEAD = struct.Struct(">II")
+LARGEST_JSON = 1 << 20
+LARGEST_BYTES = 1 << 29
+PIECE = 1 << 16
+GRACE_SECONDS = 2.0
+"""For a command that was interrupted, before it is killed."""
+
+
+class Refused(Exception):
+    """It cannot be done: a kind of failure, and a line about it."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class Link:
+    """The two descriptors of the connection, kept away from what is started here."""
+
+    def __init__(self) -> None:
+        self.input, self.output = os.dup(0), os.dup(1)
+        for descriptor in (self.input, self.output):
+            os.set_blocking(descriptor, True)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+
+    def read(self) -> "tuple[dict[str, object], bytes]":
+        """The next request with its bytes; ends the process where there is none."""
+        head, body = HEAD.unpack(self._exactly(HEAD.size))
+        if head > LARGEST_JSON or body > LARGEST_BYTES:
+            os._exit(1)
+        return json.loads(self._exactly(head).decode("utf-8")), self._exactly(body)
+
+    def send(self, record: "dict[str, object]", data: bytes = b"") -> None:
+        """Send one frame."""
+        text = json.dumps(record).encode("ascii")
+        rest = memoryview(HEAD.pack(len(text), len(data)) + text + data)
+        try:
+            while rest:
+                rest = rest[os.write(self.output, rest) :]
+        except OSError:  # nobody listens any more
+            end_everything()
+
+    def hand_over(self) -> None:
+        """Put the descriptors where a program expects them."""
+        os.dup2(self.input, 0)
+        os.dup2(self.output, 1)
+
+    def _exactly(self, count: int) -> bytes:
+        parts = []
+        while count:
+            piece = os.read(self.input, min(count, PIECE))
+            if not piece:
+                end_everything()
+            parts.append(piece)
+            count -= len(piece)
+        return b"".join(parts)
+
+
+# --- what can be asked for ----------------------------------------------------------------------------------------
+
+
+def about() -> "dict[str, object]":
+    """This machine."""
+    system = os.uname()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name
+        user = str(os.getuid())
+    return {
+        "name": socket.gethostname(),
+        "user": user,
+        "home": os.path.expanduser("~"),
+        "architecture": system.machine,
+        "system": system.sysname,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def find(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """The Python environments of this machine."""
+    return _source("finding").find(os.path.expanduser(str(request["folder"])), dict(os.environ))
+
+
+def interpreter(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """The interpreter that a path names, which can be that of its folder."""
+    path = str(request["path"])
+    if not os.path.exists(os.path.expanduser(path)):
+        raise Refused("python refused", "there is no file " + path)
+    found = _source("finding").interpreter(path)
+    if not found:
+        raise Refused("python refused", path + " is neither a Python nor the folder of one")
+    return found
+
+
+def probe(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """What one of them has."""
+    asking = _source("probe")
+    seconds = float(str(request["seconds"]))
+    return asking.ask(str(request["python"]), SOURCES["probe"], seconds, _environ(request))
+
+
+def launch(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """Become another program, which has the connection to itself."""
+    command = [str(part) for part in _list(request["command"])]
+    environ = _environ(request)
+    if not os.access(command[0], os.X_OK):
+        raise Refused("not started", f"{command[0]} is not a program")
+    link.send({"result": None})
+    link.hand_over()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execve(command[0], command, environ)
+
+
+def run(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """Run a program and pass on what it prints; the result is its exit code. `{"do": "interrupt"}` meanwhile is
+    Ctrl-C."""
+    command = [str(part) for part in _list(request["command"])]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environ(request),
+        start_new_session=True,
+    )
+    watched.interrupts = process.pid
+    assert process.stdout is not None
+    assert process.stderr is not None
+    outputs = {process.stdout.fileno(): "out", process.stderr.fileno(): "err"}
+    poll = select.poll()
+    for descriptor in [*outputs, link.input]:
+        poll.register(descriptor, select.POLLIN)
+    while outputs:
+        for descriptor, _event in poll.poll(200):
+            if descriptor == link.input:
+                link.read()
+                os.killpg(process.pid, signal.SIGINT)
+                continue
+            piece = os.read(descriptor, PIECE)
+            if piece:
+                link.send({"progress": outputs[descriptor]}, piece)
+            else:
+                poll.unregister(descriptor)
+                del outputs[descriptor]
+        if _has_ended(process.pid) and not poll.poll(0):  # a child of its own holds what it printed to
+            break
+    _kill_group(process.pid)
+    code = process.wait()
+    watched.interrupts = 0
+    return 128 - code if code < 0 else code
+
+
+REQUESTS = {"find": find, "interpreter": interpreter, "probe": probe, "launch": launch, "run": run}
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """What is ended with the connection."""
+
+    interrupts = 0
+    """The process group that is interrupted first, and then killed like all others; 0: none."""
+
+
+watched = Watched()
+
+
+def watch(descriptor: int) -> None:
+    """Wait for the end of the connection, without reading from it."""
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    while not any(event & ~select.POLLIN for _, event in poll.poll()):
+        pass
+    end_everything()
+
+
+def end_everything() -> None:
+    """End this process and all that it started."""
+    if watched.interrupts:
+        try:
+            os.killpg(watched.interrupts, signal.SIGINT)
+        except OSError:
+            pass
+        until = time.monotonic() + GRACE_SECONDS
+        while not _has_ended(watched.interrupts) and time.monotonic() < until:
+            time.sleep(0.02)
+    for pid in _descendants(os.getpid()):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    os._exit(1)
+
+
+def _descendants(pid: int) -> "list[int]":
+    """Processes that were started from this one, where the system tells."""
+    children = {}  # type: dict[int, list[int]]
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(name))
+    found = []
+    pending = [pid]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not reaped, so that its number stays its own."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except OSError:
+        return True
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+# --- inside -------------------------------------------------------------------------------------------------------
+
+
+def _environ(request: "dict[str, object]") -> "dict[str, str]":
+    """The variables of the login, without those that are meant for one Python, and with those that are asked for.
+
+    Environment modules say by PYTHONPATH what is loaded, so with them it stays.
+    """
+    kept = ("PYTHONPATH",) if os.environ.get("LOADEDMODULES") else ()
+    without = [name for name in _list(request.get("without", [])) if name not in kept]
+    result = {name: value for name, value in os.environ.items() if name not in without}
+    result.update(request.get("environ", {}))  # type: ignore[call-overload]
+    return result
+
+
+def _list(value: object) -> "list[object]":
+    assert isinstance(value, list)
+    return value
+
+
+def _source(name: str) -> "types.ModuleType":
+    module = types.ModuleType(name)
+    exec(compile(SOURCES[name], name, "exec"), module.__dict__)
+    return module
+
+
+def serve() -> None:
+    """Answer requests until the connection ends, or is somebody else's."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD"):  # a login script's `trap ''` is inherited
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.chdir(os.path.expanduser("~"))  # wherever a login script went
+    except OSError:
+        pass
+    link = Link()
+    threading.Thread(target=watch, args=(link.input,), daemon=True).start()
+    link.send({"result": about()})
+    while True:
+        request, data = link.read()
+        if request["do"] == "interrupt":  # it came when the command had ended
+            continue
+        try:
+            link.send({"result": REQUESTS[str(request["do"])](link, request, data)})
+        except Refused as error:
+            link.send({"error": error.kind, "detail": str(error)})
+        except OSError as error:
+            kinds = {errno.ENOSPC: "no space", errno.EDQUOT: "no space", errno.EROFS: "read-only"}
+            detail = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+            link.send({"error": kinds.get(error.errno or 0, "not started"), "detail": detail})
+        except Exception as error:
+            link.send({"error": "not started", "detail": f"{type(error).__name__}: {error}"})

@@ -1,0 +1,74 @@
+"""The hosts that the user's ssh configuration names. Pure functions on small files, any thread.
+
+What their names mean is ssh's own business: it reads the same files.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from devexplorer.core.base import BadInput
+
+DEEPEST = 16
+"""Files that include each other; ssh's own limit."""
+LARGEST = 1 << 20
+"""Bytes of a file; a larger one is no configuration."""
+MOST_FILES = 256
+LONGEST = 1024
+"""Characters of a name."""
+PATTERN = frozenset("*?!")
+
+
+def checked(host: str) -> str:
+    """A host as ssh takes it: a name, an address, `user@name`, `ssh://user@name:22`. Raises `BadInput` for what ssh
+    would take for an option, and for what no host can be."""
+    host = host.strip()
+    if not host:
+        raise BadInput("name the host as ssh takes it, for example gpu1 or user@gpu1")
+    if not _is_host(host):
+        raise BadInput("a host neither begins with a minus nor has blanks or control characters in it")
+    return host
+
+
+def _is_host(name: str) -> bool:
+    return 0 < len(name) <= LONGEST and name.isprintable() and " " not in name and not name.startswith("-")
+
+
+def configured(file: Path | None = None) -> tuple[str, ...]:
+    """The names in `~/.ssh/config` and what it includes, in their order; patterns are left out."""
+    file = Path("~/.ssh/config").expanduser() if file is None else file
+    return tuple(dict.fromkeys(_names(file, file.parent, DEEPEST, [MOST_FILES])))
+
+
+def _names(file: Path, home: Path, deepest: int, files_left: list[int]) -> Iterator[str]:
+    for keyword, values in _lines(file, files_left):
+        if keyword == "host":
+            yield from (name for name in values if not PATTERN & set(name) and _is_host(name))
+        elif keyword == "include" and deepest:
+            for value in values:
+                pattern = home / os.path.expanduser(value)
+                for path in sorted(glob.glob(str(pattern))):
+                    yield from _names(Path(path), home, deepest - 1, files_left)
+
+
+def _lines(file: Path, files_left: list[int]) -> Iterator[tuple[str, list[str]]]:
+    """Keyword and values of each line; what cannot be read says nothing."""
+    files_left[0] -= 1
+    try:
+        if files_left[0] < 0 or not file.is_file() or file.stat().st_size > LARGEST:
+            return
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        found = re.match(r"\s*(host|include)(?:\s*=\s*|\s+)(.*)", line, re.IGNORECASE)
+        if found is not None:
+            try:
+                yield found[1].lower(), shlex.split(found[2], comments=True)
+            except ValueError:  # a quotation mark that is not closed
+                continue

@@ -1,0 +1,3 @@
+# expect: login waits
+printf 'Project [none]: '
+read -r project

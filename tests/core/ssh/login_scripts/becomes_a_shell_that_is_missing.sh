@@ -1,0 +1,2 @@
+# expect: login ended
+exec zsh-of-nowhere -l

@@ -1,0 +1,3 @@
+# expect: login waits
+echo "switching to another shell"
+exec sh

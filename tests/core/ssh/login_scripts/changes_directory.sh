@@ -1,0 +1,3 @@
+# expect: ready
+CDPATH=/:.
+cd usr

@@ -1,0 +1,3 @@
+# expect: login ended
+echo "This host is for batch jobs only."
+exit 3

@@ -1,0 +1,2 @@
+# expect: login floods
+yes "please renew your password"

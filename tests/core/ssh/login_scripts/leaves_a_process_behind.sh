@@ -1,0 +1,2 @@
+# expect: ready
+sleep 30 &

@@ -1,0 +1,2 @@
+# expect: ready
+unset PATH

@@ -1,0 +1,3 @@
+# expect: ready
+export PYTHONHOME=/nowhere PYTHONPATH=/nowhere/lib:. PYTHONSTARTUP=/nowhere/start.py PYTHONINSPECT=1 PYTHONVERBOSE=1
+export PYTHONUNBUFFERED=1 PYTHONIOENCODING=ascii LC_ALL=C

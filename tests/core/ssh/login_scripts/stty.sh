@@ -1,0 +1,5 @@
+# expect: ready
+stty -ixon erase '^H'
+mesg n
+tput setaf 1
+set -o vi

@@ -1,0 +1,3 @@
+# expect: ready
+set -xv
+PS4='+ 0123456789abcdef0123456789abcdef '
