@@ -2,7 +2,7 @@
 thread; writes files.
 
 A folder is filled under another name and renamed, so that it is there whole or not at all, also when two windows make
-it at once.
+it at once. It has a list of its files, because some systems remove old files from caches.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from devexplorer.core.base import Unavailable
 
+LIST = ".files.json"
+"""The sizes of all files when the folder was made."""
 KEPT = 3
 """Of each kind, those that were used last."""
 IN_USE_S = 86_400.0
 """What was used since then may be used still."""
 
 
-def kept(kind: str, name: str, fill: Callable[[Path], None], *, whole: Callable[[Path], bool] = Path.is_dir) -> Path:
-    """The folder `name` of a kind; where it is not there, or not `whole`, `fill` fills it first.
+def kept(kind: str, name: str, fill: Callable[[Path], None]) -> Path:
+    """The folder `name` of a kind; where it is not there, or not whole any more, `fill` fills it first.
 
     Raises `Unavailable` with the reason when it can be written nowhere, and what `fill` raises besides `OSError`.
     """
     problems = []
     for base in bases():
-        if _is_ours(base) and whole(base / kind / name):
+        if _is_ours(base) and _is_whole(base / kind / name):
             _note_use(base / kind / name)
             return base / kind / name
     for base in bases():
@@ -64,7 +68,8 @@ def _make(base: Path, kind: str, name: str, fill: Callable[[Path], None]) -> Pat
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=place))
     try:
         fill(new)
-        new.chmod(0o755)
+        files = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if path.is_file()}
+        (new / LIST).write_bytes(msgspec.json.encode(files))
         target = place / name
         for _ in range(2):
             try:
@@ -88,6 +93,14 @@ def _is_ours(folder: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(about.st_mode) and about.st_uid == _user() and not about.st_mode & 0o002
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        files = msgspec.json.decode((folder / LIST).read_bytes(), type=dict[str, int])
+        return all((folder / path).stat().st_size == size for path, size in files.items())
+    except (OSError, msgspec.MsgspecError):
+        return False
 
 
 def _note_use(folder: Path) -> None:

@@ -28,7 +28,7 @@ def name() -> str:
 def folder() -> Path:
     """The folder with our code, made if it is not there. Raises `Unavailable`."""
     files = _files()
-    return kept(KIND, _name(files), partial(_fill, files), whole=partial(_is_whole, files))
+    return kept(KIND, _name(files), partial(_fill, files))
 
 
 def packed() -> tuple[str, bytes]:
@@ -71,11 +71,3 @@ def _fill(files: dict[str, bytes], folder: Path) -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-
-
-def _is_whole(files: dict[str, bytes], folder: Path) -> bool:
-    """Whether nothing was taken away: some systems remove old files from caches."""
-    try:
-        return all((folder / path).stat().st_size == len(content) for path, content in files.items())
-    except OSError:
-        return False

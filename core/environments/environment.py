@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,8 @@ from devexplorer.core.environments import probe as probing
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 4)
+OLDEST_NUMPY = (1, 26)
+"""An older one is not replaced as other packages are: torch was built for it."""
 
 LEFT_OUT = ("PYTHONHOME", "PYTHONPATH", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "__PYVENV_LAUNCHER__")
 """Variables that tell one Python where its own files are, and would tell it to another."""
@@ -65,6 +67,7 @@ class Probe(msgspec.Struct, frozen=True):
     packages: dict[str, str] = {}
     """The versions of those that we need, of those that are there."""
     torch: str = ""
+    """Its version; `?`: it is there and has none that is known before it is imported."""
     torch_problem: str = ""
     """Why it cannot be imported."""
     cuda: str = ""
@@ -108,10 +111,18 @@ def is_own(python: str) -> bool:
     return python == sys.executable or in_venv
 
 
-def probe(python: str, limit_s: float = probing.LIMIT_S) -> Probe:
-    """Start that Python and ask it; never raises for what it does."""
+def probe(
+    python: str,
+    limit_s: float = probing.LIMIT_S,
+    *,
+    with_torch: bool = True,
+    stop: Callable[[], bool] = lambda: False,
+) -> Probe:
+    """Start that Python and ask it; never raises for what it does. Without torch it takes a tenth of a second, and
+    devices are not known. `stop` says that nobody waits any longer."""
     source = Path(probing.__file__).read_text(encoding="utf-8")
-    return as_probe(probing.ask(python, source, limit_s, environ_for(python)))
+    answer = probing.ask(python, source, limit_s, environ_for(python), with_torch=with_torch, stop=stop)
+    return as_probe(answer)
 
 
 def as_probe(answer: object) -> Probe:
@@ -148,8 +159,12 @@ def refusal(probe: Probe) -> str | None:
         return probe.problem
     if not probe.torch:
         return "torch is not installed there"
-    if numbers(probe.torch) < OLDEST_TORCH:
-        return f"its torch is {probe.torch}; the engine needs {_dotted(OLDEST_TORCH)} or newer"
+    for name, version, oldest in (
+        ("torch", probe.torch, OLDEST_TORCH),
+        ("numpy", probe.packages.get("numpy", ""), OLDEST_NUMPY),
+    ):
+        if numbers(version) and numbers(version) < oldest:
+            return f"its {name} is {version}; the engine needs {_dotted(oldest)} or newer"
     return None
 
 

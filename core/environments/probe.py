@@ -23,11 +23,13 @@ LIMIT_S = 30.0
 """torch is imported in one to three seconds, in ten from a network's disk, and a driver can take ten more."""
 LARGEST_ANSWER = 1 << 20
 KEPT_NOISE = 4096
+LOOK_S = 0.2
+"""Between two looks whether somebody still waits."""
 END_S = 0.5
 """For a process that was killed; one that is held up inside the system is left behind."""
 
 PACKAGES = ("msgspec", "psutil", "numpy", "nvidia-ml-py", "platformdirs", "safetensors", "rich", "markdown-it-py",
-            "mdurl", "pygments", "triton")  # fmt: skip
+            "mdurl", "pygments", "pynvml", "triton")  # fmt: skip
 """Whose versions are told."""
 
 
@@ -35,15 +37,20 @@ PACKAGES = ("msgspec", "psutil", "numpy", "nvidia-ml-py", "platformdirs", "safet
 
 
 def ask(
-    python: str, source: str, limit_s: float = LIMIT_S, environ: "dict[str, str] | None" = None
+    python: str,
+    source: str,
+    limit_s: float = LIMIT_S,
+    environ: "dict[str, str] | None" = None,
+    with_torch: bool = True,
+    stop: "typing.Callable[[], bool]" = lambda: False,
 ) -> "dict[str, object]":
     """What that Python says of itself; `source` is the text of this file. Never raises: `problem` says in one line what
-    went wrong, and what was said until then is there as well."""
+    went wrong, and what was said until then is there as well. `stop` ends it before its time."""
     answer: "dict[str, object]" = {}
     readable, writable = os.pipe()
     try:
         process = subprocess.Popen(
-            [python, "-c", source, str(writable)],
+            [python, "-c", source, str(writable), "torch" if with_torch else ""],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,7 +64,7 @@ def ask(
     finally:
         os.close(writable)
     try:
-        said, noise, in_time = _listen(process, readable, time.monotonic() + limit_s)
+        said, noise, in_time = _listen(process, readable, time.monotonic() + limit_s, stop)
     finally:
         os.close(readable)
         code = _end(process)
@@ -79,19 +86,21 @@ def ask(
     return answer
 
 
-def _listen(process: "subprocess.Popen[bytes]", readable: int, until: float) -> "tuple[bytes, bytes, bool]":
+def _listen(
+    process: "subprocess.Popen[bytes]", readable: int, until: float, stop: "typing.Callable[[], bool]"
+) -> "tuple[bytes, bytes, bool]":
     """What came as answer, the end of what was printed, and whether it ended before its time was over."""
     assert process.stdout is not None
     said, noise, printed = b"", b"", process.stdout.fileno()
     pending = [readable, printed]
     while readable in pending:
         rest = until - time.monotonic()
-        if rest <= 0:
+        if rest <= 0 or stop():
             return said, noise, False
         poll = select.poll()  # `select` knows no descriptor above 1023
         for descriptor in pending:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(rest * 1000):
+        for descriptor, _ in poll.poll(min(rest, LOOK_S) * 1000):
             piece = os.read(descriptor, 1 << 16)
             if not piece:
                 pending.remove(descriptor)
@@ -141,7 +150,7 @@ def main() -> None:
     out = int(sys.argv[1])
     os.write(out, _line(about_python()))
     try:
-        about = about_torch()
+        about = about_torch() if sys.argv[2] else {}
     except BaseException as error:  # a torch that does not fit this machine can raise anything
         about = {"torch_problem": "torch cannot be imported: %s: %s" % (type(error).__name__, _first_line(error))}
     os.write(out, _line(dict(about, complete=True)))
@@ -164,7 +173,7 @@ def about_python() -> "dict[str, object]":
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "pip": importlib.util.find_spec("pip") is not None,
         "packages": {name: version for name, version in ((name, _version(name)) for name in PACKAGES) if version},
-        "torch": _version("torch"),
+        "torch": _version("torch") or ("?" if importlib.util.find_spec("torch") else ""),
     }
 
 

@@ -1,0 +1,245 @@
+"""The packages that our code needs and another environment lacks, as folders beside that environment: nothing is
+installed into it. Any thread; copies files and starts pip.
+
+First what we have ourselves and what fits that Python is copied, which needs no network. The rest is fetched by a pip:
+that of the environment, or uv, or the one that every Python brings along for its virtual environments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Unavailable, list_text
+from devexplorer.core.environments.cache_folder import kept
+from devexplorer.core.environments.environment import Probe, environ_for, numbers
+
+NEEDED = {
+    "msgspec": "0.20",
+    "psutil": "6",
+    "numpy": "1.26",
+    "nvidia-ml-py": "12.560",
+    "platformdirs": "4",
+    "safetensors": "0.5",
+    "rich": "13",
+    "markdown-it-py": "2.2",  # this and the next two: what rich needs
+    "mdurl": "0.1",
+    "pygments": "2.13",
+}
+"""With the oldest version that will do."""
+KIND = "packages"
+INSTALL_S = 180.0
+"""numpy is 20 MB."""
+ASK_S = 0.1
+FORMER_LINUX = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
+"""Former names of `manylinux_2_N`: the N of the oldest glibc 2.N."""
+
+
+class Folders(NamedTuple):
+    """What goes before, and what behind the packages of an environment; None: nothing."""
+
+    before: Path | None = None
+    after: Path | None = None
+
+    def options(self) -> tuple[str, ...]:
+        """As `bootstrap.py` takes them."""
+        pairs = (("--before", self.before), ("--after", self.after))
+        return tuple(f"{name}={folder}" for name, folder in pairs if folder is not None)
+
+
+def missing(probe: Probe) -> tuple[str, ...]:
+    """What is not there."""
+    return tuple(name for name in NEEDED if name not in probe.packages and name not in too_old(probe))
+
+
+def too_old(probe: Probe) -> tuple[str, ...]:
+    """What is there in a version that will not do."""
+    there = dict(probe.packages)
+    if "pynvml" in there:  # another package with the module that nvidia-ml-py brings
+        there.setdefault("nvidia-ml-py", there["pynvml"])
+    return tuple(name for name, least in NEEDED.items() if numbers(there.get(name, least)) < numbers(least))
+
+
+def provide(python: str | None, probe: Probe, progress: ProgressMonitor = NO_PROGRESS) -> Folders:
+    """The folders with all that it lacks, made if they are not there. `python` is that interpreter; None: it is on
+    another machine, and what is fetched is for the platform that `probe` names.
+
+    Raises `Unavailable` with the reason, and `Cancelled`.
+    """
+    before, after = (_folder(python, probe, names, progress) for names in (too_old(probe), missing(probe)))
+    return Folders(before, after)
+
+
+def _folder(python: str | None, probe: Probe, names: Sequence[str], progress: ProgressMonitor) -> Path | None:
+    if not names:
+        return None
+    wanted = [f"{name}>={NEEDED[name]}" for name in names]
+    threads = "t" if probe.free_threaded else ""
+    tag = f"cp{_short(probe)}{threads}-{probe.platform}-{probe.libc}".replace(" ", "")
+    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
+    return kept(KIND, re.sub(r"[^\w.-]", "_", f"{tag}-{digest}"), partial(_fill, python, probe, wanted, progress))
+
+
+def _fill(python: str | None, probe: Probe, wanted: Sequence[str], progress: ProgressMonitor, folder: Path) -> None:
+    rest = [entry for entry in wanted if not _copy(entry.partition(">")[0], probe, folder)]
+    if not rest:
+        return
+    names = list_text([entry.partition(">")[0] for entry in rest])
+    progress.report(0.5, f"fetching {names} for Python {probe.version}")
+    reason = "no pip was found"
+    for command in _installers(python, probe):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            failure = _run([*command, "--target", place, *rest], python, progress)
+            if failure is None:
+                for path in Path(place).iterdir():
+                    if path.name != "bin":
+                        path.rename(folder / path.name)
+                return
+        reason = failure
+    raise Unavailable(f"{names} could not be fetched for Python {probe.version}: {reason}")
+
+
+# --- from here ----------------------------------------------------------------------------------------------------
+
+
+def _copy(name: str, probe: Probe, folder: Path) -> bool:
+    """Copy a package of ours, if it is there, new enough, and fits."""
+    try:
+        ours = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    tags = re.findall(r"(?m)^Tag: (\S+)$", ours.read_text("WHEEL") or "")
+    files = ours.files
+    if not files or numbers(ours.version) < numbers(NEEDED[name]) or not any(fits(tag, probe) for tag in tags):
+        return False
+    for file in files:
+        source = Path(str(ours.locate_file(file)))
+        if ".." in file.parts or file.is_absolute() or "__pycache__" in file.parts or not source.is_file():
+            continue  # programs of the package, and what Python has written itself
+        target = folder.joinpath(*file.parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    return True
+
+
+def fits(tag: str, probe: Probe) -> bool:
+    """Whether a wheel with this tag, `cp311-abi3-manylinux_2_17_x86_64`, can be used in that Python."""
+    python, abi, platform = tag.split("-")
+    if (abi, platform) == ("none", "any"):
+        return python.startswith(("py3", "py2.py3"))
+    version = re.fullmatch(r"cp(\d)(\d+)", python)
+    if version is None:
+        return False
+    exact = f"cp{_short(probe)}" + ("t" if probe.free_threaded else "")
+    since = tuple(map(int, version.groups()))
+    stable = abi == "abi3" and not probe.free_threaded and since <= numbers(probe.version)
+    return (stable or (python, abi) == (f"cp{_short(probe)}", exact)) and _fits_platform(platform, probe)
+
+
+def _fits_platform(platform: str, probe: Probe) -> bool:
+    system, _, machine = probe.platform.partition("-")
+    linux = re.fullmatch(r"(?:manylinux_2_(\d+)|(manylinux\d+))_(\w+)", platform)
+    if linux is not None:
+        least = int(linux[1]) if linux[1] else FORMER_LINUX.get(linux[2], sys.maxsize)
+        glibc = re.fullmatch(r"glibc 2\.(\d+)", probe.libc)
+        return system == "linux" and linux[3] == machine and glibc is not None and int(glibc[1]) >= least
+    own = _own_platform()
+    return platform == own and probe.platform.replace("-", "_").replace(".", "_") == own and "linux" not in platform
+
+
+def _own_platform() -> str:
+    import sysconfig
+
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+# --- from an index ------------------------------------------------------------------------------------------------
+
+
+def _installers(python: str | None, probe: Probe) -> Iterator[list[str]]:
+    """Commands that install into a folder, the best first."""
+    options = ["install", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    pip = [*options, "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]
+    runs = python or sys.executable
+    there = [] if python is not None else _elsewhere(probe)
+    if probe.pip if python is not None else importlib.util.find_spec("pip"):
+        yield [runs, "-P", "-m", "pip", *pip, *there]
+    uv = shutil.which("uv")
+    if uv is not None and python is not None:
+        yield [uv, "pip", *options, "--python", python]
+    bundled = importlib.util.find_spec("ensurepip")
+    for folder in bundled.submodule_search_locations or () if bundled is not None else ():
+        for wheel in sorted(Path(folder, "_bundled").glob("pip-*.whl")):
+            yield [runs, "-P", str(wheel / "pip"), *pip, *there]
+
+
+def _elsewhere(probe: Probe) -> list[str]:
+    """Options of pip for a Python that is not the one that runs it."""
+    system, _, machine = probe.platform.partition("-")
+    glibc = re.fullmatch(r"glibc 2\.(\d+)", probe.libc)
+    platforms = [probe.platform.replace("-", "_").replace(".", "_")]
+    if system == "linux" and glibc is not None:
+        platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(int(glibc[1]), 4, -1)]
+        platforms += [f"{name}_{machine}" for name in reversed(FORMER_LINUX)]
+    abis = [f"cp{_short(probe)}" + ("t" if probe.free_threaded else ""), "abi3", "none"]
+    options = ["--implementation", "cp", "--python-version", ".".join(probe.version.split(".")[:2])]
+    options += [word for abi in abis for word in ("--abi", abi)]
+    return options + [word for platform in platforms for word in ("--platform", platform)]
+
+
+def _run(command: Sequence[str], python: str | None, progress: ProgressMonitor) -> str | None:
+    """Run an installer; the reason when it failed. Raises `Cancelled`, with the process ended."""
+    variables = dict(os.environ) if python is None else environ_for(python)
+    variables |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    end = time.monotonic() + INSTALL_S
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=variables, start_new_session=True
+            )
+        except OSError as error:
+            return f"{command[0]} cannot be started: {error.strerror}"
+        try:
+            while (code := process.poll()) is None:
+                progress.stop_if_cancelled("nothing was installed")
+                if time.monotonic() > end:
+                    return f"pip was not ready after {INSTALL_S:g} s"
+                try:
+                    process.wait(ASK_S)
+                except subprocess.TimeoutExpired:
+                    pass
+        finally:
+            _kill(process)
+        if code == 0:
+            return None
+        output.seek(0)
+        lines = output.read(1 << 20).decode("utf-8", "replace").strip().splitlines()
+        errors = [line for line in lines if line.lower().startswith("error")] or lines
+        return errors[-1].strip()[:300] if errors else f"pip ended with exit code {code}"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _short(probe: Probe) -> str:
+    """`311`."""
+    return "".join(probe.version.split(".")[:2])
