@@ -54,6 +54,14 @@ def test_a_noisy_login(script: Path, shell: str, tmp_path: Path) -> None:
     assert all(report.text.isprintable() for report in reports if isinstance(report, Said))
 
 
+@pytest.mark.parametrize("shell", ["dash", "zsh", "fish", "tcsh", "ksh", "mksh", "busybox"])
+def test_shells_of_the_login(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    word = f"{shell} sh" if shell == "busybox" else shell
+    assert connect(fake_ssh(tmp_path, f'exec {word} -c "$far"'))[1] is None
+
+
 def test_the_corpus_is_large_enough() -> None:
     assert len(SCRIPTS) >= 12
 
