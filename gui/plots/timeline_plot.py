@@ -47,13 +47,15 @@ from devexplorer.gui.widgets import (
     theme_changed,
 )
 
-TEXTS_S = 0.5
-"""Texts change twice a second: a number that runs faster cannot be read."""
+TEXTS_S = 0.45
+"""Texts change twice a second: a number that runs faster cannot be read. A beat may come a little early."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
 """A live picture is drawn again when time has moved it by a pixel, and never later than this: a plot of a day would be
 painted 30 times a second for nothing."""
+STEP_PX = 2
+"""Curves that move by so much at once still glide."""
 BUTTON_EDGE_PX = 5
 """Border and padding of the title's button in the style sheet."""
 
@@ -308,6 +310,12 @@ class TimelinePlot(Panel):
     def _pixel_s(self) -> float:
         """What one pixel spans."""
         return self._axis.width_s / max(float(self._view.width()), 1.0)
+
+    @property
+    def step_s(self) -> float:
+        """How long the curves take to move by `STEP_PX`; infinite where none moves."""
+        still = self.is_empty or self._axis.paused or not self.isVisible()
+        return math.inf if still else STEP_PX * self._pixel_s
 
     def _draw_lines(self) -> None:
         axis = self._axis

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
     from devexplorer.gui.shell.tour import Tour
     from devexplorer.gui.timelines.export import PlotExport
+    from devexplorer.gui.timelines.slot import PlotSlot
 
 FIRST_PAINT_MS = 20
 """The window is painted and answers before anything else is loaded. Counted from when events are handled: what came
@@ -154,7 +155,12 @@ class App:
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
         if self.heartbeat is None:
-            self.heartbeat = Heartbeat(source, self.state, self.window)
+            self.heartbeat = Heartbeat(
+                source,
+                self.state,
+                self.window,
+                step_s=lambda: min(slot.plot.step_s for slot in self._slots()),
+            )
             self.heartbeat.beaten.connect(self._beaten)
             self.heartbeat.watch(self.window)
             self.heartbeat.start()
@@ -183,6 +189,10 @@ class App:
         if (session := self.replaying.session) is not None:
             session.restart_engine()
 
+    def _slots(self) -> Sequence[PlotSlot]:
+        """All plots over time, also those that the layout does not show."""
+        return (*self.window.slots, *self.window.workbench.stack_slots)
+
     def _export(self, kind: str) -> None:
         if self._plot_export is None:
             from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
@@ -191,7 +201,7 @@ class App:
             self._plot_export = PlotExport(
                 window.context,
                 window.axis,
-                lambda: (*window.slots, *window.workbench.stack_slots),
+                self._slots,
                 self.background.start,
             )
         self._plot_export.ask(kind)

@@ -1,16 +1,18 @@
 """The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects
 garbage. Main thread.
 
-30 beats a second while something happens or somebody touches the window, 5 while there are only readings, 1 while the
-window is hidden; texts change twice a second. Cyclic garbage is collected here and nowhere else: a collection on a
-worker thread may destroy a Qt object there, which crashes Qt.
+30 beats a second while something happens or somebody touches the window; while there are only readings 2, or up to 5
+where plots move so fast; 1 while the window is hidden. Texts change twice a second. Cyclic garbage is collected here
+and nowhere else: a collection on a worker thread may destroy a Qt object there, which crashes Qt.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
@@ -23,12 +25,14 @@ from devexplorer.core.session import Change, State
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult
 
-BEAT_MS, CALM_MS, HIDDEN_MS = 33, 200, 1000
+BEAT_MS, CALM_MS, STILL_MS, HIDDEN_MS = 33, 200, 500, 1000
 CALM_AFTER_S = 2.0
-"""When nothing but readings came for so long, and nobody touched the window, a beat shows two of each device."""
+"""When nothing but readings came for so long, and nobody touched the window, a beat shows several of each device. It
+costs as much as the painting that it leads to: what it runs has left the processor's caches since the last."""
 READINGS = Change.SAMPLES | Change.DETAILS | Change.ALERTS
 """What watching changes by itself: nothing quick follows from it."""
-TEXT_SECONDS = 0.5
+TEXT_SECONDS = 0.45
+"""A little less than half a second: a beat comes a little early now and then."""
 YOUNG_GC_SECONDS = 1.0
 MIDDLE_GC_SECONDS = 10.0
 FULL_GC_SECONDS = 60.0
@@ -65,11 +69,13 @@ class Heartbeat(QObject):
         view: View,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
+        step_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`step_s`: how long it takes until something has moved so far that it is seen."""
         super().__init__()
         self._session, self._state, self._view = session, state, view
         self._behind: tuple[Source, State] | None = None
-        self._clock, self._monotonic = clock, monotonic
+        self._clock, self._monotonic, self._step_s = clock, monotonic, step_s
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
         self._texts_due = self._young_due = self._middle_due = self._full_due = self._stirred_s = 0.0
@@ -107,12 +113,15 @@ class Heartbeat(QObject):
     @property
     def pause_ms(self) -> int:
         """What is left between two beats now."""
-        calm = self._monotonic() - self._stirred_s > CALM_AFTER_S
-        return HIDDEN_MS if self._hidden else CALM_MS if calm else BEAT_MS
+        if self._hidden:
+            return HIDDEN_MS
+        if self._monotonic() - self._stirred_s <= CALM_AFTER_S:
+            return BEAT_MS
+        return round(min(max(1000 * self._step_s(), CALM_MS), STILL_MS))
 
     def _set_pace(self) -> None:
-        if self._timer.isActive() and self._timer.interval() != self.pause_ms:
-            self._timer.start(self.pause_ms)
+        if self._timer.isActive() and self._timer.interval() != (pause_ms := self.pause_ms):
+            self._timer.start(pause_ms)
 
     def show(self, session: Source, clock: Clock, behind: tuple[Source, State] | None = None) -> None:
         """From now on the window follows this one, by its clock. `behind` goes on unseen, in its own state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -14,16 +15,16 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, JobEnded, JobStarted
 from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.state import Change, State
-from devexplorer.gui.shell.heartbeat import BEAT_MS, CALM_AFTER_S, CALM_MS, HIDDEN_MS, Heartbeat
+from devexplorer.gui.shell.heartbeat import BEAT_MS, CALM_AFTER_S, CALM_MS, HIDDEN_MS, STILL_MS, Heartbeat
 
 
 class Beaten:
     """A heart beaten by hand, with a clock of its own."""
 
     def __init__(self) -> None:
-        self.now, self.events = 100.0, list[Event]()
+        self.now, self.events, self.step_s = 100.0, list[Event](), 0.1
         self.state = State()
-        self.heart = Heartbeat(self, self.state, self, monotonic=lambda: self.now)
+        self.heart = Heartbeat(self, self.state, self, monotonic=lambda: self.now, step_s=lambda: self.step_s)
 
     def drain(self) -> PollResult:
         events, self.events = self.events, []
@@ -59,7 +60,7 @@ CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", usable=True)
 DETAILS = DeviceDetails(device="cpu", time_unix_s=4.0)
 
 
-def test_readings_alone_are_shown_two_at_a_time(beaten: Beaten) -> None:
+def test_readings_alone_are_shown_several_at_a_time(beaten: Beaten) -> None:
     assert beaten.after(0.1, JobStarted(request=1, title="move", time_unix_s=1.0)) == BEAT_MS
     assert beaten.after(CALM_AFTER_S + 1, reading(1.0)) == BEAT_MS, "it is under way"
     assert beaten.after(0.1, JobEnded(request=1, ok=True, time_unix_s=2.0)) == BEAT_MS
@@ -67,6 +68,11 @@ def test_readings_alone_are_shown_two_at_a_time(beaten: Beaten) -> None:
     assert beaten.after(CALM_AFTER_S, reading(3.0)) == CALM_MS
     assert beaten.heart._timer.interval() == CALM_MS
     assert beaten.after(CALM_MS / 1000, reading(4.0), DETAILS) == CALM_MS, "what is read seldom is a reading too"
+    beaten.step_s = 0.3
+    assert beaten.after(CALM_MS / 1000, reading(5.0)) == 300, "as often as the plots move"
+    beaten.step_s = math.inf
+    assert beaten.after(0.3, reading(6.0)) == STILL_MS
+    assert beaten.heart._timer.interval() == STILL_MS
     beaten.heart.stir()
     assert beaten.heart._timer.interval() == BEAT_MS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeVar
@@ -182,6 +183,9 @@ def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
 
     assert curve.mapToView(QPointF(0, 0)).x() == pytest.approx(before - 10)
     assert plot.canvas.viewRange()[0] == [-120, 0]
+    assert plot.step_s == pytest.approx(2 * 120 / plot.canvas.view.width())
+    plot._axis.set_paused(True)
+    assert plot.step_s == math.inf
 
 
 def test_the_past_that_left_the_plot_is_dropped(show: Show) -> None:
