@@ -64,7 +64,8 @@ class DeviceCard(DeviceItem):
         name = texts.name
         if text_width(name, Role.TEXT) > room - note:
             name = name.removeprefix("NVIDIA ")  # which card it is says more
-        taken = draw_text(painter, QRect(x, line.top(), room - note, line.height()), name, "text", Role.TEXT)
+        role = Role.TEXT if text_width(name, Role.TEXT) <= room - note else Role.LABEL
+        taken = draw_text(painter, QRect(x, line.top(), room - note, line.height()), name, "text", role)
         if note:
             x += taken + 8
             draw_text(painter, QRect(x, line.top(), right - x, line.height()), texts.note, "dim")

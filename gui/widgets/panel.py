@@ -163,6 +163,11 @@ class EmptyState(QWidget):
             parent=self,
         )
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep room for all lines of the sentence: a page that scrolls asks no layout for the height at its width."""
+        super().resizeEvent(event)
+        self.sentence.setMinimumHeight(self.sentence.heightForWidth(max(self.width() - 4 * EDGE_PX, 1)))
+
     def follow(self, state: State) -> None:
         """Enable the button while the engine can be asked."""
         reason = why_not_live(state)

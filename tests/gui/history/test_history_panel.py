@@ -24,7 +24,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
-from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row, short_when_text
+from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, history_row, short_when_text
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.table import PAD_PX
 from devexplorer.gui.widgets.theme import DARK, LIGHT
@@ -245,6 +245,7 @@ def test_nothing_is_cut_off_at_the_smallest_window(qtbot: QtBot) -> None:
             if metrics.horizontalAdvance(text) > room and column != COLUMN["what"]:
                 cut.add(text)
     assert not cut
+    assert metrics.horizontalAdvance("4096×4096×4096") <= WIDTHS[COLUMN["what"]] - PAD_PX - 3
     assert panel.table.horizontalScrollBar().maximum() == 0
 
 

@@ -156,8 +156,11 @@ def test_with_fewer_than_two_gpus_virtual_ones_are_offered(
     shown.click(shown.panel.unplanned.button)
     assert shown.asked[1:] == [PlanSplit(target="net", budgets={})]
     unplanned = shown.panel.unplanned
-    shown.panel.resize(910, shown.panel.minimumSizeHint().height())  # as low as its tab lets it become
-    QApplication.processEvents()
+    for height in (400, 0):
+        shown.panel.resize(700, max(height, shown.panel.minimumSizeHint().height()))  # as low as its tab lets it become
+        QApplication.processEvents()
+    sentence = unplanned.sentence
+    assert sentence.height() >= sentence.heightForWidth(sentence.width()) > sentence.fontMetrics().height() * 1.5
     assert unplanned.height() >= unplanned.minimumSizeHint().height()
 
 
