@@ -22,14 +22,15 @@ from devexplorer.gui.memory.table import PartsTable
 from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,
-    ElidedLabel,
     MemoryBar,
     Role,
     ScrollArea,
+    ShrinkingLabel,
     current_theme,
     hbox,
     label,
     push_button,
+    text_width,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
@@ -81,7 +82,8 @@ class MemoryPanel(QWidget):
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.chooser.setMinimumWidth(LEAST_DEVICE_PX)  # a long name never pushes the buttons out of the page
         self.number = label("", Role.NUMBER)
-        self.of = ElidedLabel(words="dim")
+        self.number.setMinimumWidth(text_width("000.00 MiB", Role.NUMBER))  # the bar stays where it is
+        self.of = ShrinkingLabel(words="dim")
         self.bar = BreakdownBar(CPU)
         self.table = PartsTable()
         self.side = MemoryComparison()
@@ -105,11 +107,12 @@ class MemoryPanel(QWidget):
 
     def _lay_out(self) -> None:
         buttons = (self.release, self.restart, self.record, self.snapshot)
-        top = hbox(self.chooser, 4, self.number, (self.of, 1), *buttons)
+        top = hbox(self.chooser, None, *buttons)
+        used = hbox(self.number, self.of, (self.bar, 1))
         scroll = ScrollArea(self.side)
         scroll.setFixedWidth(SIDE_PX)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        head = vbox(top, self.bar, margins=(EDGE_PX, 8, EDGE_PX, 8))
+        head = vbox(top, used, margins=(EDGE_PX, 8, EDGE_PX, 8))
         vbox(head, (hbox((self.table, 1), scroll, spacing=2 * EDGE_PX), 1), spacing=0, parent=self)
         self.setMinimumHeight(LEAST_PX)
         self.table.setMinimumHeight(0)
@@ -144,7 +147,7 @@ class MemoryPanel(QWidget):
         total = f"of {bytes_text(device.total_bytes)} in use" if device.total_bytes is not None else "in use"
         simulated, shared = device.info.simulated, device.info.memory_shared
         kind = ", simulated" if simulated else ", shared with the system" if shared else ""
-        self.of.set_full_text(total + kind)
+        self.of.say(total + kind)
         self.bar.simulated = device.info.simulated
         self.bar.set_device(device.colour)
         self.bar.set_reading(parts, device.total_bytes)

@@ -8,7 +8,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, GIB, MIB, VGPU, state_with
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import (
@@ -194,11 +194,13 @@ def test_the_counts_of_nvidia_smi_and_torch_are_side_by_side_with_the_reason(qtb
     assert "400.00 MiB of CUDA context and libraries (freed when the engine ends)" in panel.side.why.text()
 
 
-def test_what_is_simulated_says_so(qtbot: QtBot, state: State) -> None:
-    panel = panel_of(qtbot, state)
+def test_what_is_simulated_says_so_in_a_small_window_too(qtbot: QtBot, state: State) -> None:
+    panel = panel_of(qtbot, state, width=920)
     panel.show_device("vgpu:0")
     assert "simulated" in panel.chooser.currentText()
-    assert panel.of.full_text == "of 16.00 GiB in use, simulated"
+    QApplication.processEvents()
+    assert panel.chooser.width() >= panel.chooser.sizeHint().width()
+    assert panel.of.text() == panel.of.full_text == "of 16.00 GiB in use, simulated"
     assert "assumed for virtual GPUs" in texts(panel, 4)[Key("context")]
     assert panel.side.why.text().startswith("A real card's nvidia-smi would say 420.00 MiB")
     parts = [int(text.replace(",", "")) for key, text in texts(panel, 2).items() if key in [Key(part) for part in (
