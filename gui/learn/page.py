@@ -36,6 +36,8 @@ WIDE_PX = 900
 """From this width on the list stands beside the exercise."""
 WIDEST_PX = 1200
 """From this width on the list says what each exercise is about."""
+EXERCISE_PX = 360
+"""Of an exercise below the list; in a high window the list has the rest."""
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise continues when the window is live again."
@@ -129,7 +131,9 @@ class LearnPanel(QWidget):
         header.setSectionResizeMode(1, modes.Stretch if alone else modes.Interactive)
         if not alone:
             self.table.setColumnWidth(1, TITLE_PX)
-        self.table.setMaximumHeight(self.height() * 2 // 5 if narrow else UNLIMITED_PX)
+        upper = max(self.height() * 2 // 5, self.height() - EXERCISE_PX) + self.progress.sizeHint().height()
+        self._row.setStretch(0, upper if narrow else 0)
+        self._row.setStretch(1, max(self.height() - upper, 1))
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------

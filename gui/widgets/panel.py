@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -163,10 +163,12 @@ class EmptyState(QWidget):
             parent=self,
         )
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
+    def event(self, event: QEvent) -> bool:
         """Keep room for all lines of the sentence: a page that scrolls asks no layout for the height at its width."""
-        super().resizeEvent(event)
-        self.sentence.setMinimumHeight(self.sentence.heightForWidth(max(self.width() - 4 * EDGE_PX, 1)))
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):
+            width = max(self.width() - 4 * EDGE_PX, 1)
+            self.sentence.setMinimumHeight(max(self.sentence.heightForWidth(width), 0))
+        return super().event(event)
 
     def follow(self, state: State) -> None:
         """Enable the button while the engine can be asked."""

@@ -26,6 +26,7 @@ from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme
 
 ROW_PX, PAD_PX = 24, 12
 LEAST_ROWS = 2
+LEAST_LAST_PX = 100
 Index = QModelIndex | QPersistentModelIndex
 _NOWHERE = QModelIndex()
 
@@ -182,7 +183,7 @@ class RowsTable(QTableView):
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
         keeps its width at least. Where there is no room for all, the table goes without some of those that it
-        `gives_up`; the last of them is wanted most."""
+        `gives_up`, the last of them is wanted most; what is left without them is cut short in the last column."""
         super().__init__(showGrid=False, wordWrap=False)
         self._widths, self._stretched, self._gives_up = tuple(widths), stretched, tuple(gives_up)
         self.setModel(model)
@@ -208,6 +209,8 @@ class RowsTable(QTableView):
         header.setDefaultAlignment(LEFT)
         for column, width in enumerate(widths):
             self.setColumnWidth(column, width)
+        if gives_up and stretched is None:
+            self.setColumnWidth(len(widths) - 1, LEAST_LAST_PX)  # Qt stretches it from here on, and never shrinks it
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         room = event.size().width() - sum(self._widths) + sum(self._widths[column] for column in self._gives_up)

@@ -252,6 +252,12 @@ def test_nothing_is_cut_off(qtbot: QtBot, state: State, size: tuple[int, int]) -
         assert panel.area.horizontalScrollBar().maximum() == 0, exercise
 
 
+def test_in_a_high_and_narrow_panel_the_list_takes_what_the_exercise_leaves(qtbot: QtBot, panel: LearnPanel) -> None:
+    panel.resize(560, 1000)
+    qtbot.waitUntil(lambda: panel.table.height() >= 500)
+    assert panel.area.height() >= 300
+
+
 def test_on_a_low_page_the_present_step_is_scrolled_into_sight(qtbot: QtBot, panel: LearnPanel) -> None:
     panel.resize(900, 100)
     panel.choose("several")
