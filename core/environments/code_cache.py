@@ -4,16 +4,13 @@ Any thread; reads about 3 MB.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import tarfile
 from functools import partial
 from pathlib import Path
 
 import devexplorer
 from devexplorer import core, resources
-from devexplorer.core.environments.cache_folder import kept
+from devexplorer.core.environments import cache_folder
 
 KIND = "code"
 BOOTSTRAP = "devexplorer/core/environments/bootstrap.py"
@@ -28,22 +25,13 @@ def name() -> str:
 def folder() -> Path:
     """The folder with our code, made if it is not there. Raises `Unavailable`."""
     files = _files()
-    return kept(KIND, _name(files), partial(_fill, files))
+    return cache_folder.kept(KIND, _name(files), partial(_fill, files))
 
 
 def packed() -> tuple[str, bytes]:
     """The name, and a `tar.gz` of what the folder holds, the same bytes for the same code."""
     files = _files()
-    archive = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=archive, mode="wb", mtime=0) as packer,
-        tarfile.open(fileobj=packer, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for path, content in files.items():
-            about = tarfile.TarInfo(path)
-            about.size, about.mode = len(content), 0o644
-            tar.addfile(about, io.BytesIO(content))
-    return _name(files), archive.getvalue()
+    return _name(files), cache_folder.packed(files)
 
 
 def _files() -> dict[str, bytes]:

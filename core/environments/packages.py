@@ -73,24 +73,41 @@ def too_old(probe: Probe) -> tuple[str, ...]:
     return tuple(name for name, least in NEEDED.items() if numbers(there.get(name, least)) < numbers(least))
 
 
+class Need(NamedTuple):
+    """A folder that an environment lacks."""
+
+    name: str
+    wanted: tuple[str, ...]
+    """As pip takes them: `numpy>=1.26`."""
+
+
+def needs(probe: Probe) -> tuple[Need | None, Need | None]:
+    """What has to go before, and what behind the packages of an environment; None: nothing."""
+    return _need(probe, too_old(probe)), _need(probe, missing(probe))
+
+
 def provide(python: str | None, probe: Probe, progress: ProgressMonitor = NO_PROGRESS) -> Folders:
     """The folders with all that it lacks, made if they are not there. `python` is that interpreter; None: it is on
     another machine, and what is fetched is for the platform that `probe` names.
 
     Raises `Unavailable` with the reason, and `Cancelled`.
     """
-    before, after = (_folder(python, probe, names, progress) for names in (too_old(probe), missing(probe)))
-    return Folders(before, after)
+    return Folders(*(None if need is None else folder(python, probe, need, progress) for need in needs(probe)))
 
 
-def _folder(python: str | None, probe: Probe, names: Sequence[str], progress: ProgressMonitor) -> Path | None:
+def folder(python: str | None, probe: Probe, need: Need, progress: ProgressMonitor = NO_PROGRESS) -> Path:
+    """One of those folders."""
+    return kept(KIND, need.name, partial(_fill, python, probe, need.wanted, progress))
+
+
+def _need(probe: Probe, names: Sequence[str]) -> Need | None:
     if not names:
         return None
-    wanted = [f"{name}>={NEEDED[name]}" for name in names]
+    wanted = tuple(f"{name}>={NEEDED[name]}" for name in names)
     threads = "t" if probe.free_threaded else ""
     tag = f"cp{_short(probe)}{threads}-{probe.platform}-{probe.libc}".replace(" ", "")
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
-    return kept(KIND, re.sub(r"[^\w.-]", "_", f"{tag}-{digest}"), partial(_fill, python, probe, wanted, progress))
+    return Need(re.sub(r"[^\w.-]", "_", f"{tag}-{digest}"), wanted)
 
 
 def _fill(python: str | None, probe: Probe, wanted: Sequence[str], progress: ProgressMonitor, folder: Path) -> None:
