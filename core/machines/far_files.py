@@ -1,5 +1,5 @@
-"""Files of the machine at the far end of a link: what is in a folder, what a file is, copies from there and to there.
-Main thread; every answer comes at a later beat. Nothing of that machine is opened here by its path."""
+"""Copies of files from the machine at the far end of a link, and to it, piece by piece. Main thread; every answer comes
+at a later beat. Nothing of that machine is opened here by its path."""
 
 from __future__ import annotations
 
@@ -8,20 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.records.host import (
-    Chunk,
-    Done,
-    FileKindFound,
-    FileKinds,
-    FindModels,
-    Folder,
-    ListFolder,
-    ModelFound,
-    ModelsFound,
-    ReadFile,
-    RecogniseFiles,
-    WriteFile,
-)
+from devexplorer.core.records.host import Chunk, Done, ReadFile, WriteFile
 
 CHUNK_BYTES = 1 << 18
 MOST_BYTES = 1 << 30
@@ -38,28 +25,6 @@ class FarFiles:
 
     def __init__(self, session: RemoteSession) -> None:
         self._session = session
-
-    def list_folder(self, path: str, then: Callable[[Folder], None], failed: Failed) -> None:
-        """What is in a folder; `~` begins the home folder, empty is where the host was started."""
-        self._session.ask(ListFolder(path=path), then, failed)
-
-    def recognise(
-        self, paths: tuple[str, ...], then: Callable[[tuple[FileKindFound, ...]], None], failed: Failed
-    ) -> None:
-        """What files are."""
-
-        def found(kinds: FileKinds) -> None:
-            then(kinds.files)
-
-        self._session.ask(RecogniseFiles(paths=paths), found, failed)
-
-    def find_models(self, path: str, then: Callable[[tuple[ModelFound, ...]], None], failed: Failed) -> None:
-        """What makes models in a Python file."""
-
-        def found(models: ModelsFound) -> None:
-            then(models.models)
-
-        self._session.ask(FindModels(path=path), found, failed)
 
     def read(
         self,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.machines.far_files import FarFiles
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.records.host import Question
 from devexplorer.core.session.machine import Machine
 
 
@@ -41,6 +43,15 @@ class FarMachine(Machine):
     def now(self) -> float:
         """Stands still while nothing comes: what is on show is of that moment."""
         return self.session.now()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what is on show is not of this moment."""
+        return self.session.is_late
+
+    def ask(self, question: Question, then: Callable[[Any], None]) -> None:
+        """Ask the host; at a later beat `then` gets the result, or one sentence (str) that says why there is none."""
+        self.session.ask(question, then, then)
 
     def beat(self) -> None:
         """Heartbeats of the link, and the next attempt when it is time."""
@@ -75,6 +86,11 @@ class Machines:
         self._changed()
         return machine
 
+    @property
+    def far(self) -> tuple[FarMachine, ...]:
+        """All but this machine."""
+        return tuple(machine for machine in self.machines if isinstance(machine, FarMachine))
+
     def find(self, name: str) -> Machine | None:
         """The machine of this name."""
         return next((machine for machine in self.machines if machine.name == name), None)
@@ -106,8 +122,7 @@ class Machines:
     def close(self, deadline_s: float) -> bool:
         """Disconnect from all; the hosts go on. False when a thread still runs at the deadline."""
         until = time.monotonic() + deadline_s
-        far = [machine for machine in self.machines if isinstance(machine, FarMachine)]
-        sessions = [machine.session for machine in (*far, *self._leaving)]
+        sessions = [machine.session for machine in (*self.far, *self._leaving)]
         for session in sessions:
             session.close(0.0)
         ended = [session.close(max(until - time.monotonic(), 0.0)) for session in sessions]

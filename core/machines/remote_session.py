@@ -127,11 +127,13 @@ class RemoteSession:
 
     def now(self) -> float:
         """By this window's clock; stands still while nothing comes."""
-        link_is_up = self._uplink.state == "connected"
-        return self._clock() if link_is_up and not self._is_late() else self._incoming.heard_unix_s
+        return self._incoming.heard_unix_s if self.is_late else self._clock()
 
-    def _is_late(self) -> bool:
-        return self._clock() - self._incoming.heard_unix_s > LATE_S
+    @property
+    def is_late(self) -> bool:
+        """Whether what is known is not of this moment."""
+        late = self._clock() - self._incoming.heard_unix_s > LATE_S
+        return late or self._uplink.state != "connected"
 
     def reconnect(self) -> None:
         """Try to connect now."""

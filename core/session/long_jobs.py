@@ -18,6 +18,10 @@ class LongJobs:
         self._state, self._clock = state, clock
         self._running: dict[int, Job] = {}
 
+    def forget(self) -> None:
+        """Other commands are under way from now on: another machine is on show."""
+        self._running = dict(self._state.jobs)
+
     def ended(self) -> list[str]:
         """A line for each command and benchmark that is over since the last call, if it took a minute."""
         now, jobs = self._clock(), self._state.jobs

@@ -40,6 +40,11 @@ class Machine:
         """The way to it; None: there is none in between."""
         return None
 
+    @property
+    def is_late(self) -> bool:
+        """Whether what is known of it is not of this moment."""
+        return False
+
     def now(self) -> float:
         """The end of its plots, by this window's clock."""
         return time.time()

@@ -143,6 +143,19 @@ class WindowContext(QObject):
         """Every machine that the window knows; loaded when it is first asked for."""
         return self.make_machines()
 
+    def set_machine(self, machine: Machine) -> None:
+        """This machine is on show from now on."""
+        if machine is self.machine:
+            return
+        self.machine = machine
+        self.far = None if machine.is_here else cast("FarSide", machine)
+        if machine.session is not None:
+            self.set_session(machine.session)
+        if machine.history is not None:
+            self.set_history(machine.history)
+            self.set_history_problem(machine.history.problem or "")
+        self.machine_shown.emit(machine)
+
     def set_session(self, session: Session | RemoteSession) -> None:
         """The session started."""
         self.session = session

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGraphicsOpacityEffect, QVBoxLayout, QWidget
 
 from devexplorer.core.base import sentence
 from devexplorer.core.session import State, UnderWay
@@ -32,6 +32,8 @@ FULL_CARDS = 4
 """Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
 
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
+PALE = 0.45
+"""Opacity of readings that are not of now."""
 ROW_GAP_PX = 4
 INDENT_PX = 14
 """Indent of the MIG instances of a card."""
@@ -57,6 +59,7 @@ class DevicesPanel(Panel):
         self.chosen: str | None = None
         """Id of the chosen device, or None."""
         self._full = 0
+        self._age = ""
         self._dragged: tuple[str, ...] = ()
         self.add_button = push_button("+ virtual GPU", self.add_virtual_requested, look="quiet", tip=ADD_TIP)
         self.add_to_header(self.add_button)
@@ -66,7 +69,8 @@ class DevicesPanel(Panel):
         """What is missing on this machine and why: the first in a line below the cards, the others in its tooltip."""
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
-        self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
+        self._inside = holder(vbox(self._cards, self._rows, self.offer, None, margins=8))
+        self.area = ScrollArea(self._inside)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.set_content(holder(vbox((self.area, 1), self.machine, spacing=0)))
         self.refresh_devices()
@@ -92,6 +96,19 @@ class DevicesPanel(Panel):
         for name, item in self.items.items():
             item.set_verdict(result.get(name))
 
+    def set_age(self, words: str) -> None:
+        """The readings are old: say of when, and show them pale. Empty: they are of now."""
+        if words != self._age:
+            if bool(words) != bool(self._age):
+                effect = QGraphicsOpacityEffect(self, opacity=PALE) if words else None
+                self._inside.setGraphicsEffect(effect)  # type: ignore[arg-type]  # None takes it away
+            self._age = words
+            self._show_subtitle()
+
+    def _show_subtitle(self) -> None:
+        rows = any(isinstance(item, DeviceRow) for item in self.items.values())  # which name no unit
+        self.set_subtitle(self._age or ("GiB" if rows else ""), self._age)
+
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
         state = self._state
@@ -108,9 +125,7 @@ class DevicesPanel(Panel):
         for name, kind in wanted.items():
             items[name] = self.items.get(name) or self._new_item(kind, name)
         self.items = items
-        self.set_subtitle(
-            "GiB" if any(isinstance(item, DeviceRow) for item in items.values()) else ""
-        )  # rows name no unit
+        self._show_subtitle()
         self._fill()
         self.choose(self.chosen if self.chosen in items else None)
         self.refresh_texts()

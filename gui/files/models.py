@@ -35,6 +35,7 @@ class ModelOpener(QObject):
         self._done_count = 0
         """How many commands had ended when the recent models were brought up to date."""
         context.state_changed.connect(self._remember)
+        context.machine_shown.connect(self._forget)
         self._run_code = context.controller.run_code
         context.controller.run_code = self._ask_to_rebuild
 
@@ -123,6 +124,10 @@ class ModelOpener(QObject):
         if remember:
             self._context.save_settings(trusted_folders=(*self._context.settings.trusted_folders, folder))
         send()
+
+    def _forget(self) -> None:
+        """What was done on the machine that is on show now was noted, or is not."""
+        self._done_count, self._failed = self._context.state.done_count, None
 
     def _remember(self) -> None:
         """Note the models and files that were opened since; one that could not be opened is not offered again."""

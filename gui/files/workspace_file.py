@@ -58,6 +58,7 @@ class WorkspaceFiles(QObject):
         """What waits for the workspace to be saved."""
         self._saved_before: Done | None = None
         context.state_changed.connect(self._follow)
+        context.machine_shown.connect(self._machine_shown)
 
     @property
     def path(self) -> Path | None:
@@ -230,11 +231,23 @@ class WorkspaceFiles(QObject):
         path = self.path
         if path is not None:
             self._context.remember_file(path)
-        self._context.window.setWindowTitle("DevExplorer[*]" if path is None else f"DevExplorer: {path.name}[*]")
+        self._show_title()
         if event is not None and event.opened and event is not self._arranged:
             self._arranged = event
             self._show_layout(event.layout)
             self.ask()
+
+    def _machine_shown(self) -> None:
+        """Its file was opened before: the window stays as it is."""
+        self._seen = self._arranged = self._context.state.workspace_file
+        self._when_saved = None
+        self._show_title()
+
+    def _show_title(self) -> None:
+        """Of which machine the window is, and which file it has open."""
+        machine = self._context.machine
+        name = "DevExplorer" if machine.is_here else f"DevExplorer on {machine.name}"
+        self._context.window.setWindowTitle(f"{name}[*]" if self.path is None else f"{name}: {self.path.name}[*]")
 
     def _show_layout(self, text: str) -> None:
         try:

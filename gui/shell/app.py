@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,10 @@ from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.machines import Machines
+    from devexplorer.core.session import Machine
     from devexplorer.core.session.session import Session
+    from devexplorer.gui.shell.other_machines import OtherMachines
     from devexplorer.gui.shell.tour import Tour
     from devexplorer.gui.timelines.export import PlotExport
     from devexplorer.gui.timelines.slot import PlotSlot
@@ -81,7 +85,11 @@ class App:
         self.files: tuple[Path, ...] = ()
         """What the window was started with, until the engine can take it."""
         self.replaying = Replaying(self.window, self.state, self._heart)
+        self.others: OtherMachines | None = None
+        """Once another machine than this was asked for."""
         context = self.window.context
+        context.machine = self.replaying.here
+        context.make_machines = self._make_machines
         context.recording_chosen.connect(
             lambda path: self.replaying.record(path, overwrite=True)
         )  # the dialog has asked
@@ -89,7 +97,7 @@ class App:
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
-        context.script_chosen.connect(self._write_script)
+        context.script_chosen.connect(self._script_chosen)
         self.window.recent.look_wanted.connect(self._look_for)
         self._history_file = history_file
         self.history: StoreThread | None = None
@@ -125,16 +133,18 @@ class App:
 
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
-        self.session = self.replaying.live = session
+        here = self.replaying.here
+        self.session = here.session = session
         self.window.may_close = self.leaving.may_close
-        self.window.context.set_session(session)
-        self._keep_runs(session)
-        heartbeat = self._heart(session)
-        heartbeat.show(session, time.time)
+        history = self._keep_runs(session)
+        if self.replaying.machine is here:
+            self.window.context.set_session(session)
+            self.window.context.set_history(history)
+        self.replaying.follow_all()
         session.start()
-        return heartbeat
+        return self._heart(session)
 
-    def _keep_runs(self, session: Session) -> None:
+    def _keep_runs(self, session: Session) -> StoreThread:
         """Have every run that ends kept in the history."""
         from devexplorer.core.benchmark.history.run_recorder import (
             RunRecorder,
@@ -142,15 +152,34 @@ class App:
         from devexplorer.core.benchmark.history.store import Store
         from devexplorer.core.benchmark.history.store_thread import StoreThread
 
-        self.history = StoreThread(
+        here = self.replaying.here
+        self.history = here.history = StoreThread(
             lambda: Store(self._history_file),
-            on_change=self.window.context.history_changed.emit,
+            on_change=partial(self.history_changed, here),
             on_notice=lambda notice, failed: self.window.say(notice, error=failed),
         )
         self.history.start()
         session.run_recorder = RunRecorder(self.history.add)
         session.run_recorder.start()
-        self.window.context.set_history(self.history)
+        return self.history
+
+    def history_changed(self, machine: Machine) -> None:
+        """The runs of a machine are others."""
+        if machine is self.replaying.machine:
+            self.window.context.history_changed.emit()
+
+    def _make_machines(self) -> Machines:
+        """What other machines need is loaded when the first of them is asked for."""
+        from devexplorer.gui.shell.other_machines import OtherMachines
+
+        self.others = OtherMachines(self)
+        return self.others.machines
+
+    def show_this_machine(self) -> None:
+        """In place of a recording, or of another machine."""
+        if self.others is not None:
+            self.others.machines.show(self.replaying.here)
+        self.replaying.back()
 
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
@@ -168,8 +197,11 @@ class App:
 
     def _beaten(self) -> None:
         self.replaying.follow()
-        if self.history is not None and self.history.deliver():
-            self.window.context.set_history_problem(self.history.problem or "")
+        for machine in self.replaying.machines:
+            if machine.history is not None and machine.history.deliver() and machine is self.replaying.machine:
+                self.window.context.set_history_problem(machine.history.problem or "")
+        if self.others is not None:
+            self.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
             self.window.opening.open(self.files)
             self.files = ()
@@ -180,6 +212,8 @@ class App:
         self.leaving.beat()
 
     def _set_hidden(self, hidden: bool) -> None:
+        if self.others is not None:
+            self.others.set_hidden(hidden)
         if self.heartbeat is not None:
             self.heartbeat.set_hidden(hidden)
         if self.session is not None:  # also behind a recording that is on show
@@ -206,18 +240,23 @@ class App:
             )
         self._plot_export.ask(kind)
 
-    def _write_script(self, path: Path) -> None:
+    def _script_chosen(self, path: Path) -> None:
         """The session as a script, or as a notebook where the name ends so."""
+        if self.others is not None and not self.replaying.machine.is_here:
+            self.others.write_script(path)
+        elif self.session is not None:
+            notebook = path.suffix == ".ipynb"
+            self.write_script(path, self.session.notebook() if notebook else self.session.script(to_repeat=True))
+
+    def write_script(self, path: Path, text: str) -> None:
+        """Save it without waiting for a disk."""
         from devexplorer.core.session.script import write  # when it is asked for
 
-        if self.session is not None:
-            text = self.session.notebook() if path.suffix == ".ipynb" else self.session.script(to_repeat=True)
+        def work() -> str:
+            write(path, text)
+            return f"{path} does again what was done and not undone here."
 
-            def work() -> str:
-                write(path, text)
-                return f"{path} does again what was done and not undone here."
-
-            self.background.start("script", "The session is saved as Python", work)
+        self.background.start("script", "The session is saved as Python", work)
 
     def _look_for(self, paths: tuple[Path, ...]) -> None:
         """See which of the recent files are still there, without waiting for their disk."""
@@ -253,13 +292,15 @@ class App:
         if self.session is not None:
             self.session.close(CLOSE_SECONDS)
         self.replaying.close(max(until - time.monotonic(), 0.1))
+        if self.others is not None:
+            self.others.close(max(until - time.monotonic(), 0.1))
         self.background.join(max(until - time.monotonic(), 0.1))
         if self.history is not None:
             self.history.close(max(until - time.monotonic(), 0.5))
             self.history.deliver()
         if self.session is not None and self.session.run_recorder is not None:
             self.session.run_recorder.join(0.5)
-        self.window.notifications.close()
+        self.window.news.notifications.close()
 
 
 def open_window(

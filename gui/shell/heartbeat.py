@@ -74,7 +74,7 @@ class Heartbeat(QObject):
         """`step_s`: how long it takes until something has moved so far that it is seen."""
         super().__init__()
         self._session, self._state, self._view = session, state, view
-        self._behind: tuple[Source, State] | None = None
+        self._behind: tuple[tuple[Source, State], ...] = ()
         self._clock, self._monotonic, self._step_s = clock, monotonic, step_s
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
@@ -123,14 +123,14 @@ class Heartbeat(QObject):
         if self._timer.isActive() and self._timer.interval() != (pause_ms := self.pause_ms):
             self._timer.start(pause_ms)
 
-    def show(self, session: Source, clock: Clock, behind: tuple[Source, State] | None = None) -> None:
-        """From now on the window follows this one, by its clock. `behind` goes on unseen, in its own state."""
+    def show(self, session: Source, clock: Clock, behind: tuple[tuple[Source, State], ...] = ()) -> None:
+        """From now on the window follows this one, by its clock. Those `behind` go on unseen, each in its own state."""
         self._session, self._clock, self._behind = session, clock, behind
 
     def tick(self) -> None:
         """One beat."""
-        if self._behind is not None:
-            _follow(*self._behind)
+        for session, unseen in self._behind:
+            _follow(session, unseen)
         state = self._state
         changes = _follow(self._session, state)
         now = self._monotonic()
@@ -164,7 +164,12 @@ def _follow(session: Source, state: State) -> Change:
     drained = session.drain()
     changes = Change.NOTHING
     if drained.state is not None:
+        if drained.continues:
+            drained.state.go_on_from(state)
         changes |= state.exchange(drained.state)
+    if drained.away != state.away:
+        state.away = drained.away
+        changes |= Change.ENGINE
     if drained.catalog is not None:
         changes |= state.set_catalog(drained.catalog)
     for event in drained.events:

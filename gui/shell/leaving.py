@@ -59,7 +59,9 @@ class Leaving:
         if self._leave_by is not None and (time.monotonic() > self._leave_by or not self.autosave.copy()):
             self._app.qt.exit()
         state = self._app.state
-        if self._found is not None and state.engine is not None and state.recording is None:
+        replaying = self._app.replaying
+        on_show = replaying.machine is replaying.here and state.recording is None
+        if self._found is not None and state.engine is not None and on_show:
             self._app.window.unsaved_copy.offer(self._found, self.autosave)
             self._found = None
 
@@ -69,7 +71,7 @@ class Leaving:
         state = replaying.live_state
         if self.unasked or not (state.unsaved_work or state.lost_anyway):
             return True
-        replaying.back()  # the question is about this machine
+        self._app.show_this_machine()  # the question is about it
         return self._app.window.workspaces.may_close()
 
     def leave(self) -> None:

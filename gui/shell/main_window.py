@@ -7,10 +7,9 @@ Main thread only. Panels know the state, never each other and never the engine.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 from PySide6.QtCore import QPoint, QSize, Qt, QTimer, Signal
@@ -27,14 +26,10 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
-from devexplorer.core.records import Log
 from devexplorer.core.session import Change, Settings, State
-from devexplorer.core.session.long_jobs import LongJobs
 from devexplorer.core.telemetry.alert_rules import complete
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
 from devexplorer.gui.alerts.alarm_line import ABOUT as ALARMS
-from devexplorer.gui.alerts.alarm_line import AlarmLine
-from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
@@ -52,6 +47,7 @@ from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices, reading_choices
+from devexplorer.gui.shell.news import News
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
@@ -80,10 +76,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.shell.guide import Guide
     from devexplorer.gui.shell.replay_bar import ReplayBar
 
+W = TypeVar("W", bound=QWidget)
 DEFAULT_SIZE_PX = (1440, 900)
-RECENT_S = 60.0
-"""While a recording is on show, an older error is one of the recording: it is in the log, and is not announced
-now."""
 
 
 class MainWindow(QMainWindow):
@@ -125,17 +119,13 @@ class MainWindow(QMainWindow):
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
         self.recent = RecentMenu(self.context, self.objects.again)
         self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
-        self._alarms = AlarmLine(state, self.banner)
-        self.notifications = Notifications(self.windowIcon())
-        self._long_jobs = LongJobs(state)
+        self.news = News(self.context, self.banner)
         self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
         self.may_close: Callable[[], bool] = lambda: True
         """Asks where something would be lost; the application sets it while there is an engine that can save."""
         self._move_shortcuts: list[QShortcut] = []
-        self._mentioned: Log | None = None
-        """The error that the line across the window spoke of last."""
         self.rail = self.workbench.rail
         self._lay_out()
         app = QApplication.instance()
@@ -170,7 +160,10 @@ class MainWindow(QMainWindow):
         """How far a recording is; made when the first one is opened."""
         from devexplorer.gui.shell.replay_bar import ReplayBar
 
-        bar = ReplayBar()
+        return self.add_bar(ReplayBar())
+
+    def add_bar(self, bar: W) -> W:
+        """Put a line above the panels, below the banner."""
         bar.hide()
         self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
@@ -201,7 +194,7 @@ class MainWindow(QMainWindow):
         self.context.moment_requested.connect(self.axis.show_moment)
         self.context.target_requested.connect(self.objects.select_near)
         self.banner.action_chosen.connect(lambda about: about == ALARMS and ALERTS.show(self.context))
-        self.notifications.clicked.connect(self._come_forward)
+        self.news.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.way_chosen.connect(self.begin)
@@ -232,9 +225,9 @@ class MainWindow(QMainWindow):
             (changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE), self.inspector.refresh),
             (True, partial(self.bottom_dock.refresh, changes, now_unix_s)),
             (True, partial(self.context.refresh, changes)),
-            (changes & Change.ALERTS, self._tell_alerts),
-            (changes & (Change.JOBS | Change.ENGINE), self._tell_ended),
-            (changes & Change.LOG, self._mention_errors),
+            (changes & Change.ALERTS, self.news.alerts),
+            (changes & (Change.JOBS | Change.ENGINE), self.news.jobs),
+            (changes & Change.LOG, self.news.log),
             (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
             (changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS), self.refresh_actions),
         ]
@@ -249,7 +242,7 @@ class MainWindow(QMainWindow):
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
         self.workbench.refresh_texts()
-        self._alarms.refresh()
+        self.news.refresh_texts()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder)
@@ -267,35 +260,12 @@ class MainWindow(QMainWindow):
         """One line about what was just tried; it goes by itself."""
         self.banner.say(text, passing=True)
 
-    def _tell_alerts(self) -> None:
-        news = self.state.alerts.take_news()
-        if self.state.recording is None:  # alarms of a recording are past
-            self.notifications.on_desktop = self.context.settings.notifications
-            self.notifications.tell(news)
-        self._alarms.changed(news)
-
-    def _tell_ended(self) -> None:
-        if self.state.recording is None:
-            ended = self._long_jobs.ended()
-            if QApplication.activeWindow() is None:
-                self.notifications.on_desktop = self.context.settings.notifications
-                self.notifications.tell_ended(ended)
-
     def _come_forward(self, alarms: bool) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.raise_()
         self.activateWindow()
         if alarms:
             ALERTS.show(self.context)
-
-    def _mention_errors(self) -> None:
-        latest: Log | None = self.state.log[-1] if self.state.log else None
-        if latest is None or latest is self._mentioned:
-            return
-        self._mentioned = latest
-        if latest.level == "error" and (self.state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
-            lines = latest.text.splitlines() or ["Unknown error."]
-            self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette
 

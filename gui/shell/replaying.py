@@ -1,8 +1,8 @@
-"""Which of both is on show: this machine, or a recording of some machine. Main thread only.
+"""What is on show: one of the machines, or a recording of some machine. Main thread only.
 
-There is one window and one `State` that it shows. When a recording is opened, the live state's contents are put aside
-and the live session goes on behind it, unseen; "Back to live" puts them back. A recording that cannot be opened never
-takes the place of anything for long.
+There is one window and one `State` that it shows. When a recording is opened, or another machine is shown, the state's
+contents are put aside and that session goes on behind it, unseen; they are put back when it is shown again. A recording
+that cannot be opened never takes the place of anything for long.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.session import Change, State
+from devexplorer.core.session import Change, Machine, State
 from devexplorer.gui.plots.time_axis import SPANS_S
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.remote_session import RemoteSession
     from devexplorer.core.replay.session import ReplaySession
     from devexplorer.core.session.session import Session
     from devexplorer.core.telemetry.alert_rules import Rule
@@ -30,22 +31,23 @@ RECORDED = "recorded "
 
 
 class Replaying:
-    """`open` a recording, `back` to live. `session` is the one that commands go to."""
+    """`open` a recording, `back` to live, `show` another machine. `session` is the one that commands go to."""
 
     def __init__(self, window: MainWindow, state: State, heart: Callable[[Source], Heartbeat]) -> None:
         """`heart` gives the heartbeat, made with that source where there is none yet."""
         self._window, self._state, self._heart = window, state, heart
         self.go_live: Callable[[], None] = lambda: None
         """Starts the session of this machine, for a window that was opened on a recording."""
-        self.live: Session | None = None
+        self.here = Machine()
+        """This machine; without a session in a window that was opened on something else."""
+        self.machines: tuple[Machine, ...] = (self.here,)
+        """Every machine that goes on, on show or not."""
+        self.machine = self.here
+        """The one on show, or that a recording hides."""
         self.replay: ReplaySession | None = None
-        self._aside = State()
-        """What is known about this machine while a recording is on show."""
         self._ended: list[ReplaySession] = []
         self._fits = False
         """Whether the plots show as much time as the recording on show has."""
-        self._live_span_s = window.axis.span_s
-        """What they show of this machine."""
         window.context.rules_changed.connect(self._rules_changed)
         window.context.recording_stopped.connect(self._offer)
         window.banner.action_chosen.connect(self._open_offered)
@@ -59,13 +61,25 @@ class Replaying:
 
     @property
     def live_state(self) -> State:
-        """What is known about this machine, whether or not a recording is on show."""
-        return self._state if self.replay is None else self._aside
+        """What is known about this machine, whether or not it is on show."""
+        return self.state_of(self.here)
+
+    def state_of(self, machine: Machine) -> State:
+        """What is known about a machine."""
+        return self._state if machine is self.machine and self.replay is None else machine.aside
 
     @property
-    def session(self) -> Session | ReplaySession | None:
+    def session(self) -> Session | RemoteSession | ReplaySession | None:
         """What is on show."""
-        return self.replay if self.replay is not None else self.live
+        return self.replay if self.replay is not None else self.machine.session
+
+    def set_machines(self, machines: tuple[Machine, ...]) -> None:
+        """These go on from now on; the one on show is among them."""
+        for machine in machines:
+            if machine not in self.machines:
+                machine.aside.alerts.set_rules(self._state.alerts.rules)
+        self.machines = machines
+        self.follow_all()
 
     def open(self, path: Path) -> None:
         """Show a recording in place of what is on show; the bar says how far it is, and a line across the window why it
@@ -76,17 +90,14 @@ class Replaying:
         rules = self._state.alerts.rules
         self._fits = False
         if self.replay is None:
-            self._live_span_s = self._window.axis.span_s
-            self._state.exchange(self._aside)
+            self._put_aside()
         else:
             self._end()
         self._state.exchange(State())
         self._state.alerts.set_rules(rules)
         self.replay = ReplaySession(path, rules)
         self._state.recording = f"opening {path.name}"
-        self._heart(self.replay).show(
-            self.replay, self.replay.now, None if self.live is None else (self.live, self._aside)
-        )
+        self.follow_all()
         self.replay.start()
         self._show_everything()
         self._bar.replay = self.replay
@@ -109,26 +120,62 @@ class Replaying:
         self._bar.show_view(view)
 
     def back(self) -> None:
-        """Show this machine again."""
+        """Close the recording and show the machine again."""
         if self.replay is None:
             return
         self._end()
-        self._state.exchange(self._aside)
-        self._window.axis.set_span(self._live_span_s)
         self._bar.hide()
-        if self.live is None:
-            self.go_live()
+        self._bring_back()
+
+    def show(self, machine: Machine) -> None:
+        """Show this machine, in place of another or of a recording."""
+        if machine is self.machine:
+            self.back()
+            return
+        if self.replay is None:
+            self._put_aside()
         else:
-            self._heart(self.live).show(self.live, time.time)
+            self._end()
+            self._bar.hide()
+        self.machine = machine
+        self._bring_back()
+
+    def _put_aside(self) -> None:
+        self.machine.span_s = self._window.axis.span_s
+        self._state.exchange(self.machine.aside)
+
+    def _bring_back(self) -> None:
+        machine = self.machine
+        self._state.exchange(machine.aside)
+        machine.aside = State()
+        if machine.span_s is not None:
+            self._window.axis.set_span(machine.span_s)
+        if machine.session is None:
+            self.go_live()
+        self.follow_all()
+        self._window.context.set_machine(machine)
         self._show_everything()
 
+    def follow_all(self) -> None:
+        """Let the heart beat for what is on show, and behind it for the others."""
+        session = self.session
+        if session is None:
+            return
+        behind = tuple(
+            (machine.session, machine.aside)
+            for machine in self.machines
+            if machine.session is not None and machine.session is not session
+        )
+        clock = self.replay.now if self.replay is not None else self.machine.now
+        self._heart(session).show(session, clock, behind)
+
     def record(self, path: Path, *, overwrite: bool = False) -> None:
-        """Record this machine from now on; a line across the window says why that cannot be."""
-        if self.live is None:
+        """Record the machine on show from now on; a line across the window says why that cannot be."""
+        if self.machine.session is None:
             self._window.say("This machine is not watched yet: go back to live first, then record.", error=True)
             return
         try:
-            self.live.start_recording(path, overwrite=overwrite)
+            self.machine.session.start_recording(path, overwrite=overwrite)
         except BadInput as error:
             self._window.say(f"{str(error)[:1].upper()}{str(error)[1:]}.", error=True)
 
@@ -150,6 +197,9 @@ class Replaying:
 
     def _offer(self, path: Path) -> None:
         """Say where the recording is, and offer to open it."""
+        if not self.machine.is_here:
+            self._window.hint(f"Recorded to {path} on {self.machine.name}.")
+            return
         path = path.absolute()
         self._window.context.remember_file(path)
         self._window.banner.say(f"Recorded to {path.name}.", passing=True, about=f"{RECORDED}{path}", action="Open")
@@ -160,13 +210,14 @@ class Replaying:
             self.open(Path(about.removeprefix(RECORDED)))
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
-        """Thresholds are this person's, not the recording's: they hold everywhere."""
+        """Thresholds are this person's, not the recording's or the machine's: they hold everywhere."""
         if self.replay is not None:
             self.replay.rules = rules
-            self._aside.alerts.set_rules(rules)
+        for machine in self.machines:
+            self.state_of(machine).alerts.set_rules(rules)
 
     def _show_everything(self) -> None:
         self._window.axis.set_paused(False)
-        now = self.replay.now() if self.replay is not None else time.time()
+        now = self.replay.now() if self.replay is not None else self.machine.now()
         self._window.refresh(~Change.NOTHING, now)
         self._window.refresh_texts()

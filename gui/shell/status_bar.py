@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
@@ -15,6 +15,9 @@ from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.machines import FarMachine
 
 HEIGHT_PX = 26
 ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
@@ -62,7 +65,9 @@ class StatusBar(QFrame):
         self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self.undo.about = KEPT_FOR_UNDO
         self._shown_job: int | None = None
-        left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
+        self.machine = ShrinkingLabel(Role.LABEL, "soft", ENGINE_PX)
+        self.machine.hide()
+        left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
         hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
         self.refresh()
@@ -72,6 +77,19 @@ class StatusBar(QFrame):
         layout = self.layout()
         assert layout is not None
         layout.addWidget(widget)
+
+    def show_machine(self, machine: FarMachine | None) -> None:
+        """Which machine is on show, and how quick the link is; None: this one."""
+        if machine is None:
+            self.machine.say("")
+            return
+        link = machine.link
+        trip = "" if link.latency_s is None else f" {link.latency_s * 1000:.0f} ms"
+        words = {"connected": "watching" if link.watching else f"connected{trip}", "lost": "not connected"}
+        self.machine.say(f"{machine.name}: {words.get(link.state, link.state)}")
+        rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
+        dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
+        self.machine.set_full_text(self.machine.full_text, rates + dropped)
 
     def refresh(self) -> None:
         """Show the state as it is now."""

@@ -463,8 +463,8 @@ class LongCheck(QuietWindow):
         super().__init__(qapp, folder)
         self.told = Told()
         self.told.notifications.clicked.connect(self.window._come_forward)
-        self.window.notifications = self.told.notifications
-        self.window._long_jobs._clock = lambda: self.now
+        self.window.news.notifications = self.told.notifications
+        self.window.news.long_jobs._clock = lambda: self.now
 
     def check(self, seconds: float) -> list[tuple[str, str]]:
         """What the desktop was told when it ended."""

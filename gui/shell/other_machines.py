@@ -1,0 +1,64 @@
+"""The other machines of a window: adds them to what goes on behind it, and says how the link of the one on show stands.
+Main thread only; loaded with the first of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devexplorer.core.machines.machines import FarMachine, Machines
+from devexplorer.core.records.host import Text, WriteScript
+from devexplorer.gui.shell.machine_bar import MachineBar, age_text
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.app import App
+
+
+class OtherMachines:
+    """`beat` after each beat of the window, `close` at its end."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._replaying, self._window = app, app.replaying, app.window
+        self.machines = Machines(app.replaying.here, app.replaying.show, self._changed)
+        self._bar = self._window.add_bar(MachineBar())
+        self._hidden = False
+
+    def _changed(self) -> None:
+        for machine in self.machines.far:
+            if machine not in self._replaying.machines:
+                machine.history.on_change = partial(self._app.history_changed, machine)
+                machine.history.on_notice = lambda notice, failed: self._window.say(notice, error=failed)
+        self._replaying.set_machines(self.machines.machines)
+        self.set_hidden(self._hidden)
+        self._window.context.machines_changed.emit()
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Of machines that are not looked at a reading a second is enough."""
+        self._hidden = hidden
+        for machine in self.machines.far:
+            machine.session.set_hidden(hidden or machine is not self._replaying.machine)
+
+    def beat(self) -> None:
+        """Keep the links, and say what is not as it looks."""
+        self.machines.beat()
+        shown = self._replaying.machine
+        far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
+        self._bar.show_link(far)
+        self._window.status.show_machine(far)
+        self._window.devices.set_age(age_text(far.link, far.now()) if far is not None and far.is_late else "")
+
+    def write_script(self, path: Path) -> None:
+        """The session of the machine on show as Python, in a file of this one."""
+        machine = self._replaying.machine
+        assert isinstance(machine, FarMachine)
+
+        def came(answer: Text) -> None:
+            self._app.write_script(path, answer.text)
+
+        question = WriteScript(notebook=path.suffix == ".ipynb")
+        machine.session.ask(question, came, lambda problem: self._window.say(problem, error=True))
+
+    def close(self, deadline_s: float) -> None:
+        """End the connections; what runs there goes on."""
+        self.machines.close(deadline_s)
