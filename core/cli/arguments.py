@@ -89,12 +89,28 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
     json_option(env)
 
+    _host(commands.add_parser("host", help="what windows on other machines connect to: start it, list it, end it"))
+
     desktop = commands.add_parser(
         "install-desktop", help="add DevExplorer to the menu and to the file types of a desktop"
     )
     add_options(desktop, ("--remove", None, "take away what it wrote"))
     json_option(desktop)
     return top
+
+
+def _host(host: argparse.ArgumentParser) -> None:
+    words = host.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
+    serve = words.add_parser("serve", help="start the host of this Python environment, if none runs")
+    add_options(serve, ("--foreground", None, "in this process, for service managers"))
+    proxy = words.add_parser("proxy", help="connect standard input and output to it (what ssh runs)")
+    proxy.add_argument("--marker", metavar="HEX", required=True, help="what is printed before everything else")
+    for command in (serve, proxy):
+        command.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
+    stop = words.add_parser("stop", help="end the hosts of this user on this machine")
+    stop.add_argument("pid", metavar="PID", nargs="?", help="only the one with this process id")
+    json_option(stop)
+    json_option(words.add_parser("list", help="list the hosts of this user on this machine"))
 
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:

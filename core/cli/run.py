@@ -21,7 +21,8 @@ from devexplorer.core.cli.terminal.refusal import refuse
 
 WINDOW_COMMANDS = (None, "open", "tour")
 _MODULES = {
-    name: f"devexplorer.core.cli.{name}" for name in ("devices", "place", "doctor", "fit", "env", "install_desktop")
+    name: f"devexplorer.core.cli.{name}"
+    for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop")
 } | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")}
 """Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

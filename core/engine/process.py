@@ -17,7 +17,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -51,11 +51,14 @@ class EngineProcess:
         visible_devices: str | None = None,
         *,
         command: Sequence[str] | None = None,
+        environ: Mapping[str, str] | None = None,
         clock: Clock = time.time,
     ) -> None:
-        """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited."""
+        """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited.
+        `command` starts an engine in another Python, `environ` are its variables."""
         self._put = put
         self._clock = clock
+        self._environ = environ
         self._command = list(command or module_command("devexplorer.core.engine"))
         if virtual_spec is not None:
             self._command += ["--virtual", virtual_spec]
@@ -140,6 +143,7 @@ class EngineProcess:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=self._environ,
                 # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
                 start_new_session=True,
             )

@@ -115,6 +115,11 @@ class Outbox:
             self.changed.notify_all()
             return 0 if reading else self._number
 
+    @property
+    def waits(self) -> bool:
+        """Whether something numbered has not been sent yet on this connection."""
+        return bool(self._waiting)
+
     def reaches(self, received: int) -> bool:
         """Whether everything after this number can still be said. If not, the other side needs a snapshot, from an
         `Outbox` of its own."""

@@ -164,6 +164,11 @@ class Session(EventHandlers):
             self.put(Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock()))
             return self._requests
 
+    def send_as(self, command: Command) -> None:
+        """Send a command that has its request number already. Raises `BadInput` when it cannot be sent."""
+        self._engine.send(command)
+        self._sent[command.request] = _Sent(command)
+
     def send_aside(self, command: Command) -> None:
         """Send a command of which the window shows nothing; its number is negative, and `aside` gets its events."""
         self._engine.send(command)
@@ -420,8 +425,7 @@ class Session(EventHandlers):
 
     def _is_rebuilt(self) -> bool:
         """Whether the engine is complete: it stays, it has listed its devices, and the rebuild has ended."""
-        stays = self._ended_because is None
-        return stays and self._devices_known and not self._rebuild_due and not self._rebuild.running
+        return self._ended_because is None and self._devices_known and not (self._rebuild_due or self._rebuild.running)
 
     def _new_engine(self) -> None:
         self._given_up = False
@@ -430,7 +434,5 @@ class Session(EventHandlers):
 
     def _send_numbered(self, command: Command) -> int:
         self._requests += 1
-        numbered: Command = msgspec.structs.replace(command, request=self._requests)
-        self._engine.send(numbered)
-        self._sent[self._requests] = _Sent(numbered)
+        self.send_as(msgspec.structs.replace(command, request=self._requests))
         return self._requests

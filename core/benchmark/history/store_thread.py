@@ -90,8 +90,10 @@ class StoreThread:
         """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
         self._ask(lambda store: store.add(result, conditions), done, changes=True)
 
-    def request(self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
-        """List the newest runs; `show` gets them and how many there are altogether."""
+    def request(
+        self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], say: Say | None = None
+    ) -> None:
+        """List the newest runs; `show` gets them and how many there are altogether, `say` what went wrong."""
 
         def work(store: Store) -> tuple[Sequence[StoredRun], int]:
             runs = store.runs(wanted, limit=limit)
@@ -100,9 +102,11 @@ class StoreThread:
                 self._notice(f"{count} of the history cannot be read by this version, and not listed.", True)
             return runs, store.count(wanted)
 
-        self._ask(work, lambda page: show(*page))
+        self._ask(work, lambda page: show(*page), say)
 
-    def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say) -> None:
+    def tag(
+        self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say, done: Callable[[], None] = lambda: None
+    ) -> None:
         """Give each of these runs its tags instead of those it has; `say` only what went wrong."""
         pairs = tuple(tags)
 
@@ -110,7 +114,7 @@ class StoreThread:
             for number, wanted in pairs:
                 store.tag(number, wanted)
 
-        self._ask(work, lambda _: None, say, changes=True)
+        self._ask(work, lambda _: done(), say, changes=True)
 
     def delete(self, ids: Sequence[int], say: Say) -> None:
         """Forget runs for good."""

@@ -1,0 +1,167 @@
+"""The process of a host: it begins, serves, and ends by itself ten minutes after the last window, when nothing is under
+way. Main thread.
+
+A process of its own session, without terminal and standard input: a login that ends, or a connection that breaks, does
+not concern it. SIGTERM ends it well, SIGHUP is ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import FrameType
+
+from devexplorer.core.base import Clock, DevExplorerError
+from devexplorer.core.benchmark.history.run_recorder import RunRecorder
+from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.environments.preparing import prepare
+from devexplorer.core.host.engines import Engines
+from devexplorer.core.host.listener import Listener
+from devexplorer.core.host.listing import Description
+from devexplorer.core.host.questions import Questions
+from devexplorer.core.host.server import Server
+from devexplorer.core.host.socket_folder import HostError
+from devexplorer.core.records import Event
+from devexplorer.core.records.host import PROTOCOL
+from devexplorer.core.session.crash import install_hooks
+from devexplorer.core.session.session import Session
+
+IDLE_S = 600.0
+LOOK_S = 1.0
+"""Between two looks at socket, log and windows."""
+LONGEST_LOOK_S = 60.0
+"""Longer looks were those of a machine that slept: a window has time to find its host again."""
+MOST_LOG_BYTES = 1 << 20
+CLOSE_S = 2.5
+
+
+class Daemon:
+    """`look` once a second; `over` says whether it is time to end."""
+
+    def __init__(
+        self,
+        server: Server,
+        listener: Listener,
+        engines: Engines,
+        *,
+        idle_s: float = IDLE_S,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+    ) -> None:
+        self._server, self._listener, self._engines = server, listener, engines
+        self._idle_limit_s, self._idle_s = idle_s, 0.0
+        self._monotonic = monotonic
+        self._looked_s = monotonic()
+        self._since_unix_s = clock()
+        self._described: Description | None = None
+        self.over = ""
+        """Why it ends; empty: it goes on."""
+
+    def look(self) -> None:
+        """If it is time: mend what was removed, keep the log small, say what runs, count the idle time."""
+        now = self._monotonic()
+        passed = now - self._looked_s
+        if passed < LOOK_S:
+            return
+        self._looked_s = now
+        self._listener.mend()
+        if self._listener.place is not None:
+            bound_log(self._listener.place.log)
+        self.describe()
+        needed = bool(self._server.connected or self._server.busy)
+        self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
+        if self._idle_s >= self._idle_limit_s:
+            self.over = f"nobody was connected for {self._idle_limit_s / 60:.0f} minutes, and nothing was under way"
+
+    def describe(self) -> None:
+        """Write what runs here, if that has changed."""
+        about = Description(
+            pid=os.getpid(),
+            since_unix_s=self._since_unix_s,
+            python=self._engines.python,
+            protocol=PROTOCOL,
+            devexplorer=self._server.version,
+            clients=len(self._server.connected),
+            busy=self._server.busy,
+        )
+        if about != self._described:
+            self._described = about
+            self._listener.describe(about)
+
+
+def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """Run a host until it ends; returns the exit code."""
+    ended: list[str] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        ended.append(f"it was ended by {signal.Signals(number).name}")
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    engines = Engines()
+    try:
+        session = Session(virtual_spec=virtual_spec, make_engine=engines)
+    except DevExplorerError as error:
+        return _refuse(str(error))
+    history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
+    server = Server(session, history, Questions(session, history, engines, prepare))
+    listener = Listener(server.take, environ)
+    try:
+        place = listener.claim()
+    except HostError as error:
+        return _refuse(str(error))
+    session.run_recorder = RunRecorder(history.add)
+
+    def fault(event: Event) -> None:
+        print(getattr(event, "text", event), file=sys.stderr, flush=True)
+        session.put(event)
+
+    restore = install_hooks(fault)
+    daemon = Daemon(server, listener, engines)
+    try:
+        history.start()
+        session.run_recorder.start()
+        session.start()
+        daemon.describe()
+        print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
+        while not ended and not daemon.over:
+            server.tick()
+            daemon.look()
+            server.wait()
+        reason = ended[0] if ended else daemon.over
+        print(f"the host ends: {reason}", file=sys.stderr, flush=True)
+        listener.close()
+        server.end(f"The host on {server.machine} ended: {reason}.")
+    finally:
+        listener.close()
+        session.close(CLOSE_S)
+        history.close(CLOSE_S)
+        session.run_recorder.join(0.5)
+        restore()
+    return 0
+
+
+def bound_log(path: str, most_bytes: int = MOST_LOG_BYTES) -> bool:
+    """Where the log has grown beyond this, keep its newest half; whether it had. Everybody who writes appends, so what
+    follows comes behind."""
+    with suppress(OSError), open(path, "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size > most_bytes:
+            file.seek(size - most_bytes // 2)
+            kept = file.read(most_bytes // 2).partition(b"\n")[2]
+            file.seek(0)
+            file.truncate()
+            file.write(kept)
+            return True
+    return False
+
+
+def _refuse(words: str) -> int:
+    print(words, file=sys.stderr, flush=True)
+    return 2

@@ -1,0 +1,362 @@
+"""Serves one session to windows: what happens goes out to each, their commands and questions come in. Main thread, but
+for `take`; every window has two threads for its connection, one for its files, and one while it greets.
+
+One window controls, the others watch: commands are carried out for the one that holds `Control`. It keeps it when its
+connection breaks, until another window comes or takes over.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from itertools import takewhile
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from devexplorer.core.base import BadInput, Clock, LinkError, sentence
+from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.engine.link import pieces
+from devexplorer.core.host.client import Client, SocketStream
+from devexplorer.core.host.known import Known
+from devexplorer.core.host.questions import Questions
+from devexplorer.core.host.wire import Wire, compresses, read_hello, send_hello
+from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, Event, JobEnded
+from devexplorer.core.records.host import (
+    PROTOCOL,
+    ZLIB,
+    ActionsChanged,
+    Ask,
+    Control,
+    Do,
+    Goodbye,
+    Happened,
+    Hello,
+    HistoryChanged,
+    Numbered,
+    RecordingChanged,
+    SessionAction,
+    SnapshotBegin,
+    SnapshotEnd,
+    TakeOver,
+)
+from devexplorer.core.session.session import Session
+
+BEAT_S = 1 / 30
+QUIET_S = 1.0
+"""Between two looks at the session while nobody is connected; also between two heartbeats of connections."""
+GREET_S = 10.0
+MOST_GREETING = 32
+MOST_CLIENTS = 16
+"""Windows that are remembered."""
+FORGET_S = 86_400.0
+"""A window that was away for so long begins again."""
+GOODBYE_S, LOOK_S = 0.5, 0.005
+
+
+class Server:
+    """`take` connections, `tick` and `wait` in turns, `end` at the end."""
+
+    def __init__(
+        self,
+        session: Session,
+        history: StoreThread,
+        questions: Questions,
+        *,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+    ) -> None:
+        self.id = secrets.token_hex(16)
+        """Of this run of the host."""
+        self.machine, self.version = platform.node(), _version()
+        self.known = Known()
+        self._session, self._history, self._questions = session, history, questions
+        self._clock, self._monotonic = clock, monotonic
+        self._clients: dict[str, Client] = {}
+        self._holder: Client | None = None
+        self._generation = 0
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._bell = threading.Event()
+        self._greeting = threading.Semaphore(MOST_GREETING)
+        self._beat_due_s = monotonic()
+        self._actions: tuple[SessionAction, ...] = ()
+        self._told: dict[type, Numbered] = {}
+        """The latest of what is told when it changes, by type."""
+        history.on_change = lambda: self._tell(self._history_now())
+        history.on_notice = lambda words, failed: questions.note(words, failed=failed)
+
+    # --- any thread
+
+    def take(self, connection: socket.socket) -> None:
+        """Somebody has connected. Does not wait for their greeting."""
+        if not self._greeting.acquire(blocking=False):
+            connection.close()
+            return
+        threading.Thread(target=self._greet, args=(connection,), name="host-greet", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        stream = SocketStream(connection)
+        stream.until_s = time.monotonic() + GREET_S
+        try:
+            hello = read_hello(stream)
+            self._soon(partial(self._join, stream, hello))
+        except (LinkError, OSError):  # whoever it was, it is nobody of ours; the others need not know
+            connection.close()
+        finally:
+            self._greeting.release()
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        self._inbox.put(work)
+        self._bell.set()
+
+    # --- main thread
+
+    @property
+    def connected(self) -> list[Client]:
+        """Windows with a connection."""
+        return [client for client in self._clients.values() if client.left_s is None]
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """What goes on though nobody is connected, in one word each."""
+        state = self.known.state
+        found = (
+            ("benchmark", state.active_runs),
+            ("job", state.jobs),
+            ("recording", self._session.recording is not None),
+        )
+        return tuple(word for word, is_so in found if is_so)
+
+    def wait(self) -> None:
+        """Until something comes, or it is time for the next `tick`."""
+        self._bell.wait(BEAT_S if self.connected else QUIET_S)
+        self._bell.clear()
+
+    def tick(self) -> None:
+        """Carry out what windows want, and tell them what happened."""
+        self._listen()
+        result = self._session.drain()
+        self.known.follow(result)
+        self._history.deliver()
+        if result.catalog is not None:
+            self._tell(self.known.devices())
+        for event in result.events:
+            self._tell_event(event)
+        for record in (self._recording_now(), self._questions.engine_now()):
+            if self._told.get(type(record)) != record:
+                self._tell(record)
+        self._tell_actions()
+        if (now := self._monotonic()) >= self._beat_due_s:
+            self._beat_due_s = now + QUIET_S
+            self._look_after(now)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                work = self._inbox.get_nowait()
+            except Empty:
+                return
+            work()
+
+    def end(self, reason: str, deadline_s: float = 2.0) -> bool:
+        """Take leave of every window; whether their threads ended in time."""
+        self._tell(Goodbye(reason=reason))
+        until = time.monotonic() + GOODBYE_S
+        while time.monotonic() < until and any(client.outbox.waits for client in self.connected):
+            self._bell.wait(LOOK_S)
+            self._listen()
+        clients = list(self._clients.values())
+        self._clients.clear()
+        ended = [self._forget(client) for client in clients]
+        until = time.monotonic() + deadline_s
+        for client in clients:
+            ended.append(client.files.join(max(until - time.monotonic(), 0.0)))
+        return all(ended)
+
+    # --- windows come and go
+
+    def _join(self, stream: SocketStream, hello: Hello) -> None:
+        try:
+            if problem := self._why_not(hello):
+                send_hello(stream, self._hello(hello, problem=problem))
+                stream.socket.close()
+                return
+            known = self._clients.get(hello.client)
+            resumes = (
+                known is not None
+                and known.disconnect(self._monotonic())  # the window knows better whether that still works
+                and hello.session == self.id
+                and not known.outbox.overflowed
+                and known.outbox.reaches(hello.received)
+            )
+            client = known if resumes and known is not None else Client(hello, self._arrived, self._soon)
+            answer = self._hello(hello, received=client.received, resumes=resumes)
+            send_hello(stream, answer)
+            stream.unlimited()
+        except OSError:  # gone again
+            stream.socket.close()
+            return
+        if resumes:
+            client.outbox.resume(hello.received)
+        else:
+            self._begin(client, known)
+        client.connect(stream, compressed=compresses(answer, hello), ended=self._ended)
+        self._set_pace()
+
+    def _begin(self, client: Client, before: Client | None) -> None:
+        """A window that is new here, or was away for too long."""
+        held = before is not None and before is self._holder
+        if before is not None:
+            self._forget(before)
+        self._clients[client.id] = client
+        client.left_s = self._monotonic()  # until it is connected
+        for record in self._snapshot():
+            client.tell(record)
+        if held or self._holder is None or self._holder.left_s is not None:
+            self._grant(client)
+        else:
+            client.tell(Control(granted=False, holder=self._holder.name))
+
+    def _why_not(self, hello: Hello) -> str:
+        if hello.protocol != PROTOCOL:
+            return (
+                f"the host that runs on {self.machine} speaks protocol {PROTOCOL} (DevExplorer {self.version}), this"
+                f" window protocol {hello.protocol} (DevExplorer {hello.devexplorer}): end that host with 'devexplorer"
+                " host stop' there, and connect again"
+            )
+        return "" if 0 < len(hello.client) <= 64 else "the window did not say which one it is"
+
+    def _hello(self, theirs: Hello, *, received: int = 0, resumes: bool = False, problem: str = "") -> Hello:
+        return Hello(
+            devexplorer=self.version, features=(ZLIB,), client=theirs.client, session=self.id, received=received,
+            resumes=resumes, machine=self.machine, problem=problem, now_unix_s=self._clock(),
+        )  # fmt: skip
+
+    def _ended(self, client: Client, wire: Wire) -> None:
+        """On a thread of the connection."""
+
+        def left() -> None:
+            if client.is_on(wire):
+                client.disconnect(self._monotonic())
+                self._set_pace()
+
+        self._soon(left)
+
+    def _look_after(self, now: float) -> None:
+        """Heartbeats, and windows that will not come back."""
+        for client in list(self._clients.values()):
+            client.beat()
+        away = sorted(
+            (client for client in self._clients.values() if client.left_s is not None),
+            key=lambda client: client.left_s or 0.0,
+        )
+        surplus = len(self._clients) - MOST_CLIENTS
+        for place, client in enumerate(away):
+            too_long = now - (client.left_s or 0.0) > FORGET_S
+            if client.outbox.overflowed or too_long or place < surplus:
+                del self._clients[client.id]
+                self._forget(client)
+
+    def _forget(self, client: Client) -> bool:
+        if self._holder is client:
+            self._holder = None
+        client.files.close()
+        return client.disconnect(self._monotonic())
+
+    def _set_pace(self) -> None:
+        self._session.set_hidden(all(client.hidden for client in self.connected))
+
+    # --- what windows say
+
+    def _arrived(self, client: Client, record: Any) -> None:
+        """On the thread of the connection."""
+        self._soon(partial(self._handle, client, record))
+
+    def _handle(self, client: Client, record: Any) -> None:
+        client.taken()
+        if self._clients.get(client.id) is not client:
+            return  # it has begun again meanwhile
+        match record:
+            case Do():
+                self._do(client, record)
+            case TakeOver():
+                self._grant(client)
+            case Ask():
+                self._questions.answer(client, record, controls=client is self._holder)
+                self._set_pace()
+
+    def _do(self, client: Client, wanted: Do) -> None:
+        command = wanted.command
+        if client is not self._holder:
+            other = "another window" if self._holder is None else self._holder.name or "another window"
+            refusal = f"control of {self.machine} is with {other} now; take over to change something there"
+        elif command.request >> 32 != client.generation or command.request & 0xFFFFFFFF == 0:
+            refusal = "it was sent before this window had control"
+        else:
+            try:
+                self._session.send_as(command)
+                return
+            except BadInput as error:
+                refusal = str(error)
+        now = self._clock()
+        answer = Answer(
+            request=command.request, title="That was not done", words=sentence(refusal), failed=True, time_unix_s=now
+        )
+        for event in (answer, JobEnded(request=command.request, ok=False, time_unix_s=now)):
+            client.tell(Happened(event=event))
+
+    def _grant(self, client: Client) -> None:
+        self._generation += 1
+        self._holder, client.generation = client, self._generation
+        client.tell(Control(granted=True, generation=self._generation))
+        for other in self._clients.values():
+            if other is not client:
+                other.tell(Control(granted=False, holder=client.name))
+
+    # --- what windows are told
+
+    def _tell(self, record: Numbered) -> None:
+        self._told[type(record)] = record
+        for client in self._clients.values():
+            client.tell(record)
+
+    def _tell_event(self, event: Event) -> None:
+        reading = isinstance(event, DeviceSample | AllocatorSample)
+        for piece in pieces(event):
+            happened = Happened(event=piece)
+            for client in self._clients.values():
+                (client.show if reading else client.tell)(happened)
+
+    def _tell_actions(self) -> None:
+        actions = tuple(SessionAction(*action) for action in self._session.actions)
+        if actions != self._actions:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(actions, self._actions, strict=False))
+            keep, self._actions = sum(1 for _ in same), actions
+            self._tell(ActionsChanged(keep=keep, added=actions[keep:]))
+
+    def _recording_now(self) -> RecordingChanged:
+        recorder = self._session.recording
+        if recorder is None:
+            return RecordingChanged()
+        return RecordingChanged(path=str(recorder.path), started_unix_s=recorder.started_unix_s)
+
+    def _history_now(self) -> HistoryChanged:
+        return HistoryChanged(problem=self._history.problem or "")
+
+    def _snapshot(self) -> list[Numbered]:
+        return [
+            SnapshotBegin(), self._questions.engine_now(), *self.known.records(),
+            ActionsChanged(keep=0, added=self._actions), self._recording_now(), self._history_now(), SnapshotEnd(),
+        ]  # fmt: skip
+
+
+def _version() -> str:
+    try:
+        return metadata.version("devexplorer")
+    except metadata.PackageNotFoundError:  # sent to another machine, where nothing is installed
+        return ""
