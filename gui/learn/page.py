@@ -131,9 +131,10 @@ class LearnPanel(QWidget):
         header.setSectionResizeMode(1, modes.Stretch if alone else modes.Interactive)
         if not alone:
             self.table.setColumnWidth(1, TITLE_PX)
-        upper = max(self.height() * 2 // 5, self.height() - EXERCISE_PX) + self.progress.sizeHint().height()
-        self._row.setStretch(0, upper if narrow else 0)
-        self._row.setStretch(1, max(self.height() - upper, 1))
+        high = narrow and self.height() * 3 // 5 > EXERCISE_PX
+        self.table.setMaximumHeight(self.height() * 2 // 5 if narrow and not high else UNLIMITED_PX)
+        self._row.setStretch(0, self.height() - EXERCISE_PX if high else 0)
+        self._row.setStretch(1, EXERCISE_PX)
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
