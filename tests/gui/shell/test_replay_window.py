@@ -197,7 +197,9 @@ def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, fo
     driver.open(forge)
     driver.ready()
     before = len(driver.app.replaying.here.aside.devices["cpu"].history)
-    driver.until(lambda: len(driver.app.replaying.here.aside.devices["cpu"].history) > before, "a reading of this machine")
+    driver.until(
+        lambda: len(driver.app.replaying.here.aside.devices["cpu"].history) > before, "a reading of this machine"
+    )
     assert "cuda:1" in driver.state.devices
     driver.app.replaying.back()
     assert len(driver.state.devices["cpu"].history) > before
