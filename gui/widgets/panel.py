@@ -221,7 +221,7 @@ class Panel(QFrame):
 
     def show_empty(self, is_empty: bool) -> None:
         """Show the empty state, or the content."""
-        if self._empty is not None:
+        if is_empty != self.is_empty and self._empty is not None:  # plots ask with every beat
             self._stack.setCurrentIndex(self._stack.indexOf(self._empty) if is_empty else 0)
 
     @property
