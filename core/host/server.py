@@ -19,6 +19,8 @@ from itertools import takewhile
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from msgspec.structs import replace
+
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.engine.link import pieces
@@ -50,6 +52,8 @@ from devexplorer.core.session.session import Session
 BEAT_S = 1 / 30
 QUIET_S = 1.0
 """Between two looks at the session while nobody is connected; also between two heartbeats of connections."""
+REPEAT_S = 5.0
+"""A reading that does not change is told so often all the same: the one before may have been dropped."""
 GREET_S = 10.0
 MOST_GREETING = 32
 MOST_CLIENTS = 16
@@ -85,6 +89,8 @@ class Server:
         self._greeting = threading.Semaphore(MOST_GREETING)
         self._beat_due_s = monotonic()
         self._actions: tuple[SessionAction, ...] = ()
+        self._allocators: dict[str, AllocatorSample] = {}
+        """The latest reading of each that windows were told."""
         self._told: dict[type, Numbered] = {}
         """The latest of what is told when it changes, by type."""
         history.on_change = lambda: self._tell(self._history_now())
@@ -327,10 +333,24 @@ class Server:
 
     def _tell_event(self, event: Event) -> None:
         reading = isinstance(event, DeviceSample | AllocatorSample)
+        if isinstance(event, AllocatorSample) and not self._is_news(event):
+            return
         for piece in pieces(event):
             happened = Happened(event=piece)
             for client in self._clients.values():
                 (client.show if reading else client.tell)(happened)
+
+    def _is_news(self, sample: AllocatorSample) -> bool:
+        """Whether it says more than that time has passed: an allocator stands still most of the time."""
+        told = self._allocators.get(sample.device)
+        if (
+            told is not None
+            and 0 <= sample.time_unix_s - told.time_unix_s < REPEAT_S
+            and replace(sample, time_unix_s=told.time_unix_s) == told
+        ):
+            return False
+        self._allocators[sample.device] = sample
+        return True
 
     def _tell_actions(self) -> None:
         actions = tuple(SessionAction(*action) for action in self._session.actions)
