@@ -30,6 +30,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "telemetry_cost.py": ["--rounds", "5"],
     "watch_start.py": ["--rounds", "5"],
     "window_cost.py": ["--seconds", "5"],
+    "link_traffic.py": ["--seconds", "5"],
     "layout_switch.py": ["--rounds", "2"],
     "recording_cost.py": ["--hours", "0.1"],
     "heartbeat.py": ["--seconds", "10"],
