@@ -36,6 +36,7 @@ FailureKind = Literal[
     "no python",
     "old python",
     "python refused",
+    "no torch",
     "no space",
     "read-only",
     "packages",

@@ -53,7 +53,7 @@ class SshChild:
         self._heard = heard
         self._words = ""
         self._cancelled = threading.Event()
-        self._closed = False
+        self._closing, self._closed = threading.Lock(), False
         self._process = _start(command, environ, own_session=askpass is not None)
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
@@ -129,16 +129,13 @@ class SshChild:
         return self._words
 
     def close(self) -> None:
-        """End ssh and what it started; returns when they are gone."""
-        if self._closed:
-            return
-        self._closed = True
-        self._cancelled.set()
-        for stream in (self.stdin, self.stdout):
-            try:
-                stream.close()
-            except OSError:
-                pass
+        """End ssh and what it started; returns when they are gone. From any thread, also while another one reads or
+        writes: its streams are closed when ssh has ended."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self.cancel()
         if self._exit_code(0) is None:
             self._process.terminate()  # it says goodbye to the host, and ends its own jump host's command
             self._exit_code(GRACE_SECONDS)
@@ -151,10 +148,10 @@ class SshChild:
             self._process.kill()
         self._process.wait()
         self._errors.join(GRACE_SECONDS)
+        for stream in (self.stdin, self.stdout, self._woken, self._wake):
+            stream.close()
         if self._askpass is not None:
             self._askpass.close()
-        self._woken.close()
-        self._wake.close()
 
     # --- inside
 

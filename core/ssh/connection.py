@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeVar, get_args
 import msgspec
 
 from devexplorer.core.base import BadInput, printable
-from devexplorer.core.environments import finding, probe
+from devexplorer.core.environments import finding, probe, whole_folders
 from devexplorer.core.environments.environment import LEFT_OUT, Environment, Probe, as_probe
 from devexplorer.core.records.ssh import Failure, FailureKind, FarMachine, Progress, Report, Said, Step
 from devexplorer.core.ssh import far_side
@@ -33,7 +33,7 @@ from devexplorer.core.ssh.login import Login
 
 T = TypeVar("T")
 
-SENT_ALONG = {"finding": finding, "probe": probe}
+SENT_ALONG = {"finding": finding, "probe": probe, "whole_folders": whole_folders}
 """Modules that stage 2 uses, by the names that it has for them."""
 MOST_BEFORE_START = 1 << 16
 """Bytes that a program may print before its own marker."""
@@ -91,6 +91,11 @@ class Connection:
         if self._child is not None:
             self._child.cancel()
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was given up."""
+        return self._cancelled
+
     def answer(self, number: int, text: str | None) -> None:
         """Answer a `Prompt`; None gives the login up."""
         if self._askpass is not None and self._child is not None:
@@ -131,12 +136,12 @@ class Connection:
         """The interpreter that a path there names."""
         return self._understood(self.ask({"do": "interpreter", "path": path}), str)
 
-    def probe(self, python: str) -> Probe:
-        """What that Python has; `problem` says why it has nothing."""
+    def probe(self, python: str, *, with_torch: bool = True) -> Probe:
+        """What that Python has; `problem` says why it has nothing. With torch also its devices, which takes longer."""
         self.progress("python", detail=python)
         seconds = self._limits.probe
-        request = {"do": "probe", "python": python, "seconds": seconds, "without": LEFT_OUT}
-        return as_probe(self.ask(request, seconds + self._limits.answer))
+        request = {"do": "probe", "python": python, "seconds": seconds, "with_torch": with_torch}
+        return as_probe(self.ask(request | {"without": LEFT_OUT}, seconds + self._limits.answer))
 
     def launch(
         self, command: Sequence[str], marker: str, environ: Mapping[str, str] | None = None
@@ -155,9 +160,9 @@ class Connection:
         except (Ended, TimedOut):
             code, words = child.ended()
             if code == OWN_CODE:
-                self._fail("lost", of_ssh(self.host, words).detail)
+                self.fail("lost", of_ssh(self.host, words).detail)
             lines = one_line_each(words) or one_line_each(printed.decode("utf-8", "replace")) or [f"exit code {code}"]
-            self._fail("not started", lines[-1])
+            self.fail("not started", lines[-1])
         child.hand_over()
         return child.stdout, child.stdin
 
@@ -213,7 +218,7 @@ class Connection:
         try:
             command = ssh_command(self.host, far_command, connect_s=self._limits.connect)
         except BadInput as error:
-            self._fail("bad host", str(error))
+            self.fail("bad host", str(error))
         environ = self._environ
         if not self._on_terminal:
             self._askpass = Askpass(self._report)
@@ -223,7 +228,7 @@ class Connection:
         except OSError as error:
             if self._askpass is not None:
                 self._askpass.close()
-            self._fail("no ssh", str(error))
+            self.fail("no ssh", str(error))
 
     def _heard(self, line: str) -> None:
         """A line of standard error. The reason of a failure is told in our own words instead."""
@@ -269,7 +274,7 @@ class Connection:
         """The result in a frame; raises what it says went wrong."""
         kind, detail = answer.get("error"), str(answer.get("detail", ""))
         if kind in get_args(FailureKind):
-            self._fail(kind, detail)  # type: ignore[arg-type]  # it is one of them
+            self.fail(kind, detail)  # type: ignore[arg-type]  # it is one of them
         if kind is not None:
             self._garbage(detail)
         return answer.get("result")
@@ -288,14 +293,15 @@ class Connection:
         except Ended:
             code, words = self._running.ended()
             own = code == OWN_CODE
-            self._fail("lost", of_ssh(self.host, words).detail if own else f"Python there ended with exit code {code}")
+            self.fail("lost", of_ssh(self.host, words).detail if own else f"Python there ended with exit code {code}")
         except TimedOut:
-            self._fail("lost", "it does not answer any more")
+            self.fail("lost", "it does not answer any more")
 
     def _garbage(self, detail: str) -> NoReturn:
-        self._fail("garbage", detail)
+        self.fail("garbage", detail)
 
-    def _fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
+    def fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
+        """Raise the failure of this connection."""
         raise ConnectionFailed(Failure(kind=kind, host=self.host, detail=cut(" ".join(printable(detail).split()))))
 
 

@@ -11,6 +11,7 @@ import errno
 import getpass
 import json
 import os
+import pathlib
 import select
 import signal
 import socket
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 import types
+import typing
 
 SOURCES = {}  # type: dict[str, str]
 """Files of ours by name, as text; filled by who sends this one."""
@@ -123,8 +125,48 @@ def interpreter(link: Link, request: "dict[str, object]", _: bytes) -> object:
 def probe(link: Link, request: "dict[str, object]", _: bytes) -> object:
     """What one of them has."""
     asking = _source("probe")
-    seconds = float(str(request["seconds"]))
-    return asking.ask(str(request["python"]), SOURCES["probe"], seconds, _environ(request))
+    seconds, with_torch = float(str(request["seconds"])), bool(request["with_torch"])
+    return asking.ask(str(request["python"]), SOURCES["probe"], seconds, _environ(request), with_torch)
+
+
+def keep(link: Link, request: "dict[str, object]", data: bytes) -> object:
+    """A folder that is kept here, made of an archive where one is sent; None: it is not there."""
+    folders = _source("whole_folders")
+    kind, name = str(request["kind"]), str(request["name"])
+    if not data:
+        found = folders.find(kind, name)
+        return None if found is None else str(found)
+    return _kept(folders, kind, name, lambda folder: folders.unpack(data, folder))
+
+
+def install(link: Link, request: "dict[str, object]", _: bytes) -> object:
+    """A folder with packages that the pip of a Python here fetches; nothing is installed into that Python."""
+    words = "install --no-deps --only-binary :all: --quiet --no-input --disable-pip-version-check --target"
+    command = [str(request["python"]), "-P", "-m", "pip", *words.split()]
+
+    def fill(folder: "pathlib.Path") -> None:
+        whole = [*command, str(folder), *map(str, _list(request["wanted"]))]
+        environ = dict(_environ(request), PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0")
+        pip = subprocess.Popen(
+            whole, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ
+        )
+        try:
+            output = pip.communicate(timeout=float(str(request["seconds"])))[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:
+            pip.kill()
+            raise Refused("packages", f"pip was not ready after {request['seconds']} s") from None
+        if pip.returncode:
+            lines = [line for line in output.splitlines() if line.strip()] or ["pip failed"]
+            raise Refused("packages", ([line for line in lines if line.lower().startswith("error")] or lines)[-1])
+
+    return _kept(_source("whole_folders"), str(request["kind"]), str(request["name"]), fill)
+
+
+def _kept(folders: "types.ModuleType", kind: str, name: str, fill: "typing.Callable[[pathlib.Path], None]") -> str:
+    try:
+        return str(folders.make(kind, name, fill))
+    except folders.CannotKeepError as error:
+        raise Refused("no space" if error.is_full else "read-only", str(error)) from None
 
 
 def launch(link: Link, request: "dict[str, object]", _: bytes) -> object:
@@ -178,7 +220,10 @@ def run(link: Link, request: "dict[str, object]", _: bytes) -> object:
     return 128 - code if code < 0 else code
 
 
-REQUESTS = {"find": find, "interpreter": interpreter, "probe": probe, "launch": launch, "run": run}
+REQUESTS = {
+    "find": find, "interpreter": interpreter, "probe": probe, "keep": keep, "install": install, "launch": launch,
+    "run": run,
+}  # fmt: skip
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -287,8 +332,10 @@ def _source(name: str) -> "types.ModuleType":
 
 def serve() -> None:
     """Answer requests until the connection ends, or is somebody else's."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD"):  # a login script's `trap ''` is inherited
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD):  # a login script's `trap ''` is inherited
+        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: end_everything())
     try:
         os.chdir(os.path.expanduser("~"))  # wherever a login script went
     except OSError:

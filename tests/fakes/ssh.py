@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-RUNS_HERE = 'exec /bin/sh -c "$far"'
-"""The far command in a shell of this machine."""
+RUNS_HERE = 'setsid /bin/sh -c "$far"'
+"""The far command in a shell of this machine, which does not end when this ssh is ended: its input does."""
 _SAY_MARKER = r"""
 backwards() { echo "$far" | sed 's/.* \([0-9a-f]\{32\}\) [0-9]*$/\1/'; }
 say_marker() { echo; backwards | sed '/\n/!G;s/\(.\)\(.*\n\)/&\2\1/;//D;s/.//'; }

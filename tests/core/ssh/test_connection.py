@@ -184,7 +184,7 @@ def test_cancelled_while_it_waits(body: str, tmp_path: Path) -> None:
 
 
 def test_ssh_and_all_that_it_started_are_gone(tmp_path: Path) -> None:
-    stubborn = f"trap '' TERM; (trap '' TERM HUP; echo $$ > '{tmp_path}/pid'; exec sleep 60) & {RUNS_HERE[5:]}"
+    stubborn = f"trap '' TERM; (trap '' TERM HUP; echo $$ > '{tmp_path}/pid'; exec sleep 60) & {RUNS_HERE}"
     with connected(fake_ssh(tmp_path, stubborn)) as connection:
         folder = connection.ask({"do": "interpreter", "path": sys.executable})
         assert folder == sys.executable

@@ -16,7 +16,7 @@ from devexplorer.core.ssh.failures import ConnectionFailed
 SCRIPTS = sorted(Path(__file__).with_name("login_scripts").glob("*.sh"))
 IN_SH = ("prints", "exits", "traps", "traces", "no_path", "closes_descriptors")
 """Those that another shell may understand in another way."""
-SHORT = Limits(login=0.4)
+SHORT = Limits(login=1.0)
 """For those that never come to the marker."""
 
 
