@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.base import LinkError
+from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.host.files import FileWork
 from devexplorer.core.host.wire import Outbox, Wire
 from devexplorer.core.records.host import Happened, Hello, Numbered, ToHost
@@ -69,7 +69,11 @@ class Client:
     """A window, by the id that it gave itself."""
 
     def __init__(
-        self, hello: Hello, take: Callable[[Client, Any], None], later: Callable[[Callable[[], None]], None]
+        self,
+        hello: Hello,
+        take: Callable[[Client, Any], None],
+        later: Callable[[Callable[[], None]], None],
+        clock: Clock = time.time,
     ) -> None:
         """`take` gets what it says, on the thread of its connection; `later` has work done on the main thread."""
         self.id, self.name = hello.client, hello.machine
@@ -81,7 +85,7 @@ class Client:
         self.hidden = False
         self.left_s: float | None = None
         """When its connection ended; None: it is connected."""
-        self._take = take
+        self._take, self._clock = take, clock
         self._wire: Wire | None = None
         self._stream: SocketStream | None = None
         self._received = 0
@@ -98,7 +102,7 @@ class Client:
         received = self._received
         wire = Wire(
             stream, decode, self.outbox, self._arrived, lambda reason: ended(self, wire), stream.hang_up,
-            compressed=compressed, received=received,
+            compressed=compressed, received=received, clock=self._clock,
         )  # fmt: skip
         self._wire, self._stream, self.left_s = wire, stream, None
         wire.start()

@@ -151,12 +151,12 @@ class Server:
         self._history.deliver()
         if result.catalog is not None:
             self._tell(self.known.devices())
+        self._tell_actions()  # a window looks at them when it is told that a command has ended
         for event in result.events:
             self._tell_event(event)
         for record in (self._recording_now(), self._questions.engine_now()):
             if self._told.get(type(record)) != record:
                 self._tell(record)
-        self._tell_actions()
         if (now := self._monotonic()) >= self._beat_due_s:
             self._beat_due_s = now + QUIET_S
             self._look_after(now)
@@ -200,7 +200,7 @@ class Server:
                 and not known.outbox.overflowed
                 and known.outbox.reaches(hello.received)
             )
-            client = known if resumes and known is not None else Client(hello, self._arrived, self._soon)
+            client = known if resumes and known is not None else Client(hello, self._arrived, self._soon, self._clock)
             answer = self._hello(hello, received=client.received, resumes=resumes)
             send_hello(stream, answer)
             stream.unlimited()

@@ -70,6 +70,8 @@ class Incoming:
         self._state: State | None = None
         self._catalog: Catalog | None = None
         self._mailbox = Mailbox()
+        self._own: list[Event] = []
+        """Events of the window itself: no snapshot takes their place."""
         self._dropped = 0
         self._replies: list[Reply] = []
         self._history: HistoryChanged | None = None
@@ -82,16 +84,14 @@ class Incoming:
     def put(self, event: Event) -> None:
         """An event of the window's own. Any thread."""
         with self._lock:
-            self._mailbox.put(event)
+            self._own.append(event)
 
     def news(self) -> News:
         """Take what has come. Main thread."""
         with self._lock:
-            news = News(
-                tuple(self._begins), self._state, self._catalog, self._mailbox.drain(), tuple(self._replies),
-                self._history,
-            )  # fmt: skip
-            self._begins, self._replies = [], []
+            events = [*self._mailbox.drain(), *self._own]
+            news = News(tuple(self._begins), self._state, self._catalog, events, tuple(self._replies), self._history)
+            self._begins, self._own, self._replies = [], [], []
             self._state = self._catalog = self._history = None
         return news
 

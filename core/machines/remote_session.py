@@ -215,8 +215,8 @@ class RemoteSession:
         for _, failed in questions.values():
             failed(f"The connection to {self.name} broke before it had answered.")
         if begin == "anew":
-            lost = count_text(self._known_actions, "action")
-            words = f"The host on {self.name} had ended and was started anew: {lost} of its session are gone."
+            lost = f"{count_text(self._known_actions, 'action')} of its session and all of its objects are gone"
+            words = f"The host on {self.name} had ended and was started anew: {lost}."
             if running:
                 words += f" Under way: {', '.join(title_of(command) for command in running.values())}."
             self.put(Log(level="error", text=words, time_unix_s=self._clock()))

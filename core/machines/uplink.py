@@ -189,7 +189,7 @@ class Uplink:
     def _connect(self, *, unasked: bool) -> None:
         self._enter("reconnecting" if self._was_connected else "connecting", self.reason)
         self._retry_at_s = None
-        self._tries += 1
+        self._tries += unasked
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         with self._lock:
             self._attempt += 1

@@ -40,6 +40,10 @@ class SlowLink:
             except OSError:
                 pass
 
+    def take_far(self) -> socket.socket:
+        """The far end as a socket of its own, for who closes it."""
+        return self._far.dup()
+
     def hang_up_far(self) -> None:
         """The far end says nothing more; what it said still arrives."""
         self._far.shutdown(socket.SHUT_WR)

@@ -1,0 +1,82 @@
+"""A machine at the far end of a link, in this process: a real host and session, reached over a link that can be slow,
+stalled or cut."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from devexplorer.core.machines.link import CannotReach
+from fakes.hosts import HostHere
+from fakes.slow_link import SlowLink
+
+PATIENCE_S = 20.0
+
+
+class SlowChannel:
+    """The near end of a `SlowLink`."""
+
+    def __init__(self, link: SlowLink) -> None:
+        self.link = link
+
+    def read(self, size: int, /) -> bytes | None:
+        return self.link.near.read(size)
+
+    def write(self, data: bytes | memoryview, /) -> int | None:
+        return self.link.near.write(data)
+
+    def close(self) -> None:
+        self.link.cut()
+
+
+class RouteHere:
+    """Leads to `host`; `refuse` says why it does not."""
+
+    def __init__(self, host: HostHere, **link: float) -> None:
+        self.host, self._link = host, link
+        self.links: list[SlowLink] = []
+        self.refuse: Exception | None = None
+        self.asked: list[bool] = []
+        """Whether each attempt was made by itself."""
+        self.free = threading.Event()
+        """Cleared: an attempt waits."""
+        self.free.set()
+        self.cancelled = False
+
+    def open(self, *, unasked: bool) -> SlowChannel:
+        self.asked.append(unasked)
+        self.free.wait(PATIENCE_S)
+        if self.cancelled:
+            self.cancelled = False
+            raise CannotReach("it was given up", final=True)
+        if self.refuse is not None:
+            raise self.refuse
+        link = SlowLink(**self._link)
+        self.links.append(link)
+        self.host.server.take(link.take_far())
+        return SlowChannel(link)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.free.set()
+
+    @property
+    def link(self) -> SlowLink:
+        """The latest."""
+        return self.links[-1]
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+
+
+def both_until(host: HostHere, step: Callable[[], object], happened: Callable[[], object]) -> None:
+    """Let the host and the window work until this is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        host.server.tick()
+        step()
+        host.server._bell.wait(0.002)
+        host.server._bell.clear()
