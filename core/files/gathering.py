@@ -46,8 +46,8 @@ class Gathered:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def gather(workspace: Workspace, targets: tuple[str, ...]) -> Gathered:
-    """Find everything; `BadInput` lists all that is wrong."""
+def gather(workspace: Workspace, targets: tuple[str, ...], *, named: bool = False) -> Gathered:
+    """Find everything; `BadInput` lists all that is wrong. `named`: also one model alone is not `plain`."""
     whole = not targets
     if whole and not workspace.names:
         raise BadInput("the workspace is empty: there is nothing to save")
@@ -58,7 +58,8 @@ def gather(workspace: Workspace, targets: tuple[str, ...]) -> Gathered:
     ]
     findings.demand_none()
     items = [item for item in checked if item is not None]
-    gathered = Gathered(items, not whole and len(items) == 1 and isinstance(items[0].thing, nn.Module))
+    plain = not whole and not named and len(items) == 1 and isinstance(items[0].thing, nn.Module)
+    gathered = Gathered(items, plain)
     seen: dict[Identity, str] = {}
     for item in items:
         for below, tensor in item.tensors.items():

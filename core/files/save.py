@@ -36,7 +36,8 @@ def save(workspace: Workspace, command: Save, progress: ProgressMonitor) -> Comm
     """Write the file."""
     if command.form not in FORMS:
         raise BadInput(f"there is no format '{command.form}'; there are {', '.join(FORMS)}")
-    gathered = _module(workspace, command) if command.form == "module" else gather(workspace, command.targets)
+    is_module = command.form == "module"
+    gathered = _module(workspace, command) if is_module else gather(workspace, command.targets, named=command.named)
     target = checked_path(command.path, command.form)
     replaced = target.exists()
     if replaced and not command.overwrite:

@@ -20,6 +20,7 @@ from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.environments.preparing import prepare
+from devexplorer.core.host.copies import Copies
 from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.listener import Listener
 from devexplorer.core.host.listing import Description
@@ -110,7 +111,8 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     except DevExplorerError as error:
         return _refuse(str(error))
     history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
-    server = Server(session, history, Questions(session, history, engines, prepare))
+    copies = Copies(session)
+    server = Server(session, history, Questions(session, history, engines, copies, prepare))
     listener = Listener(server.take, environ)
     try:
         place = listener.claim()
@@ -143,6 +145,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session.close(CLOSE_S)
         history.close(CLOSE_S)
         session.run_recorder.join(0.5)
+        copies.close()
         restore()
     return 0
 

@@ -14,6 +14,7 @@ from devexplorer.core.base import BadInput, Clock, DevExplorerError
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.host.client import Client
+from devexplorer.core.host.copies import Copies
 from devexplorer.core.host.engines import Engines
 from devexplorer.core.records import Log, StoredRun
 from devexplorer.core.records.host import (
@@ -55,12 +56,14 @@ class Questions:
         session: Session,
         history: StoreThread,
         engines: Engines,
+        copies: Copies,
         prepare: Callable[[str], Sequence[str]],
         clock: Clock = time.time,
     ) -> None:
         """`prepare` makes a Python ready to run the engine, and returns what starts a module of ours in it; it may take
         its time."""
         self._session, self._history, self._engines, self._prepare = session, history, engines, prepare
+        self._copies = copies
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
@@ -79,6 +82,8 @@ class Questions:
 
         if client.files.takes(question):
             client.files.ask(question, reply)
+        elif self._copies.takes(question):
+            self._copies.ask(client.files, client.later, question, reply)
         elif isinstance(question, NEEDS_CONTROL) and not controls:
             reply(None, "another window controls that machine now; take over first")
         else:

@@ -205,6 +205,24 @@ class WriteScript(Record, tag="WriteScript"):
     notebook: bool = False
 
 
+class SaveCopy(Record, tag="SaveCopy"):
+    """Save objects to a new file for another machine; answered with `Text`, its path. `ForgetCopy` removes it."""
+
+    targets: tuple[str, ...]
+
+
+class PlaceCopy(Record, tag="PlaceCopy"):
+    """Where a file from another machine is to be written; answered with `Text`, a path. The file stays until the host
+    ends: what is loaded from it is loaded again after a crash of the engine."""
+
+
+class ForgetCopy(Record, tag="ForgetCopy"):
+    """Remove a file of `SaveCopy` or `PlaceCopy`, or end the saving; answered with `Done`."""
+
+    path: str = ""
+    """Empty: end the saving."""
+
+
 Question = (
     ListFolder
     | RecogniseFiles
@@ -223,6 +241,9 @@ Question = (
     | SetPython
     | SetHidden
     | WriteScript
+    | SaveCopy
+    | PlaceCopy
+    | ForgetCopy
 )
 
 

@@ -111,6 +111,8 @@ class Save(BaseCommand, tag="Save"):
     form: str = "safetensors"
     """`safetensors`, `pt` (a state dict, a tensor, or a dict of them, with torch.save) or `module` (a whole model with
     torch.save)."""
+    named: bool = False
+    """Keys begin with the name of their object, also where there is only one: `Load` makes the object again."""
     overwrite: bool = False
 
 

@@ -50,7 +50,7 @@ class Autosave:
     def __init__(
         self,
         state: Callable[[], State],
-        send: Callable[[Command], None],
+        send: Callable[[Command, Callable[[BaseEvent], None]], int],
         note: EventSink,
         remove: Callable[[Path], None],
         layout: Callable[[], str],
@@ -66,7 +66,6 @@ class Autosave:
         self._path = self._folder / f"{platform.node()}-{os.getpid()}-{began}.devexplorer"
         self.restored: Path | None = None
         """What was left by another window, and is in this one now."""
-        self._number = 0
         self._running = 0
         """The number of the command that writes the copy now; 0: none."""
         self._writing: int | None = None
@@ -105,13 +104,13 @@ class Autosave:
             command = SaveWorkspace(path=str(self._path), overwrite=True, most_bytes=MOST_BYTES, layout=self._layout())
             if (file := self._state().workspace_file) is not None:
                 command = msgspec.structs.replace(command, copy_of=file.path)
-            self._running = self._numbered(command)
+            self._running = self._send(command, self.take)
         return True
 
     def make_way(self) -> None:
         """The user wants something of the engine: it need not wait for the copy."""
         if self._running:
-            self._numbered(Cancel(job=self._running))
+            self._send(Cancel(job=self._running), self.take)
 
     def take(self, event: BaseEvent) -> None:
         """An event of one of its commands."""
@@ -140,11 +139,6 @@ class Autosave:
         if self.copied is not None:
             self.copied = None
             self.remove(self._path)
-
-    def _numbered(self, command: Command) -> int:
-        self._number -= 1
-        self._send(msgspec.structs.replace(command, request=self._number))
-        return self._number
 
     # --- what other windows have left; any thread
 

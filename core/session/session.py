@@ -106,8 +106,8 @@ class Session(EventHandlers):
         self._clock, self._interval_s, self._hidden = clock, interval_s, False
         self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
-        self.aside: Callable[[BaseEvent], None] = lambda event: None
-        """Gets the events of what was sent with `send_aside`."""
+        self._asides: dict[int, Callable[[BaseEvent], None]] = {}
+        """Who gets the events of what was sent with `send_aside`, by its number."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -135,7 +135,7 @@ class Session(EventHandlers):
         self._explanation_due = False
         self._rebuilt = Rebuilt(restored=(), lost=())
         self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
-        self._requests = 0
+        self._requests = self._aside_requests = 0
         self._cards: tuple[Card, ...] = ()
         self._card_problems: tuple[Problem, ...] = ()
         self._cards_changed = True
@@ -169,9 +169,16 @@ class Session(EventHandlers):
         self._engine.send(command)
         self._sent[command.request] = _Sent(command)
 
-    def send_aside(self, command: Command) -> None:
-        """Send a command of which the window shows nothing; its number is negative, and `aside` gets its events."""
-        self._engine.send(command)
+    def send_aside(self, command: Command, take: Callable[[BaseEvent], None]) -> int:
+        """Send a command of which the window shows nothing; `take` gets its events, the last one a `JobEnded`. Returns
+        its number, which is negative."""
+        self._aside_requests -= 1
+        if self._given_up:
+            take(JobEnded(request=self._aside_requests, ok=False, time_unix_s=self._clock()))
+            return self._aside_requests
+        self._asides[self._aside_requests] = take
+        self._engine.send(msgspec.structs.replace(command, request=self._aside_requests))
+        return self._aside_requests
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -311,7 +318,10 @@ class Session(EventHandlers):
         """Follow one event; returns what the window should see of it. A handler that returns None leaves it as it
         is."""
         if isinstance(event, BaseEvent) and event.request < 0:
-            self.aside(event)
+            if take := self._asides.get(event.request):
+                take(event)
+            if isinstance(event, JobEnded):
+                self._asides.pop(event.request, None)
             return []
         shown: list[Event] | None = self.handle(event)
         if shown is not None:
@@ -406,6 +416,9 @@ class Session(EventHandlers):
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
         self._sent.clear()
+        for request, take in tuple(self._asides.items()):
+            take(JobEnded(request=request, ok=False, time_unix_s=now))
+        self._asides.clear()
         self._deaths.append(now)
         self._rebuild_due, self._devices_known = True, False
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S

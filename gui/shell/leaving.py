@@ -43,7 +43,6 @@ class Leaving:
         autosave = self.autosave = Autosave(
             lambda: app.replaying.live_state, session.send_aside, app.put, remove, app.window.workspaces.layout, folder
         )
-        session.aside = autosave.take
         app.background.ask("autosave", autosave.look, found)
 
     def make_way(self) -> None:

@@ -22,6 +22,7 @@ from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.host.client import SocketStream
+from devexplorer.core.host.copies import Copies
 from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.server import Server
@@ -83,7 +84,10 @@ class HostHere:
         self.history.start()
         self.choice = Engines()
         self.prepared: list[str] = []
-        questions = Questions(self.session, self.history, self.choice, self._prepare, clock=lambda: self.now)
+        self.copies = Copies(self.session, folder / "copies")
+        questions = Questions(
+            self.session, self.history, self.choice, self.copies, self._prepare, clock=lambda: self.now
+        )
         self.server = Server(self.session, self.history, questions, clock=lambda: self.now, monotonic=lambda: self.now)
 
     def _engine(self, put: Callable[[Event], None], _spec: str | None, _visible: str | None) -> SilentEngine:
@@ -116,6 +120,7 @@ class HostHere:
 
     def close(self) -> None:
         assert self.server.end("The test is over.")
+        self.copies.close()
         assert self.session.close()
         assert self.history.close()
 

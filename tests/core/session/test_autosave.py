@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from fakes.look_records import ENGINE
 
 from devexplorer.core.records import (
     Answer,
+    BaseEvent,
     BenchPreparing,
     BuildModel,
     Cancel,
@@ -46,11 +49,16 @@ class Desk:
         self.state, self.now, self.folder = State(), 100.0, folder
         self.sent: list[Command] = []
         self.notes: list[Event] = []
-        self.requests = 0
+        self.requests = self.asides = 0
         self.state.apply(ENGINE)
         self.autosave = Autosave(
-            lambda: self.state, self.sent.append, self.notes.append, discard, lambda: "layout", folder, lambda: self.now
+            lambda: self.state, self.send, self.notes.append, discard, lambda: "layout", folder, lambda: self.now
         )
+
+    def send(self, command: Command, take: Callable[[BaseEvent], None]) -> int:
+        self.asides -= 1
+        self.sent.append(msgspec.structs.replace(command, request=self.asides))
+        return self.asides
 
     def did(self, command: Command, contents: int, *events: Event) -> None:
         """A command has been carried out, with these contents afterwards."""

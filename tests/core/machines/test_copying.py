@@ -1,0 +1,174 @@
+"""Objects sent from one machine to another: every bit, or nothing and one line that says why."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes.engine import EngineHere
+
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.machines.copying import PIECE_BYTES, Copying, End
+from devexplorer.core.machines.here_files import HereFiles
+from devexplorer.core.records import BuildModel, Command, JobEnded, NewTensor
+from devexplorer.core.records.host import Chunk, Question, ReadFile, Result
+from devexplorer.core.session.session import Session
+
+
+class Place:
+    """A machine: a session with a real engine, and its files."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.engines: list[EngineHere] = []
+        self.session = Session(make_engine=self._engine, nvml=Nvml())
+        self.session._engine.start()
+        self.folder = folder / name
+        self.files = HereFiles(self.session, self.folder)
+        self.end = End(name, self.files.ask)
+        self.ended: list[JobEnded] = []
+
+    def _engine(self, put: Callable, spec: str | None, visible: str | None) -> EngineHere:  # type: ignore[type-arg]
+        self.engines.append(EngineHere(put, spec, visible))
+        return self.engines[-1]
+
+    def beat(self) -> None:
+        self.ended += [event for event in self.session.drain().events if isinstance(event, JobEnded)]
+        self.files.beat()
+
+    @property
+    def left(self) -> list[Path]:
+        return list(self.folder.rglob("*.*"))
+
+    def tensors(self) -> dict[str, bytes]:
+        workspace = self.engines[-1].engine.workspace
+        return {name: workspace.tensor_named(name).numpy().tobytes() for name in workspace.names}
+
+    def close(self) -> None:
+        assert self.files.close()
+        self.session.close()
+
+
+class Both:
+    def __init__(self, folder: Path) -> None:
+        self.here, self.there = Place("here", folder), Place("there", folder)
+        self.loads: list[Command] = []
+
+    def copying(self, *names: str, read: Callable[[Chunk], Chunk] = lambda chunk: chunk) -> Copying:
+        def ask(
+            question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = lambda problem: None
+        ) -> None:
+            if isinstance(question, ReadFile):
+                self.here.files.ask(question, lambda result: then(read(result)), failed)  # type: ignore[arg-type]
+            else:
+                self.here.files.ask(question, then, failed)
+
+        return Copying(names, End("here", ask), self.there.end, self._load, lambda: None)
+
+    def _load(self, command: Command) -> int:
+        self.loads.append(command)
+        return self.there.session.send(command)
+
+    def do(self, *commands: Command) -> None:
+        due = len(self.here.ended) + len(commands)
+        for command in commands:
+            self.here.session.send(command)
+        self.until(lambda: len(self.here.ended) == due)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < end, "it did not happen"
+            self.here.beat()
+            self.there.beat()
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    made = Both(tmp_path)
+    yield made
+    for place in (made.here, made.there):
+        place.close()
+
+
+def test_every_bit_arrives_and_the_files_go(both: Both) -> None:
+    both.do(
+        NewTensor(name="x", fill="randn", shape=(300, 1000), seed=3), NewTensor(name="y", fill="arange", shape=(7,))
+    )
+    copying = both.copying("x", "y")
+    copying.start()
+    assert copying.words == "2 objects: saving on here"
+    both.until(lambda: copying.over)
+    assert copying.stage == "sent", copying.words
+    assert copying.size_bytes > 4 * PIECE_BYTES
+    both.until(lambda: both.there.ended)
+    assert both.there.tensors() == both.here.tensors()
+    both.until(lambda: not both.here.left)
+
+
+def test_a_model_is_there_again(both: Both) -> None:
+    both.do(BuildModel(recipe="mlp", seed=5))
+    copying = both.copying("mlp")
+    copying.start()
+    both.until(lambda: both.there.ended)
+    model = both.there.engines[-1].engine.workspace.model("mlp").module
+    original = both.here.engines[-1].engine.workspace.model("mlp").module
+    assert all(bool((a == b).all()) for a, b in zip(model.parameters(), original.parameters(), strict=True))
+
+
+def test_what_is_changed_on_the_way_is_not_kept(both: Both) -> None:
+    def spoil(chunk: Chunk) -> Chunk:
+        return msgspec.structs.replace(chunk, data=chunk.data[:-1] + b"\x55") if chunk.sha256 else chunk
+
+    both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))
+    copying = both.copying("x", read=spoil)
+    copying.start()
+    both.until(lambda: copying.over)
+    assert copying.stage == "failed"
+    assert "arrived damaged" in copying.words
+    assert not both.loads
+    both.until(lambda: not both.here.left and not both.there.left)
+
+
+def test_a_size_that_changes_is_refused(both: Both) -> None:
+    sizes = itertools.count(10**6)
+    both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))
+    copying = both.copying("x", read=lambda chunk: msgspec.structs.replace(chunk, size_bytes=next(sizes)))
+    copying.start()
+    both.until(lambda: copying.over)
+    assert copying.words == "here sent something else than the file that it saved."
+
+
+@pytest.mark.parametrize("stage", ["saving", "sending"])
+def test_cancelling_leaves_nothing(both: Both, stage: str) -> None:
+    both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))
+    copying = both.copying("x")
+    copying.start()
+    both.until(lambda: copying.stage == stage)
+    copying.cancel()
+    assert copying.words == "x: not sent to there"
+    both.until(lambda: not both.here.left and not both.there.left)
+    assert not both.loads
+
+
+def test_an_object_that_is_gone_is_one_line(both: Both) -> None:
+    copying = both.copying("nothing")
+    copying.start()
+    both.until(lambda: copying.over)
+    assert copying.stage == "failed"
+    assert "nothing" in copying.words
+
+
+def test_an_engine_that_dies_while_it_saves_is_one_line(both: Both) -> None:
+    both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))
+    both.here.engines[-1].send = lambda command: None  # type: ignore[method-assign]
+    copying = both.copying("x")
+    copying.start()
+    both.until(lambda: both.here.files._copies._saving)
+    both.here.engines[-1].kill()
+    both.until(lambda: copying.over)
+    assert copying.words == "The engine ended before the objects were saved."
