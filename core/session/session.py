@@ -170,15 +170,14 @@ class Session(EventHandlers):
         self._sent[command.request] = _Sent(command)
 
     def send_aside(self, command: Command, take: Callable[[BaseEvent], None]) -> int:
-        """Send a command of which the window shows nothing; `take` gets its events, the last one a `JobEnded`. Returns
-        its number, which is negative."""
-        self._aside_requests -= 1
+        """Send a command of which the window shows nothing; `take` gets its events, a `JobEnded` last."""
+        request = self._aside_requests = self._aside_requests - 1
         if self._given_up:
-            take(JobEnded(request=self._aside_requests, ok=False, time_unix_s=self._clock()))
-            return self._aside_requests
-        self._asides[self._aside_requests] = take
-        self._engine.send(msgspec.structs.replace(command, request=self._aside_requests))
-        return self._aside_requests
+            take(JobEnded(request=request, ok=False, time_unix_s=self._clock()))
+        else:
+            self._asides[request] = take
+            self._engine.send(msgspec.structs.replace(command, request=request))
+        return request
 
     @property
     def actions(self) -> tuple[Action, ...]:
