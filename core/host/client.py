@@ -16,6 +16,7 @@ from devexplorer.core.host.files import FileWork
 from devexplorer.core.host.wire import Outbox, Wire
 from devexplorer.core.records.host import Happened, Hello, Numbered, ToHost
 
+LONGEST_NAME = 100
 MOST_WAITING = 10_000
 """Of what a window sent and the main thread has not taken yet."""
 _decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(ToHost).decode
@@ -76,7 +77,7 @@ class Client:
         clock: Clock = time.time,
     ) -> None:
         """`take` gets what it says, on the thread of its connection; `later` has work done on the main thread."""
-        self.id, self.name = hello.client, hello.machine
+        self.id, self.name = hello.client, hello.machine[:LONGEST_NAME]
         self.later = later
         self.outbox = Outbox()
         self.files = FileWork()

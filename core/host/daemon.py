@@ -27,6 +27,7 @@ from devexplorer.core.host.listing import Description
 from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.server import Server
 from devexplorer.core.host.socket_folder import HostError
+from devexplorer.core.host.unsaved_copy import UnsavedCopy
 from devexplorer.core.records import Event
 from devexplorer.core.records.host import PROTOCOL
 from devexplorer.core.session.crash import install_hooks
@@ -38,6 +39,8 @@ LOOK_S = 1.0
 LONGEST_LOOK_S = 60.0
 """Longer looks were those of a machine that slept: a window has time to find its host again."""
 MOST_LOG_BYTES = 1 << 20
+NOTE_USE_S = 3600.0
+"""Between two notes that our code in the cache is in use: what was not for a day may be removed."""
 CLOSE_S = 2.5
 
 
@@ -57,7 +60,7 @@ class Daemon:
         self._server, self._listener, self._engines = server, listener, engines
         self._idle_limit_s, self._idle_s = idle_s, 0.0
         self._monotonic = monotonic
-        self._looked_s = monotonic()
+        self._looked_s = self._note_use_due_s = monotonic()
         self._since_unix_s = clock()
         self._described: Description | None = None
         self.over = ""
@@ -74,6 +77,9 @@ class Daemon:
         if self._listener.place is not None:
             bound_log(self._listener.place.log)
         self.describe()
+        if now >= self._note_use_due_s:
+            self._note_use_due_s = now + NOTE_USE_S
+            self._engines.note_use()
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
         if self._idle_s >= self._idle_limit_s:
@@ -126,19 +132,28 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
 
     restore = install_hooks(fault)
     daemon = Daemon(server, listener, engines)
+    unsaved = UnsavedCopy(session, server.known)
+    server.make_way = unsaved.make_way
+
+    def go_on() -> None:
+        server.tick()
+        server.wait()
+
     try:
         history.start()
         session.run_recorder.start()
         session.start()
+        unsaved.start()
         daemon.describe()
         print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
         while not ended and not daemon.over:
-            server.tick()
+            go_on()
+            unsaved.beat()
             daemon.look()
-            server.wait()
         reason = ended[0] if ended else daemon.over
         print(f"the host ends: {reason}", file=sys.stderr, flush=True)
         listener.close()
+        unsaved.finish(go_on)
         server.end(f"The host on {server.machine} ended: {reason}.")
     finally:
         listener.close()

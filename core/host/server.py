@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -84,6 +85,8 @@ class Server:
         self._clients: dict[str, Client] = {}
         self._holder: Client | None = None
         self._generation = 0
+        self.make_way: Callable[[], None] = lambda: None
+        """Called before a window's command goes to the engine."""
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._bell = threading.Event()
         self._greeting = threading.Semaphore(MOST_GREETING)
@@ -93,6 +96,7 @@ class Server:
         """The latest reading of each that windows were told."""
         self._told: dict[type, Numbered] = {}
         """The latest of what is told when it changes, by type."""
+        self._set_pace()
         history.on_change = lambda: self._tell(self._history_now())
         history.on_notice = lambda words, failed: questions.note(words, failed=failed)
 
@@ -167,7 +171,10 @@ class Server:
                 work = self._inbox.get_nowait()
             except Empty:
                 return
-            work()
+            try:
+                work()
+            except Exception:  # a fault of ours must not cost the other windows their host: it is reported as one
+                sys.excepthook(*sys.exc_info())
 
     def end(self, reason: str, deadline_s: float = 2.0) -> bool:
         """Take leave of every window; whether their threads ended in time."""
@@ -304,6 +311,7 @@ class Server:
         elif command.request >> 32 != client.generation or command.request & 0xFFFFFFFF == 0:
             refusal = "it was sent before this window had control"
         else:
+            self.make_way()
             try:
                 self._session.send_as(command)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,15 +15,29 @@ from pathlib import Path
 
 import pytest
 from fakes import host_process
-from fakes.hosts import PATIENCE_S, HostHere, WindowHere, short_folder
+from fakes.hosts import PATIENCE_S, READY, HostHere, WindowHere, short_folder
 
+from devexplorer.core.environments.code_cache import BOOTSTRAP
 from devexplorer.core.host import listing
 from devexplorer.core.host.daemon import IDLE_S, Daemon
+from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.listener import Listener
 from devexplorer.core.host.proxy import proxy
 from devexplorer.core.host.starting import find, last_line, reach
+from devexplorer.core.host.unsaved_copy import UnsavedCopy
 from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.records import Event, Log, NewTensor
+from devexplorer.core.records import (
+    Answer,
+    Event,
+    JobEnded,
+    Log,
+    NewTensor,
+    ObjectChanged,
+    ObjectSnapshot,
+    OpenWorkspace,
+    SaveWorkspace,
+    UndoState,
+)
 from devexplorer.core.records.host import RecordingChanged, SnapshotEnd, StartRecording, StopRecording
 
 COMMAND = [sys.executable, "-P", host_process.__file__]
@@ -199,6 +214,56 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
     assert daemon.over == "nobody was connected for 10 minutes, and nothing was under way"
     listener.close()
     assert find(environ) is None
+
+
+def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host: HostHere, tmp_path: Path) -> None:
+    folder = tmp_path / "copies"
+    copies = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
+    held = ObjectSnapshot(name="x", kind="tensor", type="Tensor", rows=(), bytes_by_device={}, tensors_by_device={})
+    host.say(READY, ObjectChanged(snapshot=held), UndoState(title="Create x", kept_bytes=1, contents=7))
+
+    def go_on() -> None:
+        (command,) = host.engine.sent
+        assert isinstance(command, SaveWorkspace)
+        assert command.request < 0
+        Path(command.path).write_bytes(b"a workspace")
+        host.say(JobEnded(request=command.request, ok=True, time_unix_s=1.0))
+
+    copies.finish(go_on)
+    (kept,) = folder.iterdir()
+    gone = folder / re.sub(r"-\d+-\d+\.", f"-{2**22 + 1}-1.", kept.name)  # of a process that there cannot be
+    kept.rename(gone)
+
+    later = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
+    later.start()
+    window = WindowHere(host)
+    window.connect()
+    host.until(lambda: later.beat() or window.of(Answer))
+    answer = window.of(Answer)[-1]
+    (offer,) = answer.offers
+    assert isinstance(offer.command, OpenWorkspace)
+    assert Path(offer.command.path).read_bytes() == b"a workspace"
+    assert offer.command.path in answer.words
+
+    def wait() -> None:
+        host.now += 1
+
+    later.finish(wait)  # an engine that does not answer is not waited for
+    assert Path(offer.command.path).exists()  # nobody has opened it yet
+    window.close()
+
+
+def test_what_a_host_was_started_with_is_noted_as_used(tmp_path: Path) -> None:
+    code, packages = tmp_path / "code/1", tmp_path / "packages/2"
+    for folder in (code, packages):
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    engines = Engines()
+    engines.choose(
+        "/usr/bin/python3", ["python3", "-P", str(code / BOOTSTRAP), f"--after={packages}", "--before=/none"]
+    )
+    engines.note_use()
+    assert min(code.stat().st_mtime, packages.stat().st_mtime) > 1e9
 
 
 def test_a_folder_that_is_gone_does_not_concern_who_is_connected(host: HostHere, environ: dict[str, str]) -> None:
