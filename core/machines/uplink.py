@@ -96,6 +96,8 @@ class Uplink:
         """The latest connection, also when it is over."""
         self._was_connected = False
         self._greeted_s: float | None = None
+        self._opening = 0
+        """Attempts that wait for a channel."""
         self._tries = 0
         self._retry_at_s: float | None = None
         self._greet_by_s: float | None = None
@@ -169,7 +171,7 @@ class Uplink:
             self.disconnect("the window has closed the connection")
         until = time.monotonic() + deadline_s
         ended = True
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join(max(until - time.monotonic(), 0.0))
             ended &= not thread.is_alive()
         return (self._last is None or self._last.join(max(until - time.monotonic(), 0.0))) and ended
@@ -182,15 +184,16 @@ class Uplink:
         if wire is not None:
             wire.close()
         elif channel is not None:
-            channel.close()
-        elif any(thread.is_alive() for thread in self._threads):
+            self._shut(channel)
+        elif self._opening:
             self._route.cancel()
 
     def _connect(self, *, unasked: bool) -> None:
         self._enter("reconnecting" if self._was_connected else "connecting", self.reason)
         self._retry_at_s = None
         self._tries += unasked
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for thread in [thread for thread in self._threads if not thread.is_alive()]:
+            self._threads.remove(thread)
         with self._lock:
             self._attempt += 1
             number = self._attempt
@@ -229,7 +232,11 @@ class Uplink:
 
     def _open(self, number: int, unasked: bool) -> None:
         try:
-            channel = self._route.open(unasked=unasked)
+            self._opening += 1
+            try:
+                channel = self._route.open(unasked=unasked)
+            finally:
+                self._opening -= 1
         except CannotReach as error:
             self._fail(number, str(error), final=error.final)
             return
@@ -283,8 +290,8 @@ class Uplink:
             if theirs.now_unix_s:
                 self._set_ahead(theirs.now_unix_s - (sent_s + came_s) / 2)
             self._wire = self._last = wire = Wire(
-                channel, _decode, self.outbox, self._take, lambda reason: self._fail(number, reason), channel.close,
-                compressed=compresses(ours, theirs), received=received,
+                channel, _decode, self.outbox, self._take, lambda reason: self._fail(number, reason),
+                lambda: self._shut(channel), compressed=compresses(ours, theirs), received=received,
                 clock=self._clock, monotonic=self._monotonic,
             )  # fmt: skip
             self._was_connected, self._greeted_s = True, self._monotonic()
@@ -306,7 +313,13 @@ class Uplink:
             self._broke = reason or "the connection was closed", final
             channel = self._channel
         if channel is not None:
-            channel.close()
+            self._shut(channel)
+
+    def _shut(self, channel: Channel) -> None:
+        """Any thread. Not here: ssh takes its time to end."""
+        thread = threading.Thread(target=channel.close, name="link-close", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
 
 @lru_cache

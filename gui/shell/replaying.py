@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.session import Change, Machine, State
+from devexplorer.core.session.poll import PollResult
 from devexplorer.gui.plots.time_axis import SPANS_S
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from devexplorer.core.telemetry.alert_rules import Rule
     from devexplorer.gui.shell.replay_bar import ReplayBar
 
+
+class _Nothing:
+    """In a window whose first machine is still being connected to."""
+
+    def drain(self) -> PollResult:
+        """Nothing happens."""
+        return PollResult([], None)
+
+
+NOTHING = _Nothing()
 RECORDED = "recorded "
 """What the line across the window is about that offers a recording: this, and its path."""
 
@@ -158,9 +169,7 @@ class Replaying:
 
     def follow_all(self) -> None:
         """Let the heart beat for what is on show, and behind it for the others."""
-        session = self.session
-        if session is None:
-            return
+        session: Source = self.session or NOTHING
         behind = tuple(
             (machine.session, machine.aside)
             for machine in self.machines
