@@ -1,5 +1,5 @@
-"""A host of another machine, reached over ssh: logs in, makes a Python there ready, starts the proxy of the host. On the
-thread of a link; `reports`, `answer` and `cancel` come from the main thread."""
+"""A host of another machine, reached over ssh: logs in, makes a Python there ready, starts the proxy of the host. Used
+by the thread of a link; `reports`, `answer` and `cancel` come from the main thread."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.forms.page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets import EDGE_PX, NOT_IN_A_RECORDING, NOT_READY, hbox, label, plain_tip, push_button
+from devexplorer.gui.widgets import EDGE_PX, NOT_READY, hbox, label, plain_tip, push_button, why_fixed
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 PROGRESS_PX = (120, 4)
@@ -262,9 +262,9 @@ class BenchPage(FormPage, Generic[Spec]):
         self.stop_button.setToolTip(
             "" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS
         )
-        live = self._state.recording is None
+        fixed = why_fixed(self._state)
         for button in (self.start_button, self.empty.button):
-            reason = NOT_IN_A_RECORDING if not live else self._problem if button is self.start_button else ""
+            reason = fixed or (self._problem if button is self.start_button else "")
             button.setEnabled(not reason)
             button.setToolTip(plain_tip(reason))
         finished = any(run.result is not None for run in self.runs)

@@ -15,7 +15,6 @@ from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.widgets import (
     EDGE_PX,
     HEADER_PX,
-    NOT_IN_A_RECORDING,
     ElidedLabel,
     Panel,
     Role,
@@ -26,6 +25,7 @@ from devexplorer.gui.widgets import (
     push_button,
     show_text,
     vbox,
+    why_fixed,
 )
 
 FULL_CARDS = 4
@@ -214,13 +214,9 @@ class DevicesPanel(Panel):
         self.offer_button.setVisible(unavailable is None)
         live = state.recording is None
         self.offer.setVisible(only_cpu and live)
-        self.add_button.setEnabled(unavailable is None and live)
-        if not live:
-            self.add_button.setToolTip(NOT_IN_A_RECORDING)
-        else:
-            self.add_button.setToolTip(
-                ADD_TIP if unavailable is None else plain_tip(f"Virtual GPUs are not available: {unavailable}")
-            )
+        reason = why_fixed(state) or (unavailable and f"Virtual GPUs are not available: {unavailable}")
+        self.add_button.setEnabled(not reason)
+        self.add_button.setToolTip(plain_tip(reason) if reason else ADD_TIP)
         first, *others = (sentence(reason) for reason in dict.fromkeys(reasons or [""]))
         self.machine.set_full_text(first, "\n".join(others))
         self.machine.setVisible(bool(reasons) and not only_cpu)

@@ -234,6 +234,11 @@ class LearnPanel(QWidget):
             else Cell("")
         )
 
+    def resume(self) -> None:
+        """Another machine is on show: what was done there was not for these exercises."""
+        for course in self._courses.values():
+            course.resume()
+
     def _show(self) -> None:
         """Bring the right side up to date; called after every command, so nothing is touched that is as it was."""
         course, live = self.course, self._state.recording is None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def _connect(context: WindowContext, page: LearnPanel) -> None:
     page.learned_changed.connect(lambda learned: context.save_settings(learned=learned))
     page.virtual_offered.connect(context.controller.add_two_virtual)
+    context.machine_shown.connect(page.resume)
     page.set_learned(context.settings.learned)
 
 

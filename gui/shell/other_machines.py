@@ -21,7 +21,7 @@ class OtherMachines:
     def __init__(self, app: App) -> None:
         self._app, self._replaying, self._window = app, app.replaying, app.window
         self.machines = Machines(app.replaying.here, app.replaying.show, self._changed)
-        self._bar = self._window.add_bar(MachineBar())
+        self.bar = self._window.add_bar(MachineBar())
         self._hidden = False
 
     def _changed(self) -> None:
@@ -44,7 +44,7 @@ class OtherMachines:
         self.machines.beat()
         shown = self._replaying.machine
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
-        self._bar.show_link(far)
+        self.bar.show_link(far)
         self._window.status.show_machine(far)
         self._window.devices.set_age(age_text(far.link, far.now()) if far is not None and far.is_late else "")
 

@@ -16,7 +16,6 @@ from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 from devexplorer.gui.actions import FILE, LAB, ActionSpec, Controller, fill_menu
 from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
 from devexplorer.gui.widgets import (
-    NOT_IN_A_RECORDING,
     ButtonMenu,
     Role,
     current_theme,
@@ -25,6 +24,7 @@ from devexplorer.gui.widgets import (
     icon,
     push_button,
     theme_changed,
+    why_fixed,
 )
 
 HEIGHT_PX, GAP_PX = 44, 8
@@ -211,9 +211,9 @@ class Toolbar(QFrame):
         for name, description in recipes.items():
             action = menu.addAction(f"{name}\t{description}", partial(self._controller.build, name))
             action.setToolTip(description)
-        live = self._state.recording is None
-        self.build.setEnabled(bool(recipes) and live)
-        self.build.setToolTip("Build a sample model on the CPU" if live else NOT_IN_A_RECORDING)
+        fixed = why_fixed(self._state)
+        self.build.setEnabled(bool(recipes) and not fixed)
+        self.build.setToolTip(fixed or "Build a sample model on the CPU")
         for button, copy in ((self.move_button, False), (self.copy_button, True)):
             fill_move_menu(button.menu(), self._state, partial(self._controller.move, copy=copy), keys=not copy)
 

@@ -17,7 +17,6 @@ from devexplorer.gui.split.shares import Shares
 from devexplorer.gui.split.table import BlocksTable
 from devexplorer.gui.widgets import (
     EDGE_PX,
-    NOT_IN_A_RECORDING,
     ElidedLabel,
     EmptyState,
     Role,
@@ -31,6 +30,7 @@ from devexplorer.gui.widgets import (
     splitter,
     stack,
     vbox,
+    why_not_live,
 )
 from devexplorer.gui.widgets.form_fields import Choice, free_bytes
 
@@ -153,7 +153,7 @@ class SplitPanel(QWidget):
     def refresh(self) -> None:
         """Show what is known now."""
         self._offer_models()
-        live, engine = self._state.recording is None, self._state.engine is not None
+        ready = why_not_live(self._state) is None
         name = self.models.value
         self._stack.setCurrentWidget(self.empty if name is None else self._content)
         if name is None:
@@ -170,7 +170,7 @@ class SplitPanel(QWidget):
         self.unplanned.button.setText("Add two virtual GPUs" if self._offers_virtual() else "Plan")
         self.unplanned.follow(self._state)
         self._show(snapshot)
-        self._enable(snapshot, engine and live, live)
+        self._enable(snapshot, ready)
 
     # --- what is shown
 
@@ -259,9 +259,9 @@ class SplitPanel(QWidget):
     def _offers_virtual(self) -> bool:
         return len(self._accelerators()) < 2 and can_add_virtual(self._state)
 
-    def _enable(self, snapshot: ObjectSnapshot, ready: bool, live: bool) -> None:
+    def _enable(self, snapshot: ObjectSnapshot, ready: bool) -> None:
         draft = self._shown
-        reason = "" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet."
+        reason = "" if ready else why_not_live(self._state) or ""
         accelerators, dispatched = self._accelerators(), snapshot.dispatched is not None
         placed = draft is not None and matches(draft, draft.now(snapshot)) and snapshot.hops
         self.spread.setVisible(len(accelerators) > 1)

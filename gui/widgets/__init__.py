@@ -49,6 +49,7 @@ from devexplorer.gui.widgets.panel import (
     label,
     set_look,
     show_text,
+    why_fixed,
     why_not_live,
 )
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter

@@ -32,9 +32,13 @@ NOT_READY = "The engine is not ready yet."
 
 def why_not_live(state: State) -> str | None:
     """Why the engine cannot be asked for anything now; None: it can."""
-    if state.recording is not None:
-        return NOT_IN_A_RECORDING
-    return None if state.engine is not None else NOT_READY
+    return why_fixed(state) or (None if state.engine is not None else NOT_READY)
+
+
+def why_fixed(state: State) -> str:
+    """Why nothing of what is on show can be changed now: it is a recording, or the way to its machine is not open.
+    Empty: it can."""
+    return NOT_IN_A_RECORDING if state.recording is not None else state.away
 
 
 def can_add_virtual(state: State) -> bool:

@@ -1,0 +1,240 @@
+"""Another machine in the window: shown and left, what goes on unseen, a link that breaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.far import RouteHere
+from fakes.hosts import READY, HostHere, SilentEngine, WindowHere
+from fakes.nvml import FakeNvml
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton
+
+from devexplorer.core.devices.drm import Drm
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.records import (
+    Answer,
+    DeviceSample,
+    Event,
+    JobEnded,
+    Log,
+    ObjectChanged,
+    ObjectSnapshot,
+    OpenWorkspace,
+    UndoState,
+    WorkspaceFile,
+)
+from devexplorer.core.records.host import Control
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
+
+DEADLINE_S = 20.0
+AGAIN = OpenWorkspace(path="/there/work.devexplorer")
+
+
+class TwoMachines:
+    """A window with this machine and one behind a link, beaten by hand."""
+
+    def __init__(self, qapp: QApplication, folder: Path) -> None:
+        self.host = HostHere(folder)
+        self.host.say(READY)
+        self.route = RouteHere(self.host)
+        self.app = App(qapp, SettingsFile(folder), history_file=folder / "here.sqlite3")
+        self.window, self.state = self.app.window, self.app.state
+        self.app.show()
+        self.app.replaying.go_live = self.go_live
+        self.engine: SilentEngine | None = None
+
+    def go_live(self) -> None:
+        def engine(put: Callable[[Event], None], *_: object) -> SilentEngine:
+            self.engine = SilentEngine(put)
+            return self.engine
+
+        session = Session(make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")), interval_s=0.02)
+        self.app.connect(session).stop()
+        session.put(READY)
+
+    def add(self) -> FarMachine:
+        machine = self.window.context.machines.add("forge", self.route)
+        assert self.app.heartbeat is not None
+        self.app.heartbeat.stop()
+        self.until(lambda: machine.link.live and machine.session.link.holder is None)
+        return machine
+
+    def until(self, happened: Callable[[], object]) -> None:
+        assert self.app.heartbeat is not None
+        end = time.monotonic() + DEADLINE_S
+        while not happened():
+            assert time.monotonic() < end, "it did not happen"
+            self.host.server.tick()
+            QApplication.processEvents()
+            self.app.heartbeat.tick()
+            self.host.server._bell.wait(0.002)
+            self.host.server._bell.clear()
+        self.app.heartbeat.tick()
+        self.window.refresh_texts()
+
+    def click(self, button: QPushButton) -> None:
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+
+    def end(self) -> None:
+        self.app.stop()
+        self.host.close()
+        self.route.close()
+
+
+@pytest.fixture
+def two(qapp: QApplication, tmp_path: Path) -> Iterator[TwoMachines]:
+    made = TwoMachines(qapp, tmp_path)
+    yield made
+    made.end()
+
+
+def tensor(name: str) -> ObjectChanged:
+    snapshot = ObjectSnapshot(
+        name=name, kind="tensor", type="Tensor", rows=(), bytes_by_device={"cpu": 4}, tensors_by_device={"cpu": 1}
+    )
+    return ObjectChanged(snapshot=snapshot)
+
+
+def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) -> None:
+    two.go_live()
+    two.app.session.put(tensor("here"))  # type: ignore[union-attr]
+    two.until(lambda: "here" in two.state.objects and two.state.devices)
+    two.window.axis.set_span(600.0)
+    machines, context = two.window.context.machines, two.window.context
+    here, far = machines.here, two.add()
+    two.host.say(tensor("there"), Log(level="error", text="an old error", time_unix_s=1.0))
+    two.until(lambda: far.aside.log)
+    shown: list[object] = []
+    context.machine_shown.connect(shown.append)
+    assert list(two.state.objects) == ["here"]
+
+    machines.show(far)
+    two.until(lambda: list(two.state.objects) == ["there"])
+    assert shown == [far]
+    assert (context.machine, context.session, context.history, context.far) == (far, far.session, far.history, far)
+    assert two.window.windowTitle() == "DevExplorer on forge[*]"
+    assert two.window.status.machine.full_text.startswith("forge: connected")
+    assert not two.window.banner.isVisible(), "the error is not news"
+    two.app.controller.build("mlp")
+    two.until(lambda: two.host.engine.sent)
+    assert two.engine is not None
+    assert two.engine.sent == []
+    before = len(here.aside.devices["cpu"].history)
+    two.until(lambda: len(here.aside.devices["cpu"].history) > before)
+    two.window.axis.set_span(30.0)
+
+    path = tmp_path / "session.py"
+    context.script_chosen.emit(path)
+    two.until(path.exists)
+    assert "A session of DevExplorer" in path.read_text()
+
+    machines.show(here)
+    two.until(lambda: list(two.state.objects) == ["here"])
+    assert (context.far, two.window.windowTitle(), two.window.status.machine.isVisible()) == (
+        None,
+        "DevExplorer[*]",
+        False,
+    )
+    assert two.window.axis.span_s == 600.0
+    assert two.app.history is context.history
+    two.host.say(tensor("more"))
+    two.until(lambda: "more" in far.aside.objects)
+    machines.show(far)
+    two.until(lambda: list(two.state.objects) == ["there", "more"])
+    assert two.window.axis.span_s == 30.0
+    machines.remove(far)
+    assert list(two.state.objects) == ["here"]
+    assert machines.machines == (here,)
+    two.until(lambda: not two.host.server.connected)
+
+
+def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
+    two.go_live()
+    far = two.add()
+    two.window.context.machines.show(far)
+    two.until(lambda: two.state.engine is not None)
+    two.host.say(DeviceSample(device="cpu", time_unix_s=time.time(), utilization_percent=5.0))
+    two.until(lambda: two.state.devices["cpu"].sample)
+    bar, action = two.app.others.bar, two.window.actions_by_id["new_tensor"]  # type: ignore[union-attr]
+    assert not bar.isVisible()
+    assert action.isEnabled()
+
+    two.route.refuse = CannotReach("no route to host")
+    two.route.link.cut()
+    two.until(lambda: far.link.state == "reconnecting" and far.link.reason == "no route to host")
+    assert bar.isVisible()
+    assert bar.words.full_text.startswith("Reconnecting to forge: no route to host. ")
+    assert "What is on show is of" in two.window.devices.subtitle
+    assert two.window.devices._inside.graphicsEffect() is not None
+    assert not action.isEnabled()
+    assert action.toolTip() == "forge is being reconnected; wait a moment."
+    stands = two.window.axis.now_unix_s
+    two.until(lambda: time.time() > stands + 0.1)
+    assert two.window.axis.now_unix_s == stands
+    assert "forge: reconnecting" in two.window.status.machine.full_text
+
+    two.route.refuse = None
+    two.click(bar.button)
+    two.until(lambda: far.link.live and not two.state.away)
+    assert not bar.isVisible()
+    assert action.isEnabled()
+    assert two.window.devices._inside.graphicsEffect() is None
+    assert two.window.axis.now_unix_s > stands
+
+
+def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
+    other = WindowHere(two.host, "bob@desk")
+    other.connect()
+    other.wait_for(Control)
+    two.go_live()
+    machines = two.window.context.machines
+    far = machines.add("forge", two.route)
+    machines.show(far)
+    two.until(lambda: far.link.watching and two.state.away)
+    bar = two.app.others.bar  # type: ignore[union-attr]
+    assert bar.words.full_text == "bob@desk controls forge; this window watches."
+    two.click(bar.button)
+    two.until(lambda: not far.link.watching and not two.state.away)
+    assert not bar.isVisible()
+    other.close()
+
+
+def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines) -> None:
+    machines = two.window.context.machines
+    far = two.add()
+    machines.show(far)
+    two.until(lambda: two.state.engine is not None)
+    assert two.engine is None
+    assert two.app.leaving.may_close(), "what runs there goes on"
+    machines.show(machines.here)
+    two.until(lambda: two.state.engine is not None)
+    assert two.engine is not None
+
+
+def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: TwoMachines) -> None:
+    two.go_live()
+    two.until(lambda: two.state.devices)
+    far = two.add()
+    command_ended = [
+        WorkspaceFile(path="/there/work.devexplorer", opened=True, layout='{"span_s": 30.0}', again=AGAIN),
+        UndoState(title=None, kept_bytes=0),
+        Answer(title="done", words="", time_unix_s=1.0),
+        JobEnded(ok=True, time_unix_s=1.0),
+    ]
+    two.host.say(*command_ended)
+    two.until(lambda: far.aside.workspace_file is not None)
+    two.window.axis.set_span(600.0)
+    two.window.context.machines.show(far)
+    two.until(lambda: two.state.engine is not None)
+    assert two.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]"
+    assert two.window.axis.span_s == 600.0, "the layout of a file that was opened before"
+    assert two.window.context.recent_files == ()
