@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeVar, get_args
 
 import msgspec
 
-from devexplorer.core.base import BadInput, printable
+from devexplorer.core.base import BadInput, Unavailable, printable
 from devexplorer.core.environments import finding, probe, whole_folders
 from devexplorer.core.environments.environment import LEFT_OUT, Environment, Probe, as_probe
 from devexplorer.core.records.ssh import Failure, FailureKind, FarMachine, Progress, Report, Said, Step
@@ -124,13 +124,12 @@ class Connection:
         about = self._result(self._limits.answer)
         if not isinstance(about, dict):
             self._garbage("it does not say what machine it is")
-        told = {name: printable(text) for name, text in about.items() if isinstance(text, str)}
-        return self._understood(told | {"host": self.host}, FarMachine)
+        return self._understood(about | {"host": self.host}, FarMachine)
 
     def find(self, folder: str = "~") -> tuple[Environment, ...]:
         """The Python environments there, for somebody who works in that folder."""
-        rows = self.ask({"do": "find", "folder": folder})
-        return self._understood(rows, tuple[Environment, ...])
+        rows = self._understood(self.ask({"do": "find", "folder": folder}), tuple[Environment, ...])
+        return rows[: finding.MOST]
 
     def interpreter(self, path: str) -> str:
         """The interpreter that a path there names."""
@@ -141,7 +140,7 @@ class Connection:
         self.progress("python", detail=python)
         seconds = self._limits.probe
         request = {"do": "probe", "python": python, "seconds": seconds, "with_torch": with_torch}
-        return as_probe(self.ask(request | {"without": LEFT_OUT}, seconds + self._limits.answer))
+        return as_probe(_plain(self.ask(request | {"without": LEFT_OUT}, seconds + self._limits.answer)))
 
     def launch(
         self, command: Sequence[str], marker: str, environ: Mapping[str, str] | None = None
@@ -221,7 +220,10 @@ class Connection:
             self.fail("bad host", str(error))
         environ = self._environ
         if not self._on_terminal:
-            self._askpass = Askpass(self._report)
+            try:
+                self._askpass = Askpass(self._report)
+            except Unavailable as error:
+                self.fail("other", str(error))
             environ = self._askpass.environ(environ)
         try:
             return SshChild(command, environ, self._heard, self._askpass)
@@ -281,7 +283,7 @@ class Connection:
 
     def _understood(self, value: object, kind: type[T]) -> T:
         try:
-            return msgspec.convert(value, kind)
+            return msgspec.convert(_plain(value), kind)
         except msgspec.ValidationError:
             self._garbage("an answer that is not understood")
 
@@ -302,13 +304,24 @@ class Connection:
 
     def fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
         """Raise the failure of this connection."""
-        raise ConnectionFailed(Failure(kind=kind, host=self.host, detail=cut(" ".join(printable(detail).split()))))
+        raise ConnectionFailed(
+            Failure(kind=kind, host=printable(self.host), detail=cut(" ".join(printable(detail).split())))
+        )
 
 
 def stage_2() -> bytes:
     """What the Python at the far end reads: `far_side.py` and the files that it uses."""
     texts = {name: _text(module) for name, module in SENT_ALONG.items()}
     return f"{_text(far_side)}\nSOURCES.update({texts!a})\nserve()\n".encode()
+
+
+def _plain(value: object) -> object:
+    """What the far side says, without control characters: it is shown."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _text(module: object) -> str:

@@ -258,6 +258,7 @@ def end_everything() -> None:
         until = time.monotonic() + GRACE_SECONDS
         while not _has_ended(watched.interrupts) and time.monotonic() < until:
             time.sleep(0.02)
+        _kill_group(watched.interrupts)
     for pid in _descendants(os.getpid()):
         try:
             os.kill(pid, signal.SIGKILL)

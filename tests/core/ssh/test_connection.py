@@ -17,6 +17,7 @@ from fakes.ssh import RUNS_HERE, fake_ssh
 
 from devexplorer.core.base import Cancelled
 from devexplorer.core.records.ssh import Progress, Prompt, Report, Said, Withdrawn
+from devexplorer.core.ssh import connection as connection_module
 from devexplorer.core.ssh import far_side
 from devexplorer.core.ssh.askpass import kind_of
 from devexplorer.core.ssh.connection import SENT_ALONG, Connection, Limits
@@ -313,3 +314,24 @@ def test_on_a_terminal_ssh_asks_itself(tmp_path: Path) -> None:
     connection.open()
     connection.close()
     assert int((tmp_path / "group").read_text()) == os.getpgrp()
+
+
+def test_what_a_hostile_far_side_says_is_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = r"""
+def evil(link, request, _):
+    link.send({"progress": "\x1b[2J"})
+    if request["do"] == "find":
+        return [{"python": "/bin/python\x1b]0;x\x07", "label": "\u202egnp.exe"}] * 500
+    raise Refused("denied" if request["folder"] else "no such kind", "\x1b[31mred\nand more")
+REQUESTS["find"] = REQUESTS["interpreter"] = evil
+"""
+    source = connection_module.stage_2().replace(b"\nserve()\n", f"\n{evil}\nserve()\n".encode())
+    monkeypatch.setattr(connection_module, "stage_2", lambda: source)
+    with connected(fake_ssh(tmp_path)) as connection:
+        found = connection.find()
+        assert (found[0].python, found[0].label, len(found)) == ("/bin/python?]0;x?", "?gnp.exe", 200)
+        for folder, kind in (("x", "denied"), ("", "garbage")):
+            with pytest.raises(ConnectionFailed) as failed:
+                connection.ask({"do": "interpreter", "folder": folder})
+            assert failed.value.failure.kind == kind
+            assert failed.value.failure.detail == "?[31mred?and more"

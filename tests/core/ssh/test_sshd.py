@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -132,3 +134,20 @@ def test_nothing_listens_and_then_the_connection_breaks(sshd: Sshd) -> None:  # 
             connection.find()
         assert lost.value.failure.kind == "lost"
     assert failure(sshd) == "refused"
+
+
+def test_a_connection_that_the_user_shares_is_used_and_not_ended(sshd: Sshd) -> None:  # noqa: F811
+    """Theirs goes on when ours ends, and one of ours is never left behind as theirs."""
+    config = sshd.folder / "ssh_config"
+    socket = Path(tempfile.mkdtemp(dir="/tmp")) / "shared"
+    config.write_text(config.read_text() + f"ControlMaster auto\nControlPersist yes\nControlPath {socket}\n")
+    try:
+        assert failure(sshd) == ""
+        assert not socket.exists()
+        subprocess.run(["ssh", "-fN", HOST], env=sshd.environ(), check=True, stderr=subprocess.DEVNULL)
+        (sshd.folder / "authorized_keys").write_text("")
+        assert failure(sshd) == "", "there is no login of our own"
+        subprocess.run(["ssh", "-O", "check", HOST], env=sshd.environ(), check=True, stderr=subprocess.DEVNULL)
+    finally:
+        subprocess.run(["ssh", "-O", "exit", HOST], env=sshd.environ(), check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(socket.parent)
