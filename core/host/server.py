@@ -7,6 +7,7 @@ connection breaks, until another window comes or takes over.
 
 from __future__ import annotations
 
+import os
 import platform
 import secrets
 import socket
@@ -15,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import metadata
 from itertools import takewhile
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec.structs import replace
 
+import devexplorer
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.engine.link import pieces
@@ -29,7 +30,7 @@ from devexplorer.core.host.client import Client, SocketStream
 from devexplorer.core.host.known import Known
 from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.wire import Wire, compresses, read_hello, send_hello
-from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, Event, JobEnded
+from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, EngineLost, Event, JobEnded, Rebuilt
 from devexplorer.core.records.host import (
     PROTOCOL,
     ZLIB,
@@ -48,8 +49,10 @@ from devexplorer.core.records.host import (
     SnapshotEnd,
     TakeOver,
 )
+from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.session import Session
 
+CHANGES_ACTIONS = (JobEnded, EngineLost, Rebuilt)
 BEAT_S = 1 / 30
 QUIET_S = 1.0
 """Between two looks at the session while nobody is connected; also between two heartbeats of connections."""
@@ -78,7 +81,7 @@ class Server:
     ) -> None:
         self.id = secrets.token_hex(16)
         """Of this run of the host."""
-        self.machine, self.version = platform.node(), _version()
+        self.machine, self.version = platform.node(), devexplorer.__version__
         self.known = Known()
         self._session, self._history, self._questions = session, history, questions
         self._clock, self._monotonic = clock, monotonic
@@ -89,6 +92,8 @@ class Server:
         """Called before a window's command goes to the engine."""
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._bell = threading.Event()
+        self._behind = False
+        """After a flood: more events wait than one `tick` took."""
         self._greeting = threading.Semaphore(MOST_GREETING)
         self._beat_due_s = monotonic()
         self._actions: tuple[SessionAction, ...] = ()
@@ -144,7 +149,7 @@ class Server:
 
     def wait(self) -> None:
         """Until something comes, or it is time for the next `tick`."""
-        self._bell.wait(BEAT_S if self.connected else QUIET_S)
+        self._bell.wait(0.0 if self._behind else BEAT_S if self.connected else QUIET_S)
         self._bell.clear()
 
     def tick(self) -> None:
@@ -155,12 +160,14 @@ class Server:
         self._history.deliver()
         if result.catalog is not None:
             self._tell(self.known.devices())
-        self._tell_actions()  # a window looks at them when it is told that a command has ended
+        if any(isinstance(event, CHANGES_ACTIONS) for event in result.events):
+            self._tell_actions()  # a window looks at them when it is told that a command has ended
         for event in result.events:
             self._tell_event(event)
         for record in (self._recording_now(), self._questions.engine_now()):
             if self._told.get(type(record)) != record:
                 self._tell(record)
+        self._behind = len(result.events) >= MOST_EVENTS
         if (now := self._monotonic()) >= self._beat_due_s:
             self._beat_due_s = now + QUIET_S
             self._look_after(now)
@@ -239,8 +246,8 @@ class Server:
         if hello.protocol != PROTOCOL:
             return (
                 f"the host that runs on {self.machine} speaks protocol {PROTOCOL} (DevExplorer {self.version}), this"
-                f" window protocol {hello.protocol} (DevExplorer {hello.devexplorer}): end that host with 'devexplorer"
-                " host stop' there, and connect again"
+                f" window protocol {hello.protocol} (DevExplorer {hello.devexplorer}): end that host there with 'kill"
+                f" {os.getpid()}', and connect again"
             )
         return "" if 0 < len(hello.client) <= 64 else "the window did not say which one it is"
 
@@ -381,10 +388,3 @@ class Server:
             SnapshotBegin(), self._questions.engine_now(), *self.known.records(),
             ActionsChanged(keep=0, added=self._actions), self._recording_now(), self._history_now(), SnapshotEnd(),
         ]  # fmt: skip
-
-
-def _version() -> str:
-    try:
-        return metadata.version("devexplorer")
-    except metadata.PackageNotFoundError:  # sent to another machine, where nothing is installed
-        return ""

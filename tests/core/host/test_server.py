@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes.hosts import READY, CutStream, HostHere, WindowHere
+from fakes.stored_runs import matmul, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,9 +41,11 @@ from devexplorer.core.records.host import (
     DevicesChanged,
     Do,
     EngineChoice,
+    ExportRuns,
     FindModels,
     Goodbye,
     HistoryChanged,
+    ImportRuns,
     ListFolder,
     ListRuns,
     ReadFile,
@@ -60,6 +64,7 @@ from devexplorer.core.records.host import (
     WriteFile,
     WriteScript,
 )
+from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.state import State
 
 
@@ -256,7 +261,7 @@ def test_another_protocol_is_refused_in_one_line(host: HostHere, protocol: int) 
     answer = WindowHere(host, protocol=protocol).connect()
     assert f"protocol {PROTOCOL}" in answer.problem
     assert f"protocol {protocol}" in answer.problem
-    assert "devexplorer host stop" in answer.problem
+    assert f"kill {os.getpid()}" in answer.problem
     assert "\n" not in answer.problem
     assert host.server.connected == []
 
@@ -359,12 +364,37 @@ def test_recording_runs_on_the_machine(host: HostHere, window: WindowHere, tmp_p
     assert host.server.busy == ()
 
 
-def test_the_history_is_that_of_the_machine(window: WindowHere, tmp_path: Path) -> None:
+def test_the_history_is_that_of_the_machine(host: HostHere, window: WindowHere, tmp_path: Path) -> None:
+    run = stored(matmul())
+    host.history.add(run.result, run.conditions)
+    window.wait_for(HistoryChanged, 2)
     page = window.ask(ListRuns()).result
-    assert (page.runs, page.count) == ((), 0)
-    assert window.ask(DeleteRuns(ids=(4,))).result.words.startswith("0 runs")
-    assert "is not" in window.ask(TagRuns(tags=((4, ("x",)),))).problem or True
-    window.wait_for(HistoryChanged)
+    (found,) = page.runs
+    assert (found.result, page.count) == (run.result, 1)
+    assert window.ask(ListRuns(text="no such words")).result.count == 0
+    assert window.ask(TagRuns(tags=((found.id, ("before",)),))).problem == ""
+    assert window.ask(ListRuns()).result.runs[0].tags == ("before",)
+    path = str(tmp_path / "runs.json")
+    assert window.ask(ExportRuns(kind="json", path=path, ids=(found.id,))).problem == ""
+    assert "csv, json or html" in window.ask(ExportRuns(kind="exe", path=path, ids=(found.id,))).problem
+    assert window.ask(DeleteRuns(ids=(found.id,))).result.words.startswith("1 run ")
+    assert window.ask(ImportRuns(path=path)).problem == ""
+    assert window.ask(ListRuns()).result.count == 1
+    assert window.ask(ImportRuns(path=str(tmp_path / "none"))).problem
+    assert window.ask(TagRuns(tags=((99, ("x",)),))).problem
+
+
+def test_a_flood_of_events_is_told_without_waiting(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    for index in range(3 * MOST_EVENTS):
+        host.engine.put(log(str(index)))
+    host.server.tick()
+    for _ in range(2):
+        host.server.wait()  # a second each, if it waited
+        host.server.tick()
+    window.connect()
+    window.wait_for(Log, 3 * MOST_EVENTS)
+    assert texts(window) == [str(index) for index in range(3 * MOST_EVENTS)]
 
 
 def test_another_engine_can_be_asked_for(host: HostHere, window: WindowHere) -> None:
