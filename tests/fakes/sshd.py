@@ -31,7 +31,8 @@ class Sshd:
 
     host = HOST
 
-    def __init__(self, folder: Path, program: str) -> None:
+    def __init__(self, folder: Path, program: str, **variables: str) -> None:
+        """`variables`: of every login."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.home = folder / "home"
@@ -41,6 +42,7 @@ class Sshd:
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+        home = {"HOME": str(self.home), "XDG_CACHE_HOME": f"{self.home}/.cache"}
         self.settings = {
             "Port": str(self.port),
             "ListenAddress": "127.0.0.1",
@@ -52,7 +54,7 @@ class Sshd:
             "PermitRootLogin": "yes",
             "PasswordAuthentication": "no",
             "KbdInteractiveAuthentication": "no",
-            "SetEnv": f"HOME={self.home} XDG_CACHE_HOME={self.home}/.cache",
+            "SetEnv": " ".join(f"{name}={value}" for name, value in (home | variables).items()),
         }
         self._program = program
         self._process: subprocess.Popen[str] | None = None
@@ -142,13 +144,21 @@ def shared_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     yield from _running(tmp_path_factory.mktemp("sshd") / "sshd")
 
 
-def _running(folder: Path) -> Iterator[Sshd]:
-    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-    if program is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        pytest.skip("there is no sshd here (Debian and Ubuntu: apt-get install openssh-server openssh-client)")
+def program() -> str | None:
+    """The sshd of this machine; None: it cannot be used."""
+    found = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if found is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
+        return None
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it locks itself up; systemd makes it otherwise
-    server = Sshd(folder, program)
+    return found
+
+
+def _running(folder: Path) -> Iterator[Sshd]:
+    found = program()
+    if found is None:
+        pytest.skip("there is no sshd here (Debian and Ubuntu: apt-get install openssh-server openssh-client)")
+    server = Sshd(folder, found)
     try:
         yield server
     finally:
