@@ -20,9 +20,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import psutil
 import pytest
-from fakes.command_line import document, no_virtual_gpus_left, refusal  # noqa: F401 - fixtures for every folder
+from fakes.command_line import cpu_build, document, no_virtual_gpus_left, refusal  # noqa: F401 - fixtures for every folder
 from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
-from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
+from fakes.virtual import pytest_runtest_makereport, virtual  # noqa: F401 - for every folder
 from fakes.warm import Nursery, cold_processes, warm_popen, warm_processes  # noqa: F401 - fixtures for every folder
 
 with suppress(ImportError):  # not needed where only tests/gpu runs

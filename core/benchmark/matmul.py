@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.devices import accelerator
 from devexplorer.core.records import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
 
@@ -103,14 +104,12 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
             return lambda: torch._int_mm(a, b, out=out), out
         if dtype.startswith("float8"):
             scale = make((), dtype=torch.float32).fill_(1.0)
-            out = torch._scaled_mm(
-                a, b, scale, scale, out_dtype=torch.bfloat16
-            )  # `out=` has no meta kernel; the allocator's cache serves it
-            return lambda: torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16), out
+            out = _scaled(a, b, scale)  # `out=` has no meta kernel; the allocator's cache serves it
+            return lambda: _scaled(a, b, scale), out
         out = make(shape, dtype=a.dtype)
         multiply(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        if out_of_memory(error) or isinstance(error, torch.AcceleratorError):  # the device's state, not what it can do
+        if out_of_memory(error) or accelerator.failed(error):  # the device's state, not what it can do
             raise
         reason = first_line(error)
         raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {reason}") from error
@@ -126,12 +125,21 @@ def out_of_memory(error: BaseException) -> bool:
 def tf32_products() -> Iterator[None]:
     """Let float32 products on CUDA (and on virtual GPUs) use TF32 meanwhile. A setting of the whole process: enter it
     once."""
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    settings: Any = torch.backends.cuda.matmul
+    newer = hasattr(settings, "fp32_precision")  # since torch 2.9
+    name, on = ("fp32_precision", "tf32") if newer else ("allow_tf32", True)
+    before = getattr(settings, name)
+    setattr(settings, name, on)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.fp32_precision = before
+        setattr(settings, name, before)
+
+
+def _scaled(a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """A float8 product; torch 2.4 returns the largest value with it."""
+    out: Any = torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+    return out if isinstance(out, torch.Tensor) else out[0]
 
 
 def matches(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -> bool:

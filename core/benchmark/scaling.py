@@ -161,7 +161,7 @@ class ScalingRun(Runner[ScalingSpec]):
         self._sequential: float | None = None
         self._finished = 0
         """Products of the parts that are over."""
-        self._points = self._all()
+        self._points: Generator[BenchPoint, None, None] | None = None
 
     def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Operands on every device, each product verified, each device warm."""
@@ -174,11 +174,14 @@ class ScalingRun(Runner[ScalingSpec]):
 
     def step(self) -> BenchPoint | None:
         """One slice of the CPU's job, or 50 ms of the others; None at the end, or when it was stopped."""
+        if self._points is None:  # made in `__init__`, it would keep a run that never began (Python 3.12 and newer)
+            self._points = self._all()
         return next(self._points, None)
 
     def result(self, *, stopped: bool, failure: str | None = None) -> ScalingResult | None:
         """What is known; None when no job was finished. Every thread has ended by then, unless a device hangs."""
-        self._points.close()
+        if self._points is not None:
+            self._points.close()
         if not self._walls:
             return None
         return ScalingResult(

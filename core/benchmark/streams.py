@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from devexplorer.core.base import Unavailable, first_line
+from devexplorer.core.devices import accelerator
 
 
 class CudaStreams:
@@ -48,7 +49,7 @@ class AcceleratorStreams:
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
-        current = torch.accelerator.current_accelerator()
+        current = accelerator.current(torch)
         if current is None or current.type != self._device.type:
             raise Unavailable(f"torch's generic streams and events are about {current}, not about {device}")
         try:

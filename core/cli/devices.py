@@ -140,7 +140,7 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
         assert readings is not None
         print_document(**_document(readings))
     else:
-        _print(here.found if readings is None else readings.found, readings)
+        _print(here.found if readings is None else readings.found, readings, here.torch_side.virtual_gpus)
     return 0
 
 
@@ -153,7 +153,7 @@ def _document(readings: Readings) -> dict[str, Any]:
     return {"devices": described, "problems": catalog.problems, "topology": topology_document(readings.topologies)}
 
 
-def _print(catalog: Catalog, readings: Readings | None) -> None:
+def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | None) -> None:
     listing = table("device", "name", ">CUDA ordinal", ">nvidia-smi", ">memory", ">used", "cc", "usable", "uuid")
     for info in catalog.devices:
         listing.add_row(
@@ -187,7 +187,10 @@ def _print(catalog: Catalog, readings: Readings | None) -> None:
         subject = " ".join(part for part in (problem.device, problem.field) if part)
         out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow", markup=False)
     if not any(info.usable and info.kind != "cpu" for info in catalog.devices):
-        out.print('No GPU that can be used. Try it with virtual ones: devexplorer --virtual "2x Tesla T4"', style="dim")
+        instead = 'Try it with virtual ones: devexplorer --virtual "2x Tesla T4"'
+        if no_virtual_gpus is not None:
+            instead = f"Virtual ones are not available: {no_virtual_gpus}"
+        out.print(f"No GPU that can be used. {instead}", style="dim", markup=False)
 
 
 def _number(value: int | None) -> str:

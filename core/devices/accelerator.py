@@ -22,6 +22,18 @@ OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 """What the same is called in modules that follow `torch.cuda`."""
 
 
+def current(module: Any = torch) -> torch.device | None:
+    """What `torch.accelerator` is about; None without an accelerator, and before torch 2.6, which brought it."""
+    return module.accelerator.current_accelerator() if hasattr(module, "accelerator") else None
+
+
+def failed(error: BaseException) -> bool:
+    """Whether the device itself failed, not what it was asked to do: an `AcceleratorError` since torch 2.8, before that
+    a `RuntimeError` with CUDA's words."""
+    kind = getattr(torch, "AcceleratorError", None)
+    return str(error).startswith("CUDA error") if kind is None else isinstance(error, kind)
+
+
 def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
     """The answer for a kind of device; tests replace torch by `module`.
 
@@ -42,8 +54,8 @@ def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
 def _calls(kind: str, function: str, module: Any) -> Iterator[tuple[str, str, Any]]:
     """Each module that could answer, the function's name there, and the function if it exists; the generic one
     first."""
-    current = None if kind in COMPLETE else module.accelerator.current_accelerator()
-    if current is not None and current.type == kind and hasattr(module.accelerator, function):
+    about = None if kind in COMPLETE else current(module)
+    if about is not None and about.type == kind and hasattr(module.accelerator, function):
         yield "torch.accelerator", function, getattr(module.accelerator, function)
     own = module.get_device_module(kind)
     name = next((name for name in (function, OTHER_NAMES.get(function, function)) if hasattr(own, name)), function)

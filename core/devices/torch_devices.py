@@ -156,7 +156,7 @@ class TorchBackend:
     def _list_others(self, problems: list[Problem]) -> list[DeviceInfo]:
         """mps, xpu, and what a user's package registered as torch's accelerator or PrivateUse1 backend."""
         kinds = ["mps", "xpu"]
-        current = self._ask("accelerator", "current", lambda: self._torch.accelerator.current_accelerator())
+        current = self._ask("accelerator", "current", lambda: accelerator.current(self._torch))
         private = self._ask("privateuseone", "name", lambda: self._torch._C._get_privateuse1_backend_name())
         kinds += [kind for kind in (current and current.type, private) if kind]
         devices: list[DeviceInfo] = []

@@ -33,9 +33,11 @@ def chosen(request: DoctorRequest) -> Devices:
     if request.virtual or not [device for device in gpus if device.startswith("vgpu") or not virtual]:
         try:
             add_virtual_gpus(request.virtual or DEFAULT, request.visible)
-        except Unavailable:
-            if virtual or not request.device.strip():
+        except Unavailable as error:
+            if virtual:
                 raise
+            if not request.device.strip():
+                raise Unavailable(f"{error}; --device cpu examines it on the CPU") from error
     return picked(request.device)
 
 

@@ -44,6 +44,7 @@ from devexplorer.core.models import (
     Builder,
     UnknownInputs,
     builder_of,
+    default_device,
     dispatched,
     error_text,
     floating_dtype,
@@ -134,7 +135,7 @@ class Doctor:
 
     def _made(self, origins: Origins) -> nn.Module | None:
         """The model; None where it could not be made on this device, which is reported then."""
-        before = torch.get_default_dtype(), torch.get_default_device()
+        before = torch.get_default_dtype(), default_device()
         try:
             with origins.recording():
                 model = self._builder.build(self._request.seed)
@@ -144,7 +145,7 @@ class Doctor:
                 raise
             self._collector.not_checked("the model", str(error))
             return None
-        dtype, device = torch.get_default_dtype(), torch.get_default_device()
+        dtype, device = torch.get_default_dtype(), default_device()
         if dtype != before[0]:
             fix = "Give the dtype to the tensors that need it"
             self._note_default("dtype-promotion", "dtype", str(dtype), "is of it", fix)

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO, NoReturn
 
@@ -96,7 +97,7 @@ def main() -> NoReturn:
 
         engine = Engine(
             writer.send,
-            virtual_spec=arguments.virtual,
+            virtual_spec=possible(arguments.virtual, writer.send),
             visible_devices=arguments.visible,
             on_poisoned=partial(_end_poisoned, writer),
         )
@@ -115,6 +116,19 @@ def main() -> NoReturn:
         pass
     engine.close(0.3)
     _end_group(0)
+
+
+def possible(virtual_spec: str | None, send: Callable[[Event], object]) -> str | None:
+    """The virtual GPUs that are wanted; none where this torch cannot have any, which is said: the engine starts without
+    them. Raises `BadInput` for a wrong specification."""
+    from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.virtual.backend import unavailable
+
+    why = None if virtual_spec is None or not parse_virtual(virtual_spec) else unavailable()
+    if why is None:
+        return virtual_spec
+    send(Log(level="warning", text=f"the engine has no virtual GPUs: {why}", time_unix_s=time.time()))
+    return None
 
 
 def _end_poisoned(writer: _Writer) -> NoReturn:

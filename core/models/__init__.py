@@ -23,7 +23,7 @@ from devexplorer.core.models.class_source import (
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import CrossingHooks, Extras
-from devexplorer.core.models.guard import kept, settings_kept
+from devexplorer.core.models.guard import default_device, kept, settings_kept
 from devexplorer.core.models.inputs import (
     CHEAP_BYTES,
     UnknownInputs,

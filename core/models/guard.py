@@ -34,8 +34,18 @@ class _Setting:
     """Python that puts it back, with {} for the value; empty: a script need not."""
 
 
+def default_device() -> torch.device:
+    """`torch.get_default_device()`, also after `torch.set_default_device(None)`, which torch 2.4 cannot read back."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return torch.device("cpu")
+
+
 def _put_device(before: torch.device) -> None:
     torch.set_default_device(None if before == torch.device("cpu") else before)
+    if before == torch.device("cpu"):
+        vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)  # others can read it back then
 
 
 def _put_environment(before: dict[str, str]) -> None:
@@ -48,7 +58,7 @@ def _put_environment(before: dict[str, str]) -> None:
 
 _SETTINGS = (
     _Setting("the default dtype", torch.get_default_dtype, torch.set_default_dtype, "torch.set_default_dtype({})"),
-    _Setting("the default device", lambda: torch.get_default_device(), _put_device, 'torch.set_default_device("{}")'),
+    _Setting("the default device", lambda: default_device(), _put_device, 'torch.set_default_device("{}")'),
     _Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, "torch.set_grad_enabled({})"),
     _Setting("the number of CPU threads", torch.get_num_threads, torch.set_num_threads, "torch.set_num_threads({})"),
     _Setting(

@@ -25,6 +25,8 @@ from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised, pa
 
 CHEAP_BYTES = 512 << 20
 """A model of up to this size is copied to try a guess with values."""
+_NO_VALUES = ("meta", "unsupported scalarType")
+"""In errors that a forward without values gives; the second is what an older torch's autocast says to `meta`."""
 
 
 class UnknownInputs(BadInput):
@@ -69,7 +71,7 @@ def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = F
         guess = tuple(replace(item, below=below) for item in candidate)
         error = _on_meta(model, guess)
         if error is not None and (
-            values or isinstance(error, NotImplementedError) or "meta" in str(error)
+            values or isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_VALUES)
         ):  # it needs values
             error = _with_values(model, guess)
         if error is None:

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 GIB = 1 << 30
+AcceleratorError: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
+"""What CUDA's errors are; before torch 2.8 they had no class of their own."""
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import json
 import subprocess
-import symtable
 import sys
 import time
 from collections.abc import Collection
@@ -113,7 +113,8 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
     out, path = folder / "seen.json", folder / "session.py"
     write(path, text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(names)))
     ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=folder)
-    assert (ran.returncode, ran.stderr) == (0, ""), f"{ran.stderr[-3000:]}\n{text}"
+    said, _, _at_the_end = ran.stderr.partition("nanobind: leaked")  # triton beside torch 2.15
+    assert (ran.returncode, said) == (0, ""), f"{ran.stderr[-3000:]}\n{text}"
     seen = json.loads(out.read_text())
     for name in names:
         for what, mine, theirs in zip(("placement", "values", "modes"), expected[name], seen[name], strict=True):
@@ -124,10 +125,8 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
 def bound_beside(text: str, objects: Collection[str]) -> set[str]:
     """Names that a script binds at its top level in addition to the variables of its objects, and that could clash with
     one."""
-    symbols = symtable.symtable(text, "script", "exec").get_symbols()
-    bound = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()} - {
-        variable(name) for name in objects
-    }
+    code = dis.get_instructions(compile(text, "script", "exec"))
+    bound = {one.argval for one in code if one.opname == "STORE_NAME"} - {variable(name) for name in objects}
     return {
         name
         for name in bound

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from fakes.nvml import FakeNvml
+from fakes.virtual import UNAVAILABLE
 
 from devexplorer.core.devices.cuda_visible_devices import card_number
 from devexplorer.core.devices.drm import Drm
@@ -104,6 +105,8 @@ def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(
 ) -> None:
     if kind == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("this machine has no two CUDA devices")
+    if kind == "vgpu" and UNAVAILABLE:
+        pytest.skip(UNAVAILABLE)
     window = open_window(kind)
     first, second = (f"{kind}:{at}" for at in (0, 1))
     window.session.send(BuildModel(recipe="mlp"))

@@ -99,6 +99,9 @@ class _Looking:
 
     def call(self, call: ast.Call, argument: str | None = None) -> Written | None:
         """The device in a call."""
+        made = self._made(call, call)  # since Python 3.13 `with torch.device("cuda")` is at this call
+        if made is not None:
+            return made
         name = last_name(call.func)
         if _TENSOR_TYPE.fullmatch(text := ast.unparse(call.func)):
             return Written(text, card=False)

@@ -7,9 +7,10 @@ it would.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +34,6 @@ _DECIDES = frozenset({"__bool__", "is_nonzero", "__contains__", "equal", "allclo
 _PRINTS = frozenset({"__format__", "__repr__"})
 _WITH_INDICES = frozenset({"sort", "topk", "max", "min", "median", "nanmedian", "mode", "kthvalue", "cummax", "cummin"})
 """They give values, which have a derivative, and where those were, which has none."""
-
-
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 class _Pending(NamedTuple):
@@ -289,14 +287,34 @@ class Lineage:
 
 def _pending(call: Call) -> _Pending:
     """Autograd gives a Function's result a history only where one of the tensors that it is applied to has one."""
+    functions = _functions_by_forward()
     applied: FrameType | None = None
     frame: FrameType | None = call.frame
     while frame is not None and frame is not call.run.until:
-        applied = frame if frame.f_code is _APPLY else applied
+        applied = frame if frame.f_code in functions else applied
         frame = frame.f_back
-    if applied is None or any(map(needs_gradient, tensors_in(applied.f_locals["args"]))):
+    if applied is None:
         return _Pending("function", "a Function", call.place)
-    return _Pending("inputs", applied.f_locals["cls"].__name__, place_of(applied, call.run.until))
+    names = inspect.getargs(applied.f_code)
+    arguments = [applied.f_locals.get(name) for name in (*names.args, names.varargs) if name]
+    context = next(iter(arguments), None)  # in Functions without `setup_context`
+    if any(getattr(context, "needs_input_grad", ())) or any(map(needs_gradient, tensors_in(arguments))):
+        return _Pending("function", "a Function", call.place)
+    function = getattr(context, "_forward_cls", functions[applied.f_code])
+    return _Pending("inputs", function.__name__, place_of(applied.f_back, call.run.until))
+
+
+def _functions_by_forward() -> dict[CodeType, type]:
+    """Every Function there is, by the code of its forward: `apply` itself has no frame since torch 2.15."""
+    found: dict[CodeType, type] = {}
+    waiting: list[type] = [torch.autograd.Function]
+    while waiting:
+        function = waiting.pop()
+        waiting += function.__subclasses__()
+        code = getattr(inspect.unwrap(function.forward), "__code__", None)  # type: ignore[attr-defined]
+        if code is not None:
+            found.setdefault(code, function)
+    return found
 
 
 def needs_gradient(tensor: Tensor) -> bool:

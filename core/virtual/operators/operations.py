@@ -1,6 +1,7 @@
 """What the dispatcher knows about each torch operation: results, cost, implementation, devices. Any thread.
 
-An `Operation` is derived once per overload from torch's schema (aliases, mutated arguments) and cached.
+An `Operation` is derived once per overload from torch's schema (aliases, mutated arguments) and cached. The tables
+below go by operator names: an older torch does not have them all.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ class Operation:
         self.views_by_parts = not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "ADInplaceOrView")
         """Whether torch tracks views in the operations that it is made of, not around the whole (as around `chunk`)."""
         self.device_argument = "device" in self.arguments
-        self.gathers = packet in GATHERS
-        self.host_arguments = HOST_ARGUMENTS.get(packet, ())
-        self.host_results = HOST_RESULTS.get(packet, ())
-        self.flops: Flops | None = SHORT_FLOPS.get(packet) or flop_registry.get(packet)
+        self.gathers = self.name in GATHERS
+        self.host_arguments = HOST_ARGUMENTS.get(self.name, ())
+        self.host_results = HOST_RESULTS.get(self.name, ())
+        self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
         self.handler = handler
@@ -84,17 +85,17 @@ def _returned(alias: Any, written: dict[str, int]) -> int:
     return VIEW
 
 
-GATHERS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.take}
+GATHERS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 """They read of their first argument only as much as they return."""
 
-HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
-    **dict.fromkeys((aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_), ("indices",)),
-    aten._pack_padded_sequence: ("lengths",),
-    aten._pack_padded_sequence_backward: ("batch_sizes",),
-    aten._pad_packed_sequence: ("batch_sizes",),
-    aten._ctc_loss: ("input_lengths", "target_lengths"),
-    aten._ctc_loss_backward: ("input_lengths", "target_lengths"),
-    aten._scaled_dot_product_fused_attention_overrideable_backward: (
+HOST_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), ("indices",)),
+    "aten::_pack_padded_sequence": ("lengths",),
+    "aten::_pack_padded_sequence_backward": ("batch_sizes",),
+    "aten::_pad_packed_sequence": ("batch_sizes",),
+    "aten::_ctc_loss": ("input_lengths", "target_lengths"),
+    "aten::_ctc_loss_backward": ("input_lengths", "target_lengths"),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": (
         "cum_seq_q",
         "cum_seq_k",
         "philox_seed",
@@ -103,9 +104,9 @@ HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
 }
 """Arguments that CUDA takes from the CPU too."""
 
-HOST_RESULTS: dict[Any, tuple[int, ...]] = {
-    aten._pack_padded_sequence: (1,),
-    aten._scaled_dot_product_fused_attention_overrideable: (2, 3, 6, 7, 8),
+HOST_RESULTS: dict[str, tuple[int, ...]] = {
+    "aten::_pack_padded_sequence": (1,),
+    "aten::_scaled_dot_product_fused_attention_overrideable": (2, 3, 6, 7, 8),
 }
 """Positions of results that stay on the CPU: batch sizes of a packed sequence; what the host keeps for the backward of
 attention."""
@@ -139,15 +140,17 @@ def _encoder_layer(src: torch.Tensor, width: int, heads: int, *weights: Any, **_
     return 2 * batch * length * (4 * width * width + 2 * length * width + 2 * width * hidden)
 
 
-SHORT_FLOPS: dict[Any, Flops] = {
-    **dict.fromkeys((aten.mm, aten.bmm, aten._int_mm), _product),
-    **dict.fromkeys((aten.addmm, aten.addmm_, aten.baddbmm, aten.baddbmm_, aten._addmm_activation), _sum_and_product),
-    aten.mv: lambda a, b, **_: 2 * a.numel(),
-    aten.addmv: lambda c, a, b, **_: 2 * a.numel(),
-    aten.dot: lambda a, b, **_: 2 * a.numel(),
-    aten._transformer_encoder_layer_fwd: _encoder_layer,
-    aten._scaled_dot_product_fused_attention_overrideable: attention.forward_flop,
-    aten._scaled_dot_product_fused_attention_overrideable_backward: attention.backward_flop,
+SHORT_FLOPS: dict[str, Flops] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::_int_mm"), _product),
+    **dict.fromkeys(
+        ("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_", "aten::_addmm_activation"), _sum_and_product
+    ),
+    "aten::mv": lambda a, b, **_: 2 * a.numel(),
+    "aten::addmv": lambda c, a, b, **_: 2 * a.numel(),
+    "aten::dot": lambda a, b, **_: 2 * a.numel(),
+    "aten::_transformer_encoder_layer_fwd": _encoder_layer,
+    "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward_flop,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward_flop,
 }
 """The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks."""
 
@@ -197,8 +200,14 @@ def histc(values: Any, *given: Any, **named: Any) -> Any:
     return aten.histc(values.double(), *given, **named).to(values.dtype)
 
 
+def encoder_layer(src: Any, *given: Any, **named: Any) -> Any:
+    """`_transformer_encoder_layer_fwd`, also of a tensor without values, which torch 2.10 has no kernel for."""
+    return torch.empty_like(src) if src.is_meta else aten._transformer_encoder_layer_fwd(src, *given, **named)
+
+
 COMPOSED: dict[str, Callable[..., Any]] = {
     **batch_norm.COMPOSED,
+    "aten::_transformer_encoder_layer_fwd": encoder_layer,
     "aten::histc": histc,
     "aten::_thnn_fused_lstm_cell": lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,

@@ -22,8 +22,7 @@ aten = torch.ops.aten
 KEY = "AutogradPrivateUse1"
 TOLERANCE = 1e-2
 """That of torch's own check."""
-_NONE = torch._C.DispatchKeySet.from_raw_repr(0)
-_DERIVATIVE = _NONE.add(torch._C.DispatchKey.AutogradCPU).add(torch._C.DispatchKey.Python)
+_DERIVATIVE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU).add(torch._C.DispatchKey.Python)
 """Under these keys lies torch's own derivative, and below it `VirtualTensor`."""
 _COMPOSITE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU)
 """Under this key torch has `matmul` as made of other operations, for whatever device they are on."""

@@ -35,11 +35,10 @@ _CONJUGATE, _NEGATIVE, _VIEWS = (
     torch._C.DispatchKey.ADInplaceOrView,
 )
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-_NO_KEYS = torch._C.DispatchKeySet.from_raw_repr(0)
 _BITS = {
-    (True, False): _NO_KEYS.add(_CONJUGATE),
-    (False, True): _NO_KEYS.add(_NEGATIVE),
-    (True, True): _NO_KEYS.add(_CONJUGATE).add(_NEGATIVE),
+    (True, False): torch._C.DispatchKeySet(_CONJUGATE),
+    (False, True): torch._C.DispatchKeySet(_NEGATIVE),
+    (True, True): torch._C.DispatchKeySet(_CONJUGATE).add(_NEGATIVE),
 }
 """The dispatch keys of a tensor that is a conjugate, or negative, view: the wrapper has those of the tensor inside."""
 _handlers: dict[Any, Callable[..., Any]] = {}

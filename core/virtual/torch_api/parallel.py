@@ -37,8 +37,12 @@ def register() -> None:
 
 def _either(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     def function(first: Any, *others: Any) -> Any:
-        tensors = [first] if isinstance(first, torch.Tensor) else first
-        return (ours if any(isinstance(item, VirtualTensor) for item in tensors) else original)(first, *others)
+        given = [first] if isinstance(first, torch.Tensor) else list(first)
+        empty = not given  # CUDA's would start CUDA for it
+        for other in others:  # a tensor of the CPU is scattered to where the streams are
+            given += other if isinstance(other, (list, tuple)) else ()
+        virtual = any(isinstance(item, (VirtualTensor, Stream)) for item in given)
+        return (ours if virtual or empty else original)(first, *others)
 
     return function
 

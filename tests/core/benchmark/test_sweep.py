@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
+from fakes.cuda import AcceleratorError
 from fakes.played_timer import PlayedTimer
 from fakes.products import matmul_seconds
 from hypothesis import given, settings
@@ -125,8 +126,8 @@ def test_shapes_that_a_kernel_does_not_take_have_their_reason() -> None:
 
 
 def test_a_lost_card_ends_the_sweep_with_what_it_has() -> None:
-    run = sweep(failing_at(B, torch.AcceleratorError("CUDA error: GPU is lost"), later=True))
-    with pytest.raises(torch.AcceleratorError):
+    run = sweep(failing_at(B, AcceleratorError("CUDA error: GPU is lost"), later=True))
+    with pytest.raises(AcceleratorError):
         points(run)
     ended = run.result(stopped=False, failure="CUDA error: GPU is lost")
     assert ended is not None

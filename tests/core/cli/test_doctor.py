@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.command_line import CLI, Json, Refusal, has, strictly
+from fakes.virtual import needs_virtual_gpus
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
@@ -452,6 +453,7 @@ def test_a_forward_that_hangs_is_ended_with_its_line(nets: Path, capfd: pytest.C
     assert f"devexplorer: 'cli_doctor_nets:Hangs' was not ready after 8 s and was ended {where}" in err.splitlines()
 
 
+@needs_virtual_gpus
 def test_what_could_not_be_checked_is_not_clean(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "cli_doctor_nets:Asks"]) == 2
     out, err = capfd.readouterr()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from devexplorer.core.cli import torch_answers
 from devexplorer.core.cli.torch_answers import TorchQuestion
@@ -123,7 +124,8 @@ def test_watch_imports_neither_torch_nor_what_only_some_of_it_needs(nvml_library
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["device"] for line in lines] == ["cpu", "nvml:0", "nvml:1"]
+    kind = "nvml" if torch.version.cuda is None else "cuda"
+    assert [line["device"] for line in lines] == ["cpu", *(f"{kind}:{number}" for number in range(2))]
     card = lines[1]
     assert card["power_w"] is not None
     assert card["nvlink_tx_bytes_s"] is not None, "a rate in a single reading"

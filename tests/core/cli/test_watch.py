@@ -251,6 +251,7 @@ def run(capfd: pytest.CaptureFixture[str], fake: FakeNvml, *argv: str) -> tuple[
     return captured.out, captured.err
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_json_lines_hold_the_contract_for_every_device_and_tick(capfd: pytest.CaptureFixture[str]) -> None:
     fake = FakeNvml(FakeCard(uuid=UUID.format(1), compute=[(os.getpid(), 5 << 20)]), FakeCard(uuid=UUID.format(2)))
     out, err = run(capfd, fake, "--count", "2", "--json", "--virtual", "Tesla T4")
@@ -289,6 +290,7 @@ def test_a_lost_card_keeps_its_line_and_says_what_happened(capfd: pytest.Capture
     assert "✕" in next(line for line in out.splitlines() if line.startswith("nvml:0"))
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_a_card_that_hangs_delays_no_other(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
     read_round = Sampler.read_round
@@ -544,6 +546,7 @@ def records(path: Path) -> list[Entry]:
         return [*recording.events, *(entry for frame in recording.frames for entry in recording.readings(frame))]
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_a_recording_holds_what_was_shown_and_the_table_continues(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from devexplorer.core.telemetry.sampler import Sampler
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"
 GIB = 1 << 30
 
-pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "cpu_build")
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from fakes.nvml_library import NvmlLibrary
 
 
 @pytest.fixture
-def bench(nvml_library: NvmlLibrary) -> Bench:
+def bench(nvml_library: NvmlLibrary, cpu_build: None) -> Bench:
     return Bench(nvml_library)
 
 

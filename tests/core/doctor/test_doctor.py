@@ -599,7 +599,7 @@ import threading
     assert list(unchecked(found)) == ["what other threads run"]
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_torchscript_model_from_a_file_is_refused(examined: Examined, tmp_path: Path) -> None:
     torch.jit.script(nn.Linear(4, 4)).save(str(tmp_path / "layer.pt"))
     with pytest.raises(BadInput, match="returned a TorchScript model"):

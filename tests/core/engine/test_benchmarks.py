@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.cuda import AcceleratorError
 
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.commands.registry import dispatch
@@ -154,7 +155,7 @@ def raising(error: Exception) -> Callable[[], BenchPoint | None]:
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore words."),
             "CUDA out of memory. Tried to allocate 2 GiB.",
         ),
-        (torch.AcceleratorError("CUDA error: GPU is lost"), "CUDA error: GPU is lost"),
+        (AcceleratorError("CUDA error: GPU is lost"), "CUDA error: GPU is lost"),
         (KeyError(), "KeyError"),
     ],
     ids=["full", "lost", "ours"],
@@ -198,7 +199,7 @@ def test_a_run_that_measured_nothing_says_so(bench: Bench, stubbed: Callable[...
 def test_an_error_that_cuda_does_not_recover_from_ends_the_engine_after_the_result(
     virtual: VirtualMachine, stubbed: Callable[..., list[Stub]]
 ) -> None:
-    stubbed(raising(torch.AcceleratorError("CUDA error: an illegal memory access was encountered")))
+    stubbed(raising(AcceleratorError("CUDA error: an illegal memory access was encountered")))
     events: list[Event] = []
     over = threading.Event()
     engine = Engine(events.append, sampling_seconds=None, on_poisoned=over.set)

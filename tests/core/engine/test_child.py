@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.nvml import FakeNvml
+from fakes.virtual import needs_virtual_gpus
 
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.engine.__main__ import possible
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records import (
     BenchPoint,
@@ -33,6 +35,7 @@ from devexplorer.core.records import (
     StartBenchmark,
 )
 from devexplorer.core.session.session import Session
+from devexplorer.core.virtual import backend
 
 WAIT_S = 120.0
 USER_CODE = """
@@ -104,6 +107,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@needs_virtual_gpus
 def test_it_has_a_session_of_its_own_yields_only_to_the_window_and_ends_with_its_input(
     children: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -161,6 +165,19 @@ def test_one_that_cannot_start_says_why() -> None:
     assert process.join(3.0)
 
 
+def test_where_torch_has_no_virtual_gpus_it_starts_without_those_that_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[Event] = []
+    assert possible(None, sent.append) is None
+    monkeypatch.setattr(backend, "unavailable", lambda: "this torch is too old")
+    assert possible("2x Tesla T4", sent.append) is None
+    (said,) = sent
+    assert isinstance(said, Log)
+    assert said.text == "the engine has no virtual GPUs: this torch is too old"
+
+
+@needs_virtual_gpus
 def test_after_it_was_killed_the_workspace_comes_back_and_nothing_is_left() -> None:
     session = Session(virtual_spec="2x Tesla T4", nvml=Nvml(FakeNvml()))
     seen: list[Event] = []

@@ -93,7 +93,9 @@ def saved() -> io.BytesIO:
 
 
 @pytest.mark.parametrize(
-    "choose", [torch.accelerator.device_index, lambda index: torch.vgpu.device(index)], ids=["accelerator", "vgpu"]
+    "choose",
+    [lambda index: torch.accelerator.device_index(index), lambda index: torch.vgpu.device(index)],
+    ids=["accelerator", "vgpu"],
 )
 def test_vgpu_without_a_number_is_the_current_device(choose):
     assert set(made().values()) == {torch.device("vgpu", 0)}

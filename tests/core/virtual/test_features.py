@@ -32,6 +32,8 @@ def test_a_feature_is_as_the_page_says(name):
     state = torch.get_rng_state()
     found = status(FEATURES[name])
     torch.set_rng_state(state)
+    if "module 'torch" in found and "has no attribute" in found:
+        pytest.skip(f"torch {torch.__version__} does not have it")
     assert found == "equal" or found.startswith("refused: "), found
     assert found == DOCUMENTED.get(name)
     assert torch.vgpu.current_device() == 0, "the current device is put back"
