@@ -17,7 +17,9 @@ from devexplorer.core.host.wire import Outbox, Wire
 from devexplorer.core.records.host import Happened, Hello, Numbered, ToHost
 
 LONGEST_NAME = 100
-MOST_WAITING = 10_000
+MOST_SNAPSHOT_BYTES = 4 << 30
+ROOM_S = 5.0
+MOST_WAITING = 1_000
 """Of what a window sent and the main thread has not taken yet."""
 _decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(ToHost).decode
 
@@ -79,7 +81,7 @@ class Client:
         """`take` gets what it says, on the thread of its connection; `later` has work done on the main thread."""
         self.id, self.name = hello.client, hello.machine[:LONGEST_NAME]
         self.later = later
-        self.outbox = Outbox()
+        self.outbox = Outbox(kept_limit_bytes=MOST_SNAPSHOT_BYTES)
         self.files = FileWork()
         self.generation = 0
         """Of its commands, while it controls."""
@@ -90,8 +92,7 @@ class Client:
         self._wire: Wire | None = None
         self._stream: SocketStream | None = None
         self._received = 0
-        self._waiting = 0
-        self._lock = threading.Lock()
+        self._room = threading.Semaphore(MOST_WAITING)
 
     @property
     def received(self) -> int:
@@ -138,12 +139,9 @@ class Client:
 
     def taken(self) -> None:
         """One of its records was dealt with."""
-        with self._lock:
-            self._waiting -= 1
+        self._room.release()
 
     def _arrived(self, record: Any) -> None:
-        with self._lock:
-            self._waiting += 1
-            if self._waiting > MOST_WAITING:
-                raise LinkError("it says more than can be listened to")
+        if not self._room.acquire(timeout=ROOM_S):  # meanwhile nothing more is read, and it is told nothing has arrived
+            raise LinkError("it says more than can be listened to")
         self._take(self, record)

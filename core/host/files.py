@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -159,14 +160,15 @@ class _Writing:
 
     def __init__(self, path: Path, part: Path, *, overwrite: bool) -> None:
         self._path, self._part, self._overwrite = path, part, overwrite
-        self._file = open(part, "wb")  # noqa: SIM115 - closed with the last piece, or by `discard`
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(part, flags, 0o666), "wb")
         self._sum, self._size = hashlib.sha256(), 0
 
     @classmethod
     def begin(cls, path: Path, *, overwrite: bool) -> _Writing:
         """Begin; `BadInput` where it may not be written."""
         _check_free(path, overwrite=overwrite)
-        return cls(path, path.with_name(f".{path.name}.{os.getpid()}.part"), overwrite=overwrite)
+        return cls(path, path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part"), overwrite=overwrite)
 
     def append(self, piece: WriteFile) -> bool:
         """Add a piece; whether it was the last one, and the file is in its place."""

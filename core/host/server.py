@@ -237,6 +237,7 @@ class Server:
         client.left_s = self._monotonic()  # until it is connected
         for record in self._snapshot():
             client.tell(record)
+        client.outbox.set_limit()
         if held or self._holder is None or self._holder.left_s is not None:
             self._grant(client)
         else:

@@ -115,6 +115,11 @@ class Outbox:
             self.changed.notify_all()
             return 0 if reading else self._number
 
+    def set_limit(self, kept_limit_bytes: int = KEPT_LIMIT_BYTES) -> None:
+        """So much may be kept beyond what is kept now: a snapshot is as large as it is."""
+        with self.changed:
+            self._limit = self._kept_bytes + kept_limit_bytes
+
     @property
     def waits(self) -> bool:
         """Whether something numbered has not been sent yet on this connection."""

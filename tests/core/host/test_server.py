@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.host import server as server_module
+from devexplorer.core.host.client import MOST_WAITING
+from devexplorer.core.host.wire import Outbox
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
@@ -430,6 +432,30 @@ def test_an_allocator_that_stands_still_is_told_seldom(host: HostHere, window: W
         )
     window.wait_for(DeviceSample, 100)
     assert [sample.time_unix_s for sample in window.of(AllocatorSample)] == [0.0, 3.0, 3.1, 8.1]
+
+
+def test_a_snapshot_may_be_larger_than_what_is_kept_for_a_window(
+    host: HostHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outbox.set_limit, "__defaults__", (1000,))
+    host.say(*(log("x" * 100) for _ in range(100)))
+    window = WindowHere(host)
+    window.connect()
+    window.wait_for(SnapshotEnd)
+    assert len(texts(window)) == 100
+    window.cut()
+    host.say(*(log("y" * 100) for _ in range(200)))
+    assert not window.connect().resumes
+    window.wait_for(SnapshotEnd)
+    assert texts(window).count("y" * 100) == 200
+    window.close()
+
+
+def test_a_window_that_says_much_at_once_is_heard_to_the_end(host: HostHere, window: WindowHere) -> None:
+    for number in range(1, 2 * MOST_WAITING):
+        window.say(Do(command=BuildModel(recipe="mlp", request=window.control.generation << 32 | number)))
+    host.until(lambda: len(host.engine.sent) == 2 * MOST_WAITING - 1)
+    assert [command.request & 0xFFFF for command in host.engine.sent] == list(range(1, 2 * MOST_WAITING))
 
 
 def test_windows_that_stay_away_are_forgotten(host: HostHere, window: WindowHere) -> None:
