@@ -65,4 +65,5 @@ class News(QObject):
     def _machine_shown(self) -> None:
         """What is over on the machine that is on show now is no news."""
         self._mentioned = self._state.log[-1] if self._state.log else None
+        self._state.alerts.take_news()
         self.long_jobs.forget()

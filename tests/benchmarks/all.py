@@ -31,6 +31,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "watch_start.py": ["--rounds", "5"],
     "window_cost.py": ["--seconds", "5"],
     "link_traffic.py": ["--seconds", "5"],
+    "far_window.py": ["--moves", "5", "--seconds", "5"],
     "ssh_connect.py": ["--rounds", "2"],
     "layout_switch.py": ["--rounds", "2"],
     "recording_cost.py": ["--hours", "0.1"],

@@ -76,6 +76,7 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     from devexplorer.core.benchmark.history.store import Store
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.host.client import SocketStream
+    from devexplorer.core.host.copies import Copies
     from devexplorer.core.host.engines import Engines
     from devexplorer.core.host.questions import Questions
     from devexplorer.core.host.server import Server
@@ -98,7 +99,8 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     engines = Engines()
     session = Session(make_engine=engines, virtual_spec=virtual_spec)
     history = StoreThread(Store, on_change=lambda: None, on_notice=lambda *_: None)
-    server = Server(session, history, Questions(session, history, engines, lambda python: [python]))
+    copies = Copies(session)
+    server = Server(session, history, Questions(session, history, engines, copies, lambda python: [python]))
     session.start()
     near, far = socket.socketpair()
     server.take(far)
