@@ -6,7 +6,11 @@ import sys
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours in a process like this one: the same Python and, where this is not an
-    installation, by the same `core/environments/bootstrap.py`."""
-    start = vars(sys.modules["devexplorer"]).get("__start__", ("-m",))
-    return [sys.executable, "-P", *start, module, *arguments]
+    """The command that runs a module of ours in a process like this one."""
+    return [*module_prefix(), module, *arguments]
+
+
+def module_prefix() -> list[str]:
+    """What stands in front of the module's name: the same Python and, where this is not an installation, the same
+    `core/environments/bootstrap.py`."""
+    return [sys.executable, "-P", *vars(sys.modules["devexplorer"]).get("__start__", ("-m",))]

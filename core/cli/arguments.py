@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import devexplorer
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, add_options, json_option
+from devexplorer.core.cli.terminal.common_arguments import PYTHON, SHAPES, TARGET, VIRTUAL, add_options, json_option
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--theme", "--replay")
+WITH_VALUE = ("--virtual", "--python", "--theme", "--replay")
 """Options of the window that are followed by a word."""
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
@@ -34,6 +34,7 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     """The grammar, with or without what `bench` takes."""
     common = _Parser(add_help=False)
     common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
+    common.add_argument("--python", metavar="PATH", default=argparse.SUPPRESS, help=PYTHON)
     top = _Parser(
         prog="devexplorer",
         parents=[common],
@@ -166,4 +167,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     except BadInput as error:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)
+    arguments.python = getattr(arguments, "python", None)
+    arguments.argv = argv
     return arguments

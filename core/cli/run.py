@@ -15,11 +15,14 @@ from collections.abc import Callable
 from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse
 
 WINDOW_COMMANDS = (None, "open", "tour")
+ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env")
+"""What asks devices, which another Python may know better."""
 _MODULES = {
     name: f"devexplorer.core.cli.{name}"
     for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop")
@@ -47,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
     try:
+        if arguments.command in ELSEWHERE:
+            run_elsewhere(arguments)
         code = _command(arguments.command)(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC] [--visible LIST]`, commands
-on standard input, events on standard output. The main thread is the link's reader; a writer thread sends. End of input
-ends the process and its whole group.
+"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC] [--visible LIST]
+[--events FD]`, commands on standard input, events on that descriptor, or else on standard output. The main thread is
+the link's reader; a writer thread sends. End of input ends the process and its whole group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, pieces, read_payload
+from devexplorer.core.engine.link import CANNOT_START, COMMAND_LIMIT, decode_command, frame, pieces, read_payload
 from devexplorer.core.engine.output import capture_output, take_link
 from devexplorer.core.records import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
@@ -82,11 +82,12 @@ def _stand_back() -> None:
 
 def main() -> NoReturn:
     """Run until the input ends."""
-    commands, events = take_link()
     parser = argparse.ArgumentParser(prog="python -m devexplorer.core.engine")
     parser.add_argument("--virtual")
     parser.add_argument("--visible", help="CUDA_VISIBLE_DEVICES of this process; without it as inherited")
+    parser.add_argument("--events", type=int, help="descriptor, for a Python whose own start may print something")
     arguments = parser.parse_args()
+    commands, events = take_link(arguments.events)
     if arguments.visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = arguments.visible  # before torch: CUDA reads it once
     writer = _Writer(events)
@@ -104,7 +105,7 @@ def main() -> NoReturn:
     except Exception as error:  # no torch, a broken one, a wrong specification: the window shows why
         writer.send(Log(level="error", text=f"the engine cannot start: {error}", time_unix_s=time.time()))
         writer.flush(1.0)
-        _end_group(3)
+        _end_group(CANNOT_START)
     engine.start()
     try:
         while (payload := read_payload(commands, COMMAND_LIMIT)) is not None:

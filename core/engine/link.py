@@ -21,6 +21,8 @@ import msgspec
 from devexplorer.core.base import LinkError
 from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow, Values
 
+CANNOT_START = 78
+"""Exit code of an engine that would end the same way again: no torch, a broken one, a wrong specification."""
 EVENT_LIMIT = 64 << 20
 """Bytes of one frame."""
 ROWS_A_FRAME = 2_000

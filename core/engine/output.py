@@ -22,10 +22,11 @@ LINES_A_SECOND = 300
 PIPE_BYTES = 1 << 20
 
 
-def take_link() -> tuple[BinaryIO, BinaryIO]:
-    """Move descriptors 0 and 1 away for the link; afterwards reading standard input finds its end, and printing goes to
-    descriptor 2."""
-    link_in, link_out = os.dup(0), os.dup(1)  # not inherited by child processes (PEP 446)
+def take_link(events: int | None) -> tuple[BinaryIO, BinaryIO]:
+    """Move descriptor 0, and 1 where events have no descriptor of their own, away for the link; afterwards reading
+    standard input finds its end, and printing goes to descriptor 2. Child processes inherit neither (PEP 446)."""
+    link_in, link_out = os.dup(0), os.dup(1) if events is None else events
+    os.set_inheritable(link_out, False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -1,8 +1,8 @@
 """One engine process: start it, feed it, listen to it, notice its end, end its whole group. Three plain threads per
 process.
 
-- `engine-watch` starts the process and waits for the process itself, not for the end of its output: a forked child can
-  hold the pipe.
+- `engine-watch` makes another Python ready where one was chosen, starts the process and waits for the process itself,
+  not for the end of its output: a forked child can hold the pipe.
 - `link-in` reads events into the mailbox.
 - `link-out` writes commands, so that a stuck engine never blocks the window.
 
@@ -21,8 +21,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from devexplorer.core.base import BadInput, Clock, LinkError, module_command
-from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
+from devexplorer.core.base import (
+    BadInput,
+    Cancelled,
+    Clock,
+    DevExplorerError,
+    LinkError,
+    ProgressMonitor,
+    module_command,
+)
+from devexplorer.core.engine.link import CANNOT_START, EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
 
@@ -50,23 +58,24 @@ class EngineProcess:
         virtual_spec: str | None = None,
         visible_devices: str | None = None,
         *,
+        python: str | None = None,
         command: Sequence[str] | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Clock = time.time,
     ) -> None:
-        """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited.
-        `command` starts an engine in another Python, `environ` are its variables."""
+        """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited. `python`
+        is the interpreter, or the folder of its environment, which is made ready first; None: that of this process.
+        `command` starts an engine in another way, `environ` are its variables."""
         self._put = put
         self._clock = clock
-        self._environ = environ
-        self._command = list(command or module_command("devexplorer.core.engine"))
-        if virtual_spec is not None:
-            self._command += ["--virtual", virtual_spec]
+        self._python, self._command, self._environ = python, command, environ
+        self._options = [] if virtual_spec is None else ["--virtual", virtual_spec]
         if visible_devices is not None:
-            self._command.append(f"--visible={visible_devices}")  # in one piece: a list can begin with a minus
+            self._options.append(f"--visible={visible_devices}")  # in one piece: a list can begin with a minus
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
+        self._killed = threading.Event()
         self._ended = threading.Event()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._run, name="engine-watch", daemon=True)
@@ -94,7 +103,8 @@ class EngineProcess:
             raise BadInput(f"this cannot be sent to the engine: {error}") from error
 
     def kill(self) -> None:
-        """End the process and its group at once; `EngineLost` follows."""
+        """End the process and its group at once, also one that is not there yet; `EngineLost` follows."""
+        self._killed.set()
         if self._process is not None and not self._ended.is_set():
             _kill_group(self._process.pid)
 
@@ -139,21 +149,21 @@ class EngineProcess:
 
     def _run(self) -> None:
         try:
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=self._environ,
-                # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
-                start_new_session=True,
-            )
+            process, events = self._start()
         except OSError as error:
-            self._lost(f"the engine could not be started: {error}")
+            self._lost(f"The engine could not be started: {error}.")
+            return
+        except Cancelled:
+            self._lost("The engine was ended before it had started.")
+            return
+        except DevExplorerError as error:
+            self._lost(f"The engine could not be started: {error}.", cannot_start=True)
             return
         self._process = process
+        if self._killed.is_set():
+            _kill_group(process.pid)
         assert process.stdin is not None
-        assert process.stdout is not None
-        reader = threading.Thread(target=self._read, args=(process.stdout,), name="link-in", daemon=True)
+        reader = threading.Thread(target=self._read, args=(events,), name="link-in", daemon=True)
         writer = threading.Thread(target=self._write, args=(process.stdin,), name="link-out", daemon=True)
         reader.start()
         writer.start()
@@ -164,8 +174,47 @@ class EngineProcess:
         reader.join(1.0)  # its last events come before its end
         self._over.set()  # a child that escaped the group may still hold the pipe: ignore its output
         if not reader.is_alive():
-            process.stdout.close()
-        self._lost(f"The engine ended {_how(code)}.")
+            events.close()
+        if code == CANNOT_START:
+            self._lost("The engine cannot start in this Python; the log says why.", cannot_start=True)
+        else:
+            self._lost(f"The engine ended {_how(code)}.")
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], BinaryIO]:
+        """The process, and where its events come from."""
+        command, environ = self._command or module_command("devexplorer.core.engine"), self._environ
+        if self._python is not None:
+            from devexplorer.core.environments.environment import environ_for, given
+            from devexplorer.core.environments.preparing import prepare  # importlib.metadata, tarfile: only for this
+
+            python = given(self._python).python
+            prefix = prepare(python, ProgressMonitor(self._tell, self._is_unwanted))
+            command, environ = [*prefix, "devexplorer.core.engine"], environ_for(python)
+        readable, writable = os.pipe()  # standard output belongs to whatever that Python prints as it starts
+        events: BinaryIO = os.fdopen(readable, "rb")
+        try:
+            process = subprocess.Popen(
+                [*command, *self._options, f"--events={writable}"],
+                stdin=subprocess.PIPE,
+                stdout=2,
+                pass_fds=[writable],
+                env=environ,
+                # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
+                start_new_session=True,
+            )
+            return process, events
+        except OSError:
+            events.close()
+            raise
+        finally:
+            os.close(writable)
+
+    def _is_unwanted(self) -> bool:
+        return self._closing.is_set() or self._killed.is_set()
+
+    def _tell(self, done: float, text: str, part: str = "", /) -> None:
+        """How far the preparation of another Python is."""
+        self._put(Log(level="info", text=f"{self._python}: {text}", time_unix_s=self._clock()))
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -175,10 +224,11 @@ class EngineProcess:
             _kill_group(process.pid)
         return process.wait()
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, *, cannot_start: bool = False) -> None:
         self._ended.set()
         if not self._closing.is_set():
-            self._put(EngineLost(reason=reason, will_restart=False, time_unix_s=self._clock()))
+            lost = EngineLost(reason=reason, will_restart=False, time_unix_s=self._clock(), cannot_start=cannot_start)
+            self._put(lost)
 
     def _read(self, stream: BinaryIO) -> None:
         joiner = Joiner()

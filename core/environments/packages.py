@@ -111,6 +111,7 @@ def _need(probe: Probe, names: Sequence[str]) -> Need | None:
 
 
 def _fill(python: str | None, probe: Probe, wanted: Sequence[str], progress: ProgressMonitor, folder: Path) -> None:
+    progress.report(0.2, f"adding what Python {probe.version} there lacks")
     rest = [entry for entry in wanted if not _copy(entry.partition(">")[0], probe, folder)]
     if not rest:
         return
@@ -192,7 +193,7 @@ def _installers(python: str | None, probe: Probe) -> Iterator[list[str]]:
     pip = [*options, "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]
     runs = python or sys.executable
     there = [] if python is not None else _elsewhere(probe)
-    if probe.pip if python is not None else importlib.util.find_spec("pip"):
+    if probe.pip if python is not None else _has_pip():
         yield [runs, "-P", "-m", "pip", *pip, *there]
     uv = shutil.which("uv")
     if uv is not None and python is not None:
@@ -201,6 +202,14 @@ def _installers(python: str | None, probe: Probe) -> Iterator[list[str]]:
     for folder in bundled.submodule_search_locations or () if bundled is not None else ():
         for wheel in sorted(Path(folder, "_bundled").glob("pip-*.whl")):
             yield [runs, "-P", str(wheel / "pip"), *pip, *there]
+
+
+def _has_pip() -> bool:
+    try:
+        importlib.metadata.distribution("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True  # not by its module: setuptools puts away distutils in a process that looks for that
 
 
 def _elsewhere(probe: Probe) -> list[str]:

@@ -171,7 +171,7 @@ def about_python() -> "dict[str, object]":
         "platform": sysconfig.get_platform(),
         "libc": " ".join(platform.libc_ver()).strip(),
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-        "pip": importlib.util.find_spec("pip") is not None,
+        "pip": bool(_version("pip")),
         "packages": {name: version for name, version in ((name, _version(name)) for name in PACKAGES) if version},
         "torch": _version("torch") or ("?" if importlib.util.find_spec("torch") else ""),
     }

@@ -230,8 +230,7 @@ class EngineReady(BaseEvent, tag="EngineReady"):
 
 
 class EngineDevices(BaseEvent, tag="EngineDevices"):
-    """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the
-    receiver)."""
+    """Every device that the engine's torch knows, also the CPU and virtual GPUs; NVML's are joined by the receiver."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...] = ()
@@ -400,11 +399,12 @@ class Log(BaseEvent, tag="Log"):
 
 
 class EngineLost(BaseEvent, tag="EngineLost"):
-    """The engine process ended. Made by the supervisor, never by the engine itself."""
+    """The engine process ended; `cannot_start`: in its Python it would do so again. Made by the supervisor."""
 
     reason: str
     will_restart: bool
     time_unix_s: float
+    cannot_start: bool = False
 
 
 class Rebuilt(BaseEvent, tag="Rebuilt"):

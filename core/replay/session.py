@@ -153,6 +153,15 @@ class ReplaySession:
         """Raises `BadInput`: a recording cannot be changed."""
         raise BadInput(REFUSED)
 
+    @property
+    def python(self) -> str | None:
+        """Nothing is chosen here."""
+        return None
+
+    def set_python(self, python: str | None) -> None:
+        """Raises `BadInput`: a recording cannot be changed."""
+        raise BadInput(REFUSED)
+
     # --- winding
 
     @property

@@ -11,7 +11,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,6 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
     Event,
-    EventSink,
     JobEnded,
     JobProgress,
     JobStarted,
@@ -58,6 +56,7 @@ from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.session.rebuild import Rebuild
 from devexplorer.core.session.script import Action, Surroundings, notebook, script
 from devexplorer.core.session.script_file import with_commands
+from devexplorer.core.session.sent import Sent
 from devexplorer.core.telemetry.drm_sampler import DrmSampler
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
@@ -75,21 +74,6 @@ HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A command in progress, and the engine's events about it so far."""
-
-    command: Command
-    created: list[str] = field(default_factory=list)
-    """Objects that it created or changed."""
-    effects: tuple[str, ...] = ()
-    answer: Answer | None = None
-    again: Command | None = None
-    """What brings back a workspace that was saved or opened."""
-    unchanged: bool = False
-    """Everything was at its destination already."""
-
-
 class Session(EventHandlers):
     """`start`, then `send` commands and `drain` events; `close` at the end."""
 
@@ -97,18 +81,22 @@ class Session(EventHandlers):
         self,
         *,
         virtual_spec: str | None = None,
+        python: str | None = None,
         interval_s: float = 0.1,
         clock: Clock = time.time,
-        make_engine: Callable[[EventSink, str | None, str | None], EngineLike] | None = None,
+        make_engine: Callable[..., EngineLike] | None = None,
         nvml: Nvml | None = None,
         drm: Drm | None = None,
     ) -> None:
+        """`make_engine` makes what `EngineProcess` is, of the same arguments; `python` only where one was chosen."""
         self._clock, self._interval_s, self._hidden = clock, interval_s, False
         self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
         self._asides: dict[int, Callable[[BaseEvent], None]] = {}
         """Who gets the events of what was sent with `send_aside`, by its number."""
         self._virtual_spec = virtual_spec
+        self.python = python
+        """What the engine runs in, an interpreter or the folder of its environment; None: as this process."""
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
         self._make_engine = make_engine or partial(EngineProcess, clock=clock)
@@ -121,7 +109,7 @@ class Session(EventHandlers):
         self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = load_profiles()
         self._journal = Journal()
-        self._sent: dict[int, _Sent] = {}
+        self._sent: dict[int, Sent] = {}
         """Commands that have not ended, by their numbers."""
         self._rebuild = Rebuild(self._journal, self._send_numbered)
         self._rebuild_due = False
@@ -144,7 +132,7 @@ class Session(EventHandlers):
         self._devices_known = False
         """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
-        self._engine = self._make_engine(self._tee.put, virtual_spec, None)
+        self._engine = self._made_engine()
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
@@ -167,7 +155,7 @@ class Session(EventHandlers):
     def send_as(self, command: Command) -> None:
         """Send a command that has its request number already. Raises `BadInput` when it cannot be sent."""
         self._engine.send(command)
-        self._sent[command.request] = _Sent(command)
+        self._sent[command.request] = Sent(command)
 
     def send_aside(self, command: Command, take: Callable[[BaseEvent], None]) -> int:
         """Send a command of which the window shows nothing; `take` gets its events, a `JobEnded` last."""
@@ -217,9 +205,17 @@ class Session(EventHandlers):
         value = None if value is None else checked(value)
         self._visible_before, self._visible_devices = self._running_visible, value
         self._explanation_due = True
+        how = assignment(value) if value is not None else f"{VARIABLE} as this window has it"
+        self._start_again(f"with {how}")
+
+    def set_python(self, python: str | None) -> None:
+        """Start another engine in this Python, which becomes `python`; the workspace is rebuilt."""
+        self.python = python
+        self._start_again(f"in {python or 'the Python of this window'}")
+
+    def _start_again(self, how: str) -> None:
         if not self._given_up:
-            words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
-            self._ended_because = f"It is started again {words}."
+            self._ended_because = f"It is started again {how}."
         self.restart_engine()
 
     def drain(self) -> PollResult:
@@ -354,7 +350,7 @@ class Session(EventHandlers):
 
     @handles(EngineLost)
     def _engine_lost(self, event: EngineLost) -> list[Event]:
-        return [self._after_death(event.reason)]
+        return [self._after_death(event.reason, event.cannot_start)]
 
     @handles(ObjectChanged)
     def _object_changed(self, event: ObjectChanged) -> None:
@@ -406,11 +402,11 @@ class Session(EventHandlers):
 
     # --- after a death -----------------------------------------------------------------------------------------------
 
-    def _after_death(self, reason: str) -> EngineLost:
+    def _after_death(self, reason: str, cannot_start: bool) -> EngineLost:
         now = self._clock()
         running = [title_of(sent.command) for request, sent in self._sent.items() if not self._rebuild.owns(request)]
         if self._ended_because is not None:
-            reason, self._ended_because = self._ended_because, None
+            reason, self._ended_because, cannot_start = self._ended_because, None, False
             self._rebuild.interrupted()
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
@@ -423,12 +419,12 @@ class Session(EventHandlers):
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
         if running:
             reason = f"{reason} It was busy with: {', '.join(running)}."
-        self._given_up = often
         if often:
             reason = f"{reason} That is {len(self._deaths)} times within a minute."
-        else:
+        self._given_up = given_up = often or cannot_start
+        if not given_up:
             self._new_engine()
-        return EngineLost(reason=reason, will_restart=not often, time_unix_s=now)
+        return EngineLost(reason=reason, will_restart=not given_up, time_unix_s=now, cannot_start=cannot_start)
 
     def _end_rebuild(self) -> Rebuilt:
         self._rebuilt = self._rebuild.result()
@@ -441,8 +437,12 @@ class Session(EventHandlers):
 
     def _new_engine(self) -> None:
         self._given_up = False
-        self._engine = self._make_engine(self._tee.put, self._virtual_spec, self._visible_devices)
+        self._engine = self._made_engine()
         self._engine.start()
+
+    def _made_engine(self) -> EngineLike:
+        make = self._make_engine if self.python is None else partial(self._make_engine, python=self.python)
+        return make(self._tee.put, self._virtual_spec, self._visible_devices)
 
     def _send_numbered(self, command: Command) -> int:
         self._requests += 1

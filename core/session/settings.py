@@ -77,6 +77,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Files of any kind that were opened or saved last, the newest first."""
     machines: tuple[KnownMachine, ...] = ()
     """Machines that were connected, the newest first."""
+    pythons: dict[str, str] = {}
+    """The Python of the engine, by the folder that a window is started in; empty: the window's own. See
+    `python_choice`."""
     learned: tuple[str, ...] = ()
     """Exercises that were done."""
     notifications: bool = True

@@ -59,6 +59,9 @@ LOG_LINES = 2000
 LEFT_S = 120.0
 """A device that disappeared this long ago is dropped with its history, which takes a megabyte; a restarted engine
 brings its devices back sooner."""
+OTHER_PYTHON = (
+    "Choose another Python for it: “devexplorer env” lists what was found, “devexplorer --python PATH” uses it."
+)
 COMMANDS = 1000
 MARKERS = 200
 
@@ -87,6 +90,8 @@ class State(QueryResults):
         self.engine: EngineReady | None = None
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
+        self.cannot_start = False
+        """The engine cannot start in its Python: another one has to be chosen."""
         self.undo = UndoState(title=None, kept_bytes=0)
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
@@ -379,6 +384,7 @@ class State(QueryResults):
     def _lost(self, event: EngineLost) -> Change:
         self.engine = None
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
+        self.cannot_start = event.cannot_start
         self.jobs.clear()
         self.objects.clear()
         self.row_tables.keep({})
@@ -393,11 +399,12 @@ class State(QueryResults):
             device.context.forget()
         self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
         self.markers.append(Marker(event.time_unix_s, "engine lost", None))
-        words = (
-            "It is being restarted and the workspace rebuilt."
-            if event.will_restart
-            else "It was not restarted: use “Restart engine”."
-        )
+        if event.will_restart:
+            words = "It is being restarted and the workspace rebuilt."
+        elif event.cannot_start:
+            words = OTHER_PYTHON
+        else:
+            words = "It was not restarted: use “Restart engine”."
         self.answer = Answer(
             title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s
         )

@@ -124,6 +124,16 @@ class App:
         if session is not None:
             session.put(event)
 
+    def remembered_python(self) -> str | None:
+        """What was chosen for the engine of a window in this folder; None: nothing, or it is no longer there."""
+        from devexplorer.core.session.python_choice import current_folder, is_there, remembered
+
+        python = remembered(self.window.context.settings, current_folder())
+        if python is not None and not is_there(python):
+            self.window.say(f"The Python that was chosen for this folder, {python}, is no longer there.", error=True)
+            return None
+        return python
+
     def show(self) -> None:
         """Show the window, as it is before anything is known."""
         self.window.show()
@@ -306,6 +316,7 @@ class App:
 def open_window(
     *,
     virtual_spec: str | None = None,
+    python: str | None = None,
     theme: str | None = None,
     tour: bool = False,
     screenshots: Path | None = None,
@@ -313,8 +324,8 @@ def open_window(
     files: tuple[Path, ...] = (),
     settings_file: SettingsFile | None = None,
 ) -> int:
-    """Run the application until its window closes; returns the exit code. `replay`: open it on this recording;
-    `files`: open them in it."""
+    """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
+    open it on this recording; `files`: open them in it."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -331,7 +342,7 @@ def open_window(
             signal.signal(number, lambda *_: app.leaving.leave())  # runs between two beats
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
-        code = _run(app, virtual_spec, guide, replay)
+        code = _run(app, virtual_spec, python, guide, replay)
     return code if guide is None else guide.report()
 
 
@@ -342,7 +353,7 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
     return Tour(app, screenshots, lambda _failed: app.qt.quit())
 
 
-def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | None) -> int:
+def _run(app: App, virtual_spec: str | None, python: str | None, guide: Tour | None, replay: Path | None) -> int:
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
     early: list[Event] = []
@@ -351,7 +362,7 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
     def live() -> None:
         from devexplorer.core.session.session import Session  # psutil, NVML, process handling: loaded behind the window
 
-        session = Session(virtual_spec=virtual_spec)
+        session = Session(virtual_spec=virtual_spec, python=python or app.remembered_python())
         app.connect(session)
         if guide is None:
             app.leaving.keep_copies(session)

@@ -28,6 +28,10 @@ def launch(argv: list[str] | None = None) -> int:
             from devexplorer.core.devices.profiles import parse_virtual
 
             parse_virtual(arguments.virtual)  # said here in one line, not later by the engine
+        if arguments.python is not None:
+            from devexplorer.core.environments.environment import given
+
+            given(arguments.python)  # likewise
         missing = missing_display()
         if missing is not None:
             if arguments.command != "tour":
@@ -48,6 +52,7 @@ def launch(argv: list[str] | None = None) -> int:
 
     code = open_window(
         virtual_spec=arguments.virtual,
+        python=arguments.python and os.path.abspath(os.path.expanduser(arguments.python)),
         theme=arguments.theme,
         tour=arguments.command == "tour",
         screenshots=screenshots,

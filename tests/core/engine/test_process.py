@@ -6,6 +6,7 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,10 +19,11 @@ START = """
 import os, sys, time, struct
 from devexplorer.core.engine.link import frame, read_payload, decode_command
 from devexplorer.core.records.messages import Log
+events = open(int(sys.argv.pop().partition("--events=")[2]), "wb", 0)
 def say(text):
-    sys.stdout.buffer.write(frame(Log(level="info", text=text, time_unix_s=0))); sys.stdout.buffer.flush()
+    raw(frame(Log(level="info", text=text, time_unix_s=0)))
 def raw(data):
-    sys.stdout.buffer.write(data); sys.stdout.buffer.flush()
+    while data: data = data[events.write(data):]
 """
 ECHO = (
     START
@@ -161,6 +163,62 @@ def test_a_program_that_is_not_there_is_a_loss_with_a_reason() -> None:
     assert isinstance(lost, EngineLost)
     assert "could not be started" in lost.reason
     assert engine.join(3.0)
+
+
+@pytest.fixture
+def other_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an environment that has everything, and whose start prints something."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    python = tmp_path / "their env é" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nprintf "\\1\\2\\3 hello"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return tmp_path / "their env é"
+
+
+def lost_in(python: Path) -> list[Event]:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine = EngineProcess(events.put, virtual_spec="Voodoo", python=str(python))
+    engine.start()
+    seen = until(events, is_lost)
+    assert engine.join(3.0)
+    return seen
+
+
+def test_the_engine_of_another_python_speaks_beside_what_that_python_prints(other_python: Path) -> None:
+    *said, lost = lost_in(other_python)
+    assert "there is no profile 'Voodoo'" in " ".join(texts(said))
+    assert isinstance(lost, EngineLost)
+    assert lost.cannot_start
+
+
+def test_a_python_that_cannot_be_used_is_a_loss_with_the_reason(other_python: Path, tmp_path: Path) -> None:
+    (other_python / "bin" / "python").write_text("#!/bin/sh\nexit 3\n")
+    (lost,) = lost_in(other_python)
+    assert isinstance(lost, EngineLost)
+    assert lost.cannot_start
+    assert "their env é/bin/python cannot be used: it is not a Python that answers" in lost.reason
+    (lost,) = lost_in(tmp_path / "gone")
+    assert f"there is no file {tmp_path}/gone" in str(lost)
+
+
+def test_one_that_is_being_made_ready_can_be_ended(other_python: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    (other_python / "bin" / "python").write_text(f"#!/bin/sh\ntouch '{started}'\nexec sleep 99\n")
+    for end in ("kill", "close"):
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        engine = EngineProcess(events.put, python=str(other_python))
+        engine.start()
+        while not started.exists():
+            time.sleep(0.01)
+        started.unlink()
+        getattr(engine, end)()
+        assert engine.join(5.0)
+        assert [type(event) for event in drained(events)] == ([EngineLost] if end == "kill" else [])
+
+
+def drained(events: queue.SimpleQueue[Event]) -> list[Event]:
+    return [events.get() for _ in range(events.qsize())]
 
 
 def test_a_command_that_no_frame_can_hold_is_refused_where_it_is_sent(start: Start) -> None:

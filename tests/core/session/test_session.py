@@ -34,6 +34,7 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.session.session import RESTARTS, Session
+from devexplorer.core.session.state import State
 
 TWO = tuple(
     DeviceInfo(id=f"vgpu:{at}", kind="virtual", name="Tesla T4", uuid=f"VGPU-{at}-tesla-t4", simulated=True)
@@ -78,12 +79,16 @@ class Stage:
     def __init__(self) -> None:
         self.engines: list[PlayedEngine] = []
         self.visible: list[str | None] = []
+        self.pythons: list[str | None] = []
         self.now = 1000.0
         self.session = Session(make_engine=self._make, nvml=Nvml(), clock=lambda: self.now)
 
-    def _make(self, put: Callable[[Event], None], spec: str | None, visible: str | None) -> PlayedEngine:
+    def _make(
+        self, put: Callable[[Event], None], spec: str | None, visible: str | None, *, python: str | None = None
+    ) -> PlayedEngine:
         self.engines.append(PlayedEngine(put))
         self.visible.append(visible)
+        self.pythons.append(python)
         return self.engines[-1]
 
     @property
@@ -295,6 +300,47 @@ def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(sta
     assert rebuilt == Rebuilt(restored=("mlp",), lost=("moving mlp to vgpu:1: There is no device 'vgpu:1' here.",))
     (answer,) = answers(events)
     assert {fact.label: fact.value for fact in answer.facts}["not restored"] == rebuilt.lost[0]
+
+
+def test_another_python_takes_a_new_engine_which_comes_back_in_it_with_the_workspace(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.session.set_python("/a b/.venv/bin/python")
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert (lost.reason, lost.will_restart) == ("It is started again in /a b/.venv/bin/python.", True)
+    stage.say(READY)
+    assert [type(command) for command in stage.engine.sent] == [BuildModel]
+    stage.engine.kill()
+    stage.session.drain()
+    stage.session.set_python(None)
+    stage.session.drain()
+    assert stage.pythons == [None, "/a b/.venv/bin/python", "/a b/.venv/bin/python", None]
+    assert stage.session.python is None
+
+
+def test_a_python_in_which_the_engine_cannot_start_is_not_tried_again_and_another_one_is(stage: Stage) -> None:
+    stage.session.set_python("/old/python")
+    stage.session.drain()
+    lost = EngineLost(reason="It is Python 3.8.", will_restart=False, time_unix_s=0, cannot_start=True)
+    (told,) = stage.say(lost)
+    assert isinstance(told, EngineLost)
+    assert (told.will_restart, told.cannot_start, len(stage.engines)) == (False, True, 2)
+    state = State()
+    state.apply(told)
+    assert state.cannot_start
+    assert state.answer is not None
+    assert "Choose another Python" in state.answer.words
+    stage.session.set_python("/new/python")
+    assert stage.pythons == [None, "/old/python", "/new/python"]
+
+
+def test_a_choice_made_while_another_python_fails_is_not_given_up(stage: Stage) -> None:
+    stage.session.set_python("/old/python")
+    stage.engine.put(EngineLost(reason="Python 3.8.", will_restart=False, time_unix_s=0, cannot_start=True))
+    (told, *_) = stage.session.drain().events
+    assert isinstance(told, EngineLost)
+    assert told.will_restart
 
 
 def test_what_is_no_list_is_refused_and_the_engine_runs_on(stage: Stage) -> None:

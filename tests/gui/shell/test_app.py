@@ -3,6 +3,7 @@ hand."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -258,6 +259,19 @@ def test_a_configuration_folder_that_cannot_be_written_is_said_at_the_start(
     monkeypatch.setattr("os.access", lambda *arguments: False)
     driver = start(folder=tmp_path)
     assert "not writable" in driver.window.banner.words.text()
+
+
+def test_the_python_of_a_folder_is_remembered_as_long_as_it_is_there(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = start(None).app
+    assert app.remembered_python() is None
+    app.window.context.save_settings(pythons={str(tmp_path.parent): sys.executable})
+    assert app.remembered_python() == sys.executable
+    app.window.context.save_settings(pythons={str(tmp_path): "/gone/python"})
+    assert app.remembered_python() is None
+    assert "/gone/python, is no longer there" in app.window.banner.words.text()
 
 
 def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:

@@ -1,0 +1,44 @@
+"""The Python that was chosen for a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from devexplorer.core.session.python_choice import MOST, choice, current_folder, is_there, remembered
+from devexplorer.core.session.settings import Settings
+
+
+def test_a_choice_counts_in_its_folder_and_below_until_another_is_made() -> None:
+    settings = Settings()
+    assert remembered(settings, Path("/work/net/src")) is None
+    settings = replace(settings, pythons=choice(settings, Path("/work"), "/opt/python"))
+    settings = replace(settings, pythons=choice(settings, Path("/work/net"), "/work/net/.venv/bin/python"))
+    assert remembered(settings, Path("/work/net/src")) == "/work/net/.venv/bin/python"
+    assert remembered(settings, Path("/work/other")) == "/opt/python"
+    assert remembered(settings, Path("/workshop")) is None
+    settings = replace(settings, pythons=choice(settings, Path("/work/net"), None))
+    assert remembered(settings, Path("/work/net/src")) is None, "the window's own, although a folder above has another"
+
+
+def test_the_oldest_choice_goes_first() -> None:
+    settings = Settings()
+    for number in range(MOST + 1):
+        settings = replace(settings, pythons=choice(settings, Path(f"/{number}"), "/p"))
+    settings = replace(settings, pythons=choice(settings, Path("/1"), "/q"))
+    settings = replace(settings, pythons=choice(settings, Path("/new"), "/p"))
+    assert len(settings.pythons) == MOST
+    assert "/2" not in settings.pythons
+    assert settings.pythons["/1"] == "/q"
+
+
+def test_a_folder_and_a_python_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert current_folder() == Path("/")
+    assert not is_there(str(gone))
+    assert is_there(str(tmp_path))
