@@ -62,10 +62,9 @@ def folders(environ: Mapping[str, str] = os.environ) -> list[str]:
     found = []
     if os.path.isabs(runtime := environ.get("XDG_RUNTIME_DIR", "")):
         found.append(os.path.join(runtime, "devexplorer"))
-    for temporary in (environ.get("TMPDIR", ""), "/tmp"):
-        if os.path.isabs(temporary):
-            found.append(os.path.join(temporary, f"devexplorer-{os.getuid()}"))
-    return list(dict.fromkeys(found))
+    temporary = environ.get("TMPDIR", "")
+    found.append(os.path.join(temporary if os.path.isabs(temporary) else "/tmp", f"devexplorer-{os.getuid()}"))
+    return found
 
 
 def own_name(environ: Mapping[str, str] = os.environ) -> str:

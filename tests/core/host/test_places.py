@@ -55,7 +55,6 @@ def test_the_runtime_folder_comes_first_and_the_temporary_one_next(environ: dict
     assert folders(environ) == [
         str(folder / "run/devexplorer"),
         str(folder / f"tmp/devexplorer-{os.getuid()}"),
-        f"/tmp/devexplorer-{os.getuid()}",
     ]  # fmt: skip
     place = make(environ)
     assert place.folder == str(folder / "run/devexplorer")
