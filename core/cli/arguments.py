@@ -9,10 +9,18 @@ from typing import NoReturn
 
 import devexplorer
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.terminal.common_arguments import PYTHON, SHAPES, TARGET, VIRTUAL, add_options, json_option
+from devexplorer.core.cli.terminal.common_arguments import (
+    PYTHON,
+    SHAPES,
+    SSH,
+    TARGET,
+    VIRTUAL,
+    add_options,
+    json_option,
+)
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--python", "--theme", "--replay")
+WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay")
 """Options of the window that are followed by a word."""
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
@@ -35,6 +43,7 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     common = _Parser(add_help=False)
     common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
     common.add_argument("--python", metavar="PATH", default=argparse.SUPPRESS, help=PYTHON)
+    common.add_argument("--ssh", metavar="HOST", default=argparse.SUPPRESS, help=SSH)
     top = _Parser(
         prog="devexplorer",
         parents=[common],
@@ -168,5 +177,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)
     arguments.python = getattr(arguments, "python", None)
+    arguments.ssh = getattr(arguments, "ssh", None)
     arguments.argv = argv
     return arguments

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+import devexplorer
 from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import parse
@@ -22,10 +23,10 @@ from devexplorer.core.cli.terminal.refusal import refuse
 
 WINDOW_COMMANDS = (None, "open", "tour")
 ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env")
-"""What asks devices, which another Python may know better."""
+"""What asks devices, which another Python may know better, or which can be those of another machine."""
 _MODULES = {
     name: f"devexplorer.core.cli.{name}"
-    for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop")
+    for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop", "over_ssh")
 } | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")}
 """Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -50,9 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
     try:
-        if arguments.command in ELSEWHERE:
+        name = arguments.command
+        if _is_elsewhere(arguments):
+            name = "over_ssh"
+        elif name in ELSEWHERE:
             run_elsewhere(arguments)
-        code = _command(arguments.command)(arguments)
+        code = _command(name)(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return ended(code)
@@ -91,6 +95,15 @@ def ended(code: int) -> int:
 def _write_no_more() -> None:
     """Python flushes once more at the end: into nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_elsewhere(arguments: argparse.Namespace) -> bool:
+    """Whether the command is for another machine, and this is not that machine already."""
+    if arguments.ssh is None or "__start__" in vars(devexplorer):
+        return False
+    if arguments.command not in ELSEWHERE:
+        raise BadInput(f"--ssh means nothing to {arguments.command}; it is for {', '.join(ELSEWHERE)}")
+    return True
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.run import WINDOW_COMMANDS, ended, run
+from devexplorer.core.cli.run import ELSEWHERE, WINDOW_COMMANDS, ended, run
 from devexplorer.core.cli.terminal.refusal import refuse
 
 
@@ -24,6 +24,8 @@ def launch(argv: list[str] | None = None) -> int:
         replay = _replay(arguments, files)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
+        if arguments.ssh is not None:
+            raise BadInput(f"--ssh is for {', '.join(ELSEWHERE)}; the window connects with Machine › Connect…")
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
 

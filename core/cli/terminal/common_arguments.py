@@ -12,6 +12,7 @@ TARGET = (
 SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)"
 VIRTUAL = 'add virtual GPUs, for example "2x Tesla T4" or "Tesla T4, NVIDIA A10"'
 PYTHON = "run in this Python, an interpreter or the folder of its environment; 'devexplorer env' lists them"
+SSH = "run on this machine, which ssh reaches; PATH and files are then that machine's"
 
 
 def json_option(command: argparse.ArgumentParser, text: str = "print one JSON document") -> None:

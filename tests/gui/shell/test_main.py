@@ -77,6 +77,7 @@ def test_without_a_display_as_a_process_no_qt_is_loaded() -> None:
         ("bench convolution", "convolution"),
         ("--python /nowhere/python", "there is no file /nowhere/python"),
         ("open --python /nowhere .", "there is no file /nowhere"),
+        ("--ssh gpu1", "--ssh is for devices"),
     ],
 )
 def test_bad_input_is_refused_before_there_is_a_window(

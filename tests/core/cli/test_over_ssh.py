@@ -1,0 +1,153 @@
+"""`--ssh HOST`: a command on another machine, with its documents, exit codes and errors as if it ran here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.command_line import CLI
+from fakes.ssh import RUNS_HERE, fake_ssh
+from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
+
+from devexplorer.core.cli.run import main
+
+T4 = ["--virtual", "Tesla T4"]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that is this one, by a fake ssh; its cache is its own."""
+    for name, value in fake_ssh(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def command(*words: str, python: str = sys.executable) -> list[str]:
+    return ["--ssh", "gpu1", "--python", python, *words]
+
+
+def without_readings(value: Any) -> Any:
+    """What is the same a second later."""
+    if isinstance(value, dict):
+        readings = ("time_unix_s", "memory_used_bytes", "memory_free_bytes", "utilization_percent")
+        return {key: without_readings(part) for key, part in value.items() if key not in readings}
+    return [without_readings(part) for part in value] if isinstance(value, list) else value
+
+
+def test_the_document_is_that_of_the_machine(shared_sshd: Sshd) -> None:  # noqa: F811
+    """Over a real sshd; a login script that prints does no harm."""
+    shared_sshd.login_script("echo Welcome; printf '\\033[2J'; echo Your quota is exceeded >&2")
+    words = [*T4, "devices", "--json"]
+    here = subprocess.run([*CLI, *words], capture_output=True, check=True, text=True)
+    there = [
+        subprocess.run(
+            [*CLI, "--ssh", HOST, "--python", sys.executable, *words],
+            capture_output=True, check=True, text=True, env=shared_sshd.environ(),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    documents = [without_readings(json.loads(result.stdout)) for result in (here, *there)]
+    assert documents[0] == documents[1] == documents[2]
+    assert there[0].stderr == "Your quota is exceeded\ndevexplorer: copying DevExplorer's code\n"
+    assert there[1].stderr == "Your quota is exceeded\n", "what is there is not copied again"
+
+
+def test_exit_codes_and_errors_are_kept(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(command("place", "no-such-model")) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if "copying" not in line]
+    assert len(lines) == 1
+    assert "no-such-model" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("ssh: Could not resolve hostname gpu1: Name or service not known", "gpu1 is not known"),
+        ("ssh: connect to host gpu1 port 22: Connection refused", "gpu1 refuses the connection"),
+        ("me@gpu1: Permission denied (publickey,password).", "gpu1 did not accept the login"),
+    ],
+)
+def test_a_host_that_cannot_be_reached_is_one_line(
+    said: str, expected: str, host: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_ssh(host, f"echo '{said}' >&2; exit 255")
+    assert main(command("devices")) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"devexplorer: {expected}")
+    assert err.count("\n") == 1
+
+
+def test_a_python_that_is_not_there_is_one_line(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(command("devices", python="/nowhere/python")) == 2
+    assert capfd.readouterr().err == "devexplorer: there is no file /nowhere/python\n"
+
+
+def test_what_asks_no_device_runs_here(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--ssh", "gpu1", "install-desktop"]) == 2
+    assert "--ssh means nothing to install-desktop" in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_the_command_there(host: Path) -> None:
+    """`watch` goes on until it is interrupted; then it ends there, and says here how."""
+    process = subprocess.Popen(
+        [*CLI, *command("watch", "--json", "--interval", "0.1")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert b"cpu" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+
+
+def test_the_reader_has_seen_enough(host: Path) -> None:
+    """As with `| head`: the command there ends with the connection, quietly."""
+    process = subprocess.Popen(
+        [*CLI, *command("watch", "--json", "--interval", "0.01")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait(20) == 0
+
+
+def test_on_a_terminal_ssh_asks_there_and_no_control_characters_arrive(host: Path) -> None:
+    asks = (
+        'printf "me@gpu1\'s password: " > /dev/tty; read -r answer < /dev/tty\n'
+        "[ \"$answer\" = secret ] || { echo 'me@gpu1: Permission denied (password).' >&2; exit 255; }\n"
+    )
+    fake_ssh(host, f"printf 'banner \\033]0;title\\007\\n' >&2; {asks}{RUNS_HERE}")
+    evil = "print('\\033[2Jhello\\007')\ndef make():\n    raise ValueError('\\033[1;31m')\n"
+    (host / "home" / "evil.py").write_text(evil)
+    ours, theirs = os.openpty()
+    words = command("place", str(host / "home" / "evil.py") + ":make")
+    with_terminal = ["setsid", "--ctty", "--wait", *CLI, *words]
+    process = subprocess.Popen(with_terminal, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    answered = False
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if b"password: " in shown and not answered:
+                answered = True
+                os.write(ours, b"secret\n")
+    except OSError:  # the other side is closed
+        pass
+    os.close(ours)
+    assert process.wait(20) == 2
+    assert b"banner ?]0;title?" in shown
+    assert b"ValueError" in shown, shown
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
