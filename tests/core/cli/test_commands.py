@@ -316,7 +316,7 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     assert ended.value.code == 0
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
     takes = {option.flag for option in KINDS[kind].options}
-    assert shown == takes | {"--virtual", "--python", "--tag", "--no-store", "--json"}
+    assert shown == takes | {"--virtual", "--python", "--ssh", "--tag", "--no-store", "--json"}
 
 
 def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixture[str]) -> None:
