@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 
-from devexplorer.core.base import Clock, DevExplorerError
+import psutil
+
+from devexplorer.core.base import Clock, DevExplorerError, module_command
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
-from devexplorer.core.environments.preparing import prepare
+from devexplorer.core.environments.in_use import note_use
 from devexplorer.core.host.copies import Copies
-from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.listener import Listener
 from devexplorer.core.host.listing import Description
 from devexplorer.core.host.questions import Questions
@@ -51,13 +52,12 @@ class Daemon:
         self,
         server: Server,
         listener: Listener,
-        engines: Engines,
         *,
         idle_s: float = IDLE_S,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        self._server, self._listener, self._engines = server, listener, engines
+        self._server, self._listener = server, listener
         self._idle_limit_s, self._idle_s = idle_s, 0.0
         self._monotonic = monotonic
         self._looked_s = self._note_use_due_s = monotonic()
@@ -79,18 +79,26 @@ class Daemon:
         self.describe()
         if now >= self._note_use_due_s:
             self._note_use_due_s = now + NOTE_USE_S
-            self._engines.note_use()
+            self._note_use()
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
         if self._idle_s >= self._idle_limit_s:
             self.over = f"nobody was connected for {self._idle_limit_s / 60:.0f} minutes, and nothing was under way"
+
+    def _note_use(self) -> None:
+        """What this process and its engine were started with may not be removed."""
+        note_use(module_command(""))
+        engine = self._server.known.state.engine
+        if engine is not None:
+            with suppress(psutil.Error):  # it has just ended
+                note_use(psutil.Process(engine.pid).cmdline())
 
     def describe(self) -> None:
         """Write what runs here, if that has changed."""
         about = Description(
             pid=os.getpid(),
             since_unix_s=self._since_unix_s,
-            python=self._engines.python,
+            python=self._server.engine_python,
             protocol=PROTOCOL,
             devexplorer=self._server.version,
             clients=len(self._server.connected),
@@ -111,14 +119,13 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    engines = Engines()
     try:
-        session = Session(virtual_spec=virtual_spec, make_engine=engines)
+        session = Session(virtual_spec=virtual_spec)
     except DevExplorerError as error:
         return _refuse(str(error))
     history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, engines, copies, prepare))
+    server = Server(session, history, Questions(session, history, copies))
     listener = Listener(server.take, environ)
     try:
         place = listener.claim()
@@ -131,7 +138,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session.put(event)
 
     restore = install_hooks(fault)
-    daemon = Daemon(server, listener, engines)
+    daemon = Daemon(server, listener)
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
 

@@ -5,6 +5,7 @@ the history on its own.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.host.client import Client
 from devexplorer.core.host.copies import Copies
-from devexplorer.core.host.engines import Engines
 from devexplorer.core.records import Log, StoredRun
 from devexplorer.core.records.host import (
     Ask,
@@ -55,14 +55,10 @@ class Questions:
         self,
         session: Session,
         history: StoreThread,
-        engines: Engines,
         copies: Copies,
-        prepare: Callable[[str], Sequence[str]],
         clock: Clock = time.time,
     ) -> None:
-        """`prepare` makes a Python ready to run the engine, and returns what starts a module of ours in it; it may take
-        its time."""
-        self._session, self._history, self._engines, self._prepare = session, history, engines, prepare
+        self._session, self._history = session, history
         self._copies = copies
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
@@ -97,7 +93,9 @@ class Questions:
 
     def engine_now(self) -> EngineChoice:
         """What the engine runs in."""
-        return EngineChoice(python=self._engines.python, visible_devices=self._session.visible_devices)
+        return EngineChoice(
+            python=self._session.python or sys.executable, visible_devices=self._session.visible_devices
+        )
 
     def note(self, words: str, *, failed: bool) -> None:
         """Say something to every window."""
@@ -146,25 +144,9 @@ class Questions:
         self._session.set_visible_devices(question.value)
         return Done()
 
-    def _set_python(self, client: Client, question: SetPython, reply: Answer) -> None:
-        chosen: list[Sequence[str]] = []
-
-        def work() -> Result:
-            chosen.append(self._prepare(question.path))
-            return Done()
-
-        def ready(result: Result | None, problem: str) -> None:
-            if result is None:
-                reply(None, problem)
-            else:
-                client.later(lambda: self._change_python(question.path, chosen[0], reply))
-
-        client.files.do(work, ready)
-
-    def _change_python(self, python: str, prefix: Sequence[str], reply: Answer) -> None:
-        self._engines.choose(python, prefix)
-        self._session.restart_engine()
-        reply(Done(), "")
+    def _set_python(self, _: Client, question: SetPython, __: Answer) -> Result:
+        self._session.set_python(question.path or None)
+        return Done()
 
     def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
         client.hidden = question.hidden

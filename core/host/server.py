@@ -137,6 +137,11 @@ class Server:
         return [client for client in self._clients.values() if client.left_s is None]
 
     @property
+    def engine_python(self) -> str:
+        """What the engine runs in."""
+        return self._questions.engine_now().python
+
+    @property
     def busy(self) -> tuple[str, ...]:
         """What goes on though nobody is connected, in one word each."""
         state = self.known.state

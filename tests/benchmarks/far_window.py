@@ -46,17 +46,15 @@ def serve(path: str) -> None:
     from devexplorer.core.benchmark.history.store import Store
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.host.copies import Copies
-    from devexplorer.core.host.engines import Engines
     from devexplorer.core.host.questions import Questions
     from devexplorer.core.host.server import Server
     from devexplorer.core.records import ObjectChanged, ObjectRemoved
     from devexplorer.core.session.session import Session
 
-    engines = Engines()
-    session = Session(make_engine=engines, virtual_spec=VIRTUAL)
+    session = Session(virtual_spec=VIRTUAL)
     history = StoreThread(Store, on_change=lambda: None, on_notice=lambda *_: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, engines, copies, lambda python: [python]))
+    server = Server(session, history, Questions(session, history, copies))
     session.start()
     orders, _ = socket.socketpair()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:

@@ -77,7 +77,6 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.host.client import SocketStream
     from devexplorer.core.host.copies import Copies
-    from devexplorer.core.host.engines import Engines
     from devexplorer.core.host.questions import Questions
     from devexplorer.core.host.server import Server
     from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
@@ -96,11 +95,10 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
         plain[0] += len(payload)
         return record
 
-    engines = Engines()
-    session = Session(make_engine=engines, virtual_spec=virtual_spec)
+    session = Session(virtual_spec=virtual_spec)
     history = StoreThread(Store, on_change=lambda: None, on_notice=lambda *_: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, engines, copies, lambda python: [python]))
+    server = Server(session, history, Questions(session, history, copies))
     session.start()
     near, far = socket.socketpair()
     server.take(far)

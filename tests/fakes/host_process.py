@@ -8,16 +8,14 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from devexplorer.core.host import daemon
-    from devexplorer.core.host.engines import Engines
     from devexplorer.core.records import EventSink
+    from devexplorer.core.session import session
     from fakes.hosts import READY, SilentEngine
 
-    class Silent(Engines):
-        """Engines that are ready at once."""
+    def silent(put: EventSink, *_: object, **__: object) -> SilentEngine:
+        """An engine that is ready at once."""
+        put(READY)
+        return SilentEngine(put)
 
-        def __call__(self, put: EventSink, *_: object) -> SilentEngine:  # type: ignore[override]
-            put(READY)
-            return SilentEngine(put)
-
-    daemon.Engines = Silent  # type: ignore[misc]
+    session.EngineProcess = silent  # type: ignore[assignment,misc]
     sys.exit(daemon.serve())

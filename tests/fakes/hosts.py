@@ -23,7 +23,6 @@ from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.host.client import SocketStream
 from devexplorer.core.host.copies import Copies
-from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.server import Server
 from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
@@ -76,27 +75,22 @@ class HostHere:
 
     def __init__(self, folder: Path) -> None:
         self.engines: list[SilentEngine] = []
+        self.options: list[dict[str, object]] = []
+        """What each of them was asked to run in."""
         self.now = 1000.0
         self.session = Session(make_engine=self._engine, nvml=Nvml(), clock=lambda: self.now)
         self.history = StoreThread(
             lambda: Store(folder / "history.sqlite3"), on_change=lambda: None, on_notice=lambda *_: None
         )
         self.history.start()
-        self.choice = Engines()
-        self.prepared: list[str] = []
         self.copies = Copies(self.session, folder / "copies")
-        questions = Questions(
-            self.session, self.history, self.choice, self.copies, self._prepare, clock=lambda: self.now
-        )
+        questions = Questions(self.session, self.history, self.copies, clock=lambda: self.now)
         self.server = Server(self.session, self.history, questions, clock=lambda: self.now, monotonic=lambda: self.now)
 
-    def _engine(self, put: Callable[[Event], None], _spec: str | None, _visible: str | None) -> SilentEngine:
+    def _engine(self, put: Callable[[Event], None], *_: object, **options: object) -> SilentEngine:
+        self.options.append(options)
         self.engines.append(SilentEngine(put))
         return self.engines[-1]
-
-    def _prepare(self, python: str) -> list[str]:
-        self.prepared.append(python)
-        return [python, "-P", "-m"]
 
     @property
     def engine(self) -> SilentEngine:

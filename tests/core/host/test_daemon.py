@@ -18,9 +18,9 @@ from fakes import host_process
 from fakes.hosts import PATIENCE_S, READY, HostHere, WindowHere, short_folder
 
 from devexplorer.core.environments.code_cache import BOOTSTRAP
+from devexplorer.core.environments.in_use import note_use
 from devexplorer.core.host import listing
 from devexplorer.core.host.daemon import IDLE_S, Daemon
-from devexplorer.core.host.engines import Engines
 from devexplorer.core.host.listener import Listener
 from devexplorer.core.host.proxy import proxy
 from devexplorer.core.host.starting import find, last_line, reach
@@ -177,7 +177,7 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
 ) -> None:
     listener = Listener(host.server.take, environ)
     listener.claim()
-    daemon = Daemon(host.server, listener, host.choice, clock=lambda: host.now, monotonic=lambda: host.now)
+    daemon = Daemon(host.server, listener, clock=lambda: host.now, monotonic=lambda: host.now)
 
     def pass_by(seconds: float) -> None:
         for _ in range(int(seconds // 50)):
@@ -258,18 +258,14 @@ def test_what_a_host_was_started_with_is_noted_as_used(tmp_path: Path) -> None:
     for folder in (code, packages):
         folder.mkdir(parents=True)
         os.utime(folder, (0, 0))
-    engines = Engines()
-    engines.choose(
-        "/usr/bin/python3", ["python3", "-P", str(code / BOOTSTRAP), f"--after={packages}", "--before=/none"]
-    )
-    engines.note_use()
+    note_use(["python3", "-P", str(code / BOOTSTRAP), f"--after={packages}", "--before=/none", "module"])
     assert min(code.stat().st_mtime, packages.stat().st_mtime) > 1e9
 
 
 def test_a_folder_that_is_gone_does_not_concern_who_is_connected(host: HostHere, environ: dict[str, str]) -> None:
     listener = Listener(host.server.take, environ)
     place = listener.claim()
-    daemon = Daemon(host.server, listener, host.choice, clock=lambda: host.now, monotonic=lambda: host.now)
+    daemon = Daemon(host.server, listener, clock=lambda: host.now, monotonic=lambda: host.now)
     window = WindowHere(host)
     window.connect()
     window.wait_for(SnapshotEnd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_a_new_window_gets_everything_and_then_what_happens(host: HostHere) -> N
     assert texts(window) == ["before"]
     assert window.of(DeviceSample)[-1].utilization_percent == 5.0
     assert {info.id for info in window.of(DevicesChanged)[-1].devices} == {"cpu"}
-    assert window.wait_for(EngineChoice).python == host.choice.python
+    assert window.wait_for(EngineChoice).python == sys.executable
     assert window.wait_for(EngineReady) == READY
 
     host.say(log("after"))
@@ -407,9 +408,9 @@ def test_another_engine_can_be_asked_for(host: HostHere, window: WindowHere) -> 
     assert window.wait_for(EngineChoice, 2).visible_devices == "1"
     assert window.ask(SetVisibleDevices(value="x y")).problem
     assert window.ask(SetPython(path="/opt/python")).problem == ""
-    assert host.prepared == ["/opt/python"]
     assert window.wait_for(EngineChoice, 3).python == "/opt/python"
     host.until(lambda: len(host.engines) == 4)
+    assert host.options[2:] == [{}, {"python": "/opt/python"}]
 
 
 def test_hidden_windows_are_read_for_once_a_second(host: HostHere, window: WindowHere) -> None:
