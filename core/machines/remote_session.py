@@ -214,7 +214,10 @@ class RemoteSession:
         running, self._running = self._running, {}
         for _, failed in questions.values():
             failed(f"The connection to {self.name} broke before it had answered.")
-        if begin == "anew":
+        if begin == "anew" and not self._known_actions and not running:
+            words = f"The host on {self.name} had ended and was started anew."
+            self.put(Log(level="warning", text=words, time_unix_s=self._clock()))
+        elif begin == "anew":
             lost = f"{count_text(self._known_actions, 'action')} of its session and all of its objects are gone"
             words = f"The host on {self.name} had ended and was started anew: {lost}."
             if running:

@@ -4,8 +4,8 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QGraphicsOpacityEffect, QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.base import sentence
 from devexplorer.core.session import State, UnderWay
@@ -19,6 +19,7 @@ from devexplorer.gui.widgets import (
     Panel,
     Role,
     ScrollArea,
+    current_theme,
     holder,
     label,
     plain_tip,
@@ -32,8 +33,8 @@ FULL_CARDS = 4
 """Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
 
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
-PALE = 0.45
-"""Opacity of readings that are not of now."""
+VEIL = 150
+"""Opacity of what lies over readings that are not of now, of 255."""
 ROW_GAP_PX = 4
 INDENT_PX = 14
 """Indent of the MIG instances of a card."""
@@ -59,7 +60,7 @@ class DevicesPanel(Panel):
         self.chosen: str | None = None
         """Id of the chosen device, or None."""
         self._full = 0
-        self._age = ""
+        self._age = ("", "")
         self._dragged: tuple[str, ...] = ()
         self.add_button = push_button("+ virtual GPU", self.add_virtual_requested, look="quiet", tip=ADD_TIP)
         self.add_to_header(self.add_button)
@@ -69,8 +70,8 @@ class DevicesPanel(Panel):
         """What is missing on this machine and why: the first in a line below the cards, the others in its tooltip."""
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
-        self._inside = holder(vbox(self._cards, self._rows, self.offer, None, margins=8))
-        self.area = ScrollArea(self._inside)
+        self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
+        self.veil = _Veil(self.area)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.set_content(holder(vbox((self.area, 1), self.machine, spacing=0)))
         self.refresh_devices()
@@ -96,18 +97,18 @@ class DevicesPanel(Panel):
         for name, item in self.items.items():
             item.set_verdict(result.get(name))
 
-    def set_age(self, words: str) -> None:
-        """The readings are old: say of when, and show them pale. Empty: they are of now."""
-        if words != self._age:
-            if bool(words) != bool(self._age):
-                effect = QGraphicsOpacityEffect(self, opacity=PALE) if words else None
-                self._inside.setGraphicsEffect(effect)  # type: ignore[arg-type]  # None takes it away
-            self._age = words
+    def set_age(self, words: str, about: str = "") -> None:
+        """The readings are so old: say it, with more `about` it in the tooltip, and show them pale. Empty: they are of
+        now."""
+        if (words, about) != self._age:
+            self._age = words, about
+            self.veil.setVisible(bool(words))
             self._show_subtitle()
 
     def _show_subtitle(self) -> None:
         rows = any(isinstance(item, DeviceRow) for item in self.items.values())  # which name no unit
-        self.set_subtitle(self._age or ("GiB" if rows else ""), self._age)
+        words, about = self._age
+        self.set_subtitle(words or ("GiB" if rows else ""), about)
 
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
@@ -156,6 +157,7 @@ class DevicesPanel(Panel):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.veil.setGeometry(self.area.rect())
         if self._room_for_cards() != self._full:
             self.refresh_devices()
 
@@ -212,8 +214,7 @@ class DevicesPanel(Panel):
             then = sentence(f"Virtual GPUs are not available either: {unavailable}")
         show_text(self.offer_words, f"No GPU found. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
-        live = state.recording is None
-        self.offer.setVisible(only_cpu and live)
+        self.offer.setVisible(only_cpu and not why_fixed(state))
         reason = why_fixed(state) or (unavailable and f"Virtual GPUs are not available: {unavailable}")
         self.add_button.setEnabled(not reason)
         self.add_button.setToolTip(plain_tip(reason) if reason else ADD_TIP)
@@ -231,6 +232,26 @@ class DevicesPanel(Panel):
 
     def sizeHint(self) -> QSize:
         return QSize(276, 520)
+
+
+class _Veil(QWidget):
+    """Makes what is below it pale; clicks go through."""
+
+    def __init__(self, below: QWidget) -> None:
+        super().__init__(below)
+        self._below = below
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.hide()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        colour = QColor(current_theme().panel)
+        colour.setAlpha(VEIL)
+        QPainter(self).fillRect(self.rect(), colour)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.setGeometry(self._below.rect())
+        self.raise_()
 
 
 def families(state: State) -> dict[str, list[str]]:

@@ -159,6 +159,8 @@ class ObjectsPanel(Panel):
             words = (
                 "A recording has what was watched: devices, moves, benchmarks. The objects themselves are not in it."
             )
+        elif not ready and self._state.away:
+            words = self._state.away
         elif ready:
             words = "Nothing here yet. Where do you want to begin?"
         elif self._state.engine_words == "engine stopped":

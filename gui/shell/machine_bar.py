@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QFrame
 
-from devexplorer.core.base import elapsed_text, sentence
+from devexplorer.core.base import elapsed_text
 from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_text
 
 if TYPE_CHECKING:
@@ -45,17 +45,16 @@ class MachineBar(QFrame):
 
 def _told(machine: FarMachine) -> tuple[str, str, Callable[[], None]]:
     link, session = machine.link, machine.session
-    name, reason = machine.name, f": {link.reason}" if link.reason else ""
+    name, reason = machine.name, f": {link.reason.rstrip('.')}" if link.reason else ""
     age = age_text(link, machine.now())
     match link.state:
         case "connecting":
             return f"Connecting to {name}…", "Cancel", session.disconnect
         case "reconnecting":
             wait = f" The next attempt is in {link.retry_in_s:.0f} s." if link.retry_in_s else ""
-            words = f"{sentence(f'Reconnecting to {name}{reason}')}{wait} {age}"
-            return words.rstrip(), "Try now", session.reconnect
+            return f"Reconnecting to {name}{reason}.{wait} {age}".rstrip(), "Try now", session.reconnect
         case "lost":
-            return f"{sentence(f'Not connected to {name}{reason}')} {age}".rstrip(), "Connect", session.reconnect
+            return f"Not connected to {name}{reason}. {age}".rstrip(), "Connect", session.reconnect
         case "connected" if machine.is_late:
             return f"Nothing comes from {name}. {age}", "Connect again", session.reconnect
     if link.holder is not None:
@@ -69,4 +68,9 @@ def age_text(link: Link, shown_unix_s: float) -> str:
     if link.reading_age_s is None:
         return ""
     moment = datetime.fromtimestamp(shown_unix_s).time().isoformat("seconds")
-    return f"What is on show is of {moment}, {elapsed_text(link.reading_age_s)} ago."
+    return f"What is on show is of {moment}, {ago(link.reading_age_s)}."
+
+
+def ago(seconds: float) -> str:
+    """`12 s ago`, `3:05 ago`."""
+    return f"{seconds:.0f} s ago" if seconds < 60 else f"{elapsed_text(seconds)} ago"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text, WriteScript
-from devexplorer.gui.shell.machine_bar import MachineBar, age_text
+from devexplorer.gui.shell.machine_bar import MachineBar, age_text, ago
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.app import App
@@ -46,7 +46,11 @@ class OtherMachines:
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
         self.bar.show_link(far)
         self._window.status.show_machine(far)
-        self._window.devices.set_age(age_text(far.link, far.now()) if far is not None and far.is_late else "")
+        link = far.link if far is not None and far.is_late else None
+        if far is None or link is None or link.reading_age_s is None:
+            self._window.devices.set_age("")
+        else:
+            self._window.devices.set_age(ago(link.reading_age_s), age_text(link, far.now()))
 
     def write_script(self, path: Path) -> None:
         """The session of the machine on show as Python, in a file of this one."""

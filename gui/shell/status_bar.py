@@ -65,6 +65,8 @@ class StatusBar(QFrame):
         self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self.undo.about = KEPT_FOR_UNDO
         self._shown_job: int | None = None
+        self._old = False
+        """What is on show is not of now."""
         self.machine = ShrinkingLabel(Role.LABEL, "soft", ENGINE_PX)
         self.machine.hide()
         left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.versions, self.visible)
@@ -80,6 +82,7 @@ class StatusBar(QFrame):
 
     def show_machine(self, machine: FarMachine | None) -> None:
         """Which machine is on show, and how quick the link is; None: this one."""
+        self._old = machine is not None and machine.is_late
         if machine is None:
             self.machine.say("")
             return
@@ -98,7 +101,7 @@ class StatusBar(QFrame):
         for panel in self._also:
             panel.show_progress(work)
         ready = state.engine
-        live = state.recording is None
+        live = state.recording is None and not self._old
         self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
         self.start.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:

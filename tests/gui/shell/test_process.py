@@ -14,10 +14,12 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
+FAR = tuple(f"devexplorer.core.{room}" for room in ("machines", "host", "ssh", "environments"))
 def look():
     names = [window.windowTitle() for window in qt.topLevelWidgets() if window.isVisible()]
     torch = [name for name in sys.modules if name.partition(".")[0] == "torch"]
-    print(json.dumps({"windows": names, "torch": torch}), flush=True)
+    far = [name for name in sys.modules if name.startswith(FAR)]
+    print(json.dumps({"windows": names, "torch": torch, "far": far}), flush=True)
     qt.quit()
 QTimer.singleShot(1500, look)
 sys.exit(open_window(virtual_spec="2x Tesla T4"))
@@ -31,11 +33,12 @@ def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProc
     )
 
 
-def test_an_open_window_has_no_torch_in_its_process(tmp_path: Path) -> None:
+def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machines(tmp_path: Path) -> None:
     done = run(SHOW, tmp_path)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["torch"] == []
+    assert seen["far"] == [], "nothing of other machines is loaded before one is asked for"
     assert any("DevExplorer" in title for title in seen["windows"])
 
 
