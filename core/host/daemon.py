@@ -127,6 +127,8 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     copies = Copies(session)
     server = Server(session, history, Questions(session, history, copies))
     listener = Listener(server.take, environ)
+    daemon = Daemon(server, listener)
+    daemon.describe()
     try:
         place = listener.claim()
     except HostError as error:
@@ -138,7 +140,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session.put(event)
 
     restore = install_hooks(fault)
-    daemon = Daemon(server, listener)
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
 
@@ -151,7 +152,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session.run_recorder.start()
         session.start()
         unsaved.start()
-        daemon.describe()
         print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
         while not ended and not daemon.over:
             go_on()

@@ -59,7 +59,8 @@ class Listener:
                 pass
             with suppress(FileNotFoundError):
                 os.unlink(place.socket)  # of a host that was killed
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._write(place)
+            self._socket = listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(place.socket)
             os.chmod(place.socket, 0o600)
             listening.listen(BACKLOG)
@@ -72,22 +73,22 @@ class Listener:
         except HostError:
             self._release()
             raise
-        self.place, self._socket, self._inode = place, listening, (about.st_dev, about.st_ino)
+        self.place, self._inode = place, (about.st_dev, about.st_ino)
         self._over = over = threading.Event()
         threading.Thread(target=self._accept, args=(listening, over), name="host-accept", daemon=True).start()
-        if self._described is not None:
-            self.describe(self._described)
         return place
 
     def describe(self, about: Description) -> None:
-        """Say what runs here."""
+        """Say what runs here, now or when there is a place."""
         self._described = about
         if self.place is not None:
-            with (
-                suppress(OSError),
-                replacing(Path(self.place.description)) as temporary,
-            ):  # a full disk: `list` says less
-                temporary.write_bytes(msgspec.json.encode(about))
+            self._write(self.place)
+
+    def _write(self, place: Place) -> None:
+        if self._described is not None:
+            # where the disk is full, `list` says less
+            with suppress(OSError), replacing(Path(place.description)) as temporary:
+                temporary.write_bytes(msgspec.json.encode(self._described))
 
     def mend(self) -> bool:
         """Listen again where what was there has been removed; whether there was something to do."""

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from fakes import host_process
+from fakes.command_line import Document
 from fakes.hosts import PATIENCE_S, READY, HostHere, WindowHere, short_folder
 
+from devexplorer.core.cli.run import main
 from devexplorer.core.environments.code_cache import BOOTSTRAP
 from devexplorer.core.environments.in_use import note_use
 from devexplorer.core.host import listing
@@ -141,7 +143,9 @@ def test_a_window_uses_a_host_and_survives_its_death(environ: dict[str, str]) ->
     watcher.close()
 
 
-def test_the_proxy_says_the_marker_and_starts_the_host(environ: dict[str, str]) -> None:
+def test_the_proxy_says_the_marker_and_starts_the_host_which_the_command_ends(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, document: Document, capfd: pytest.CaptureFixture[str]
+) -> None:
     (read, keyboard), (screen, write) = os.pipe(), os.pipe()
     codes: list[int] = []
     thread = threading.Thread(
@@ -154,6 +158,16 @@ def test_the_proxy_says_the_marker_and_starts_the_host(environ: dict[str, str]) 
     assert codes == [0]
     for descriptor in (read, screen, write):
         os.close(descriptor)
+
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert main(["host", "list"]) == 0
+    assert sys.executable in capfd.readouterr().out
+    assert main(["host", "serve"]) == 0
+    assert capfd.readouterr().out == "a host of this Python environment runs already\n"
+    (host,) = document("host", "list")["hosts"]
+    assert document("host", "stop", str(host["pid"])) == {"schema": 1, "stopped": [host["pid"]], "hanging": []}
+    assert os.waitstatus_to_exitcode(os.waitpid(host["pid"], 0)[1]) == 0
 
 
 def test_why_there_is_no_host_is_one_line(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.command_line import Document, Refusal
 from fakes.hosts import short_folder
 
 from devexplorer.core.host import listing, socket_folder
@@ -318,22 +317,22 @@ def test_the_log_stays_small(tmp_path: Path) -> None:
     assert last_line(str(tmp_path / "none")) == ""
 
 
-def test_the_command_lists_and_ends(listener: Listener, environ: dict[str, str]) -> None:
-    command = [sys.executable, "-P", "-m", "devexplorer.core.cli", "host"]
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *words], env=environ, capture_output=True, text=True, check=False)
-
-    document = json.loads(run("list", "--json").stdout)
-    (found,) = document["hosts"]
-    assert document["schema"] == 1
+def test_the_command_lists_hosts(
+    listener: Listener,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    document: Document,
+    refusal: Refusal,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    (found,) = document("host", "list")["hosts"]
     assert found["pid"] == os.getpid()
     assert (found["clients"], found["busy"], found["protocol"]) == (2, ["job"], 1)
+    assert "no host of yours" in refusal("host", "stop", "123")
     listener.close()
-    assert json.loads(run("list", "--json").stdout) == {"schema": 1, "hosts": []}
-    refused = run("stop", "123")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
+    assert document("host", "list") == {"schema": 1, "hosts": []}
+    assert document("host", "stop") == {"schema": 1, "stopped": [], "hanging": []}
 
 
 def test_the_place_of_a_host_names_its_files() -> None:
