@@ -53,7 +53,7 @@ START_LIMIT_S = 5.0
 wakes it, too: who asks once gives `open_limit_s` as much, who goes on asking shows the others first and this one when
 it is awake."""
 
-SLUGGISH_S = 0.15
+SLUGGISH_S = 0.25
 """What changes little within a tenth of a second is not asked again within this time."""
 
 _START = Query("nvml", lambda n, _: n.nvmlInit())
@@ -269,7 +269,7 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: DeviceSample | None = None) -> DeviceSample:
-        """The quick fields of one card (three calls, six every other time) plus those of `slow`, as a sample of
+        """The quick fields of one card (three calls, six every third time) plus those of `slow`, as a sample of
         `device`.
 
         `slow` is what `read_slow` returned last. It is left out if the card is lost or cannot be read: it would be out
