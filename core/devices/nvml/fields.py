@@ -183,8 +183,8 @@ SLUGGISH = (
     ),
     simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
 )
-"""Three calls, at every third of ten ticks a second: `utilization.gpu,memory`, which the driver itself averages over 1/6
-to 1 s, `temperature.gpu`, `clocks.mem`. None changes much within a few ticks."""
+"""Three calls, at every third of ten ticks a second: `utilization.gpu,memory`, which the driver averages over 1/6 to 1 s,
+`temperature.gpu`, `clocks.mem`. None changes much within a few ticks."""
 
 # What a card is: asked when it is first listed.
 NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)
