@@ -183,7 +183,7 @@ SLUGGISH = (
     ),
     simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
 )
-"""Three calls at every third of ten ticks a second: `utilization.gpu,memory`, which the driver averages over 1/6 to 1 s,
+"""Three calls at every third of ten ticks a second: `utilization.gpu,memory`, averaged by the driver over 1/6 to 1 s,
 `temperature.gpu`, `clocks.mem`. None changes much within a few ticks."""
 
 # What a card is: asked when it is first listed.
