@@ -1,5 +1,5 @@
-"""What a window asks about the files of this machine: folders, kinds, models, and files piece by piece. One thread for
-each window, `host-files`, because a disk can take its time, or never answer.
+"""What a window asks about this machine: folders, kinds of files, models, Pythons, and files piece by piece. One thread
+for each window, `host-files`, because a disk can take its time, or never answer.
 
 Files are read and written as this user, with whatever that user may.
 """
@@ -17,8 +17,10 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from devexplorer.core.base import BadInput, DevExplorerError, open_regular
+from devexplorer.core.environments.environment import find, given, probe
 from devexplorer.core.files.kinds import recognise
 from devexplorer.core.isolation.model_classes import candidates
+from devexplorer.core.records.environments import FindPythons, ProbePython, PythonProbed, PythonsFound
 from devexplorer.core.records.host import (
     Chunk,
     Done,
@@ -56,7 +58,7 @@ class FileWork:
         self._reading: dict[str, _Reading] = {}
         self._handlers: dict[type, Callable[[Any], Result]] = {
             ListFolder: list_folder, RecogniseFiles: _recognise, FindModels: _find_models, ReadFile: self._read,
-            WriteFile: self._write,
+            WriteFile: self._write, FindPythons: _find_pythons, ProbePython: _probe_python,
         }  # fmt: skip
 
     def takes(self, question: object) -> bool:
@@ -235,6 +237,16 @@ def _recognise(question: RecogniseFiles) -> FileKinds:
 
 def _find_models(question: FindModels) -> ModelsFound:
     return ModelsFound(models=tuple(ModelFound(*found) for found in candidates(_whole(question.path))))
+
+
+def _find_pythons(question: FindPythons) -> PythonsFound:
+    if question.path:
+        return PythonsFound(environments=(given(question.path),))
+    return PythonsFound(environments=find(_whole(question.folder)))
+
+
+def _probe_python(question: ProbePython) -> PythonProbed:
+    return PythonProbed(probe=probe(question.path))
 
 
 def _whole(text: str) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records.environments import FindPythons, ProbePython, PythonProbed, PythonsFound
 from devexplorer.core.records.messages import Command, Event
 
 PROTOCOL = 1
@@ -240,6 +241,8 @@ Question = (
     | SetVisibleDevices
     | SetPython
     | SetHidden
+    | FindPythons
+    | ProbePython
     | WriteScript
     | SaveCopy
     | PlaceCopy
@@ -407,7 +410,7 @@ class Done(Record, tag="Done"):
     """What there is to say about it."""
 
 
-Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | Text | Done
+Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | PythonsFound | PythonProbed | Text | Done
 
 
 class Reply(Numbered, tag="Reply"):

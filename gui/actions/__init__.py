@@ -7,6 +7,7 @@ from devexplorer.gui.actions.spec import (
     ASK,
     FILE,
     LAB,
+    MACHINE,
     MODEL,
     PARAMETERS,
     SELECTION_MENUS,

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QWidget
 
 FILE, LAB, PARAMETERS, MODEL, SPLIT, ASK = "File", "Lab", "Parameters", "Mode and optimizer", "Split", "Ask"
+MACHINE = "Machine"
 """Menus that actions are in."""
 SELECTION_MENUS = (PARAMETERS, MODEL, SPLIT, ASK)
 """Those that are about the selection."""

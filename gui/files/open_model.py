@@ -217,7 +217,7 @@ class OpenModelDialog(FormDialog):
             return
         try:
             source, folder = self.source()
-            runs = describe(source, folder)
+            runs = describe(source, folder, self.file.machine)
             name = self.name.text().strip()
             if name in self._state.objects:
                 raise BadInput(f"there is a '{name}' already; choose another name")

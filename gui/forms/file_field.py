@@ -69,6 +69,11 @@ class FileField(QWidget):
         self.set_path(str(dropped_files(event.mimeData())[0]))
 
     @property
+    def machine(self) -> str:
+        """Where the file is, as a sentence says it: `on NAME`."""
+        return "this machine" if self._far is None else self._far.side.name
+
+    @property
     def path(self) -> Path | None:
         """The typed path, with `~` replaced by the home folder; on another machine as soon as that is known."""
         text = self.edit.text().strip()

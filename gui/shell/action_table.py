@@ -6,12 +6,13 @@ from functools import partial
 from time import strftime
 from typing import TYPE_CHECKING
 
-from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
+from devexplorer.gui.actions import FILE, MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.doctor import actions as doctor
 from devexplorer.gui.experiments import actions as experiments
 from devexplorer.gui.files import actions as files
+from devexplorer.gui.machines import actions as machines
 from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
@@ -37,6 +38,7 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *split.actions(context),
         *experiments.actions(context),
         *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
+        *machines.actions(context),
         *memory.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),
@@ -66,6 +68,8 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         *(ActionSpec(f"way {way.name}", f"First steps: {way.title}", way.words, partial(window.begin, way.name),
                      context.controller.why_no_engine)
           for way in WAYS),
+        ActionSpec("switch_machine", "Switch machine…", "Show another machine in this window, by its first letters",
+                   partial(_switch_machine, context), key="Ctrl+Shift+M", menu=MACHINE, section=2),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
         ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
@@ -97,6 +101,13 @@ def _choose_replay(context: WindowContext) -> None:
     kinds = f"{RECORDINGS} (*.devrec);;All files (*)"
     chosen = context.replay_chosen.emit
     context.choose_files("Open a recording", kinds, lambda paths: chosen(paths[0]), by_window=True)
+
+
+def _switch_machine(context: WindowContext) -> None:
+    from devexplorer.gui.shell.palette import Choice, CommandPalette  # when it is asked for
+
+    choices = [Choice(*choice) for choice in machines.choices(context)]
+    context.open_dialog(CommandPalette(choices, context.window, "Machines", "Which machine?"))
 
 
 def _show_glossary(context: WindowContext) -> None:

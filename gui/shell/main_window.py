@@ -40,6 +40,8 @@ from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.file_field import dropped_files
+from devexplorer.gui.machines.copies import Copies
+from devexplorer.gui.machines.menu import MachineMenu
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -119,6 +121,10 @@ class MainWindow(QMainWindow):
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
         self.recent = RecentMenu(self.context, self.objects.again)
         self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
+        bar = self.toolbar
+        self.copies = Copies(self.context)
+        bar.copy_button.menu().aboutToShow.connect(partial(self.copies.offer, bar.copy_button.menu()))
+        MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
         self.news = News(self.context, self.banner)
         self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
@@ -206,6 +212,7 @@ class MainWindow(QMainWindow):
         self.throughput.start_requested.connect(c.benchmark)
         self.context.device_selected.connect(self.throughput.set_device)
         self.status.start.clicked.connect(self.context.restart_requested)
+        self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
 
     # --- what the heartbeat calls
 
@@ -286,7 +293,7 @@ class MainWindow(QMainWindow):
                 self._move_shortcuts.append(shortcut)
 
     def _context_menu(self, where: QPoint) -> None:
-        context_menu(self, self.controller, self.specs, self.actions_by_id).popup(where)
+        context_menu(self, self.controller, self.specs, self.actions_by_id, self.copies.offer).popup(where)
 
     def show_palette(self) -> None:
         """Open the command palette."""

@@ -67,15 +67,22 @@ def fill_move_menu(
 
 
 def context_menu(
-    parent: QWidget, controller: Controller, specs: Sequence[ActionSpec], actions: dict[str, QAction]
+    parent: QWidget,
+    controller: Controller,
+    specs: Sequence[ActionSpec],
+    actions: dict[str, QAction],
+    copies: Callable[[QMenu], None],
 ) -> QMenu:
-    """What can be done with the selection; what cannot be done says why in its tooltip."""
+    """What can be done with the selection; what cannot be done says why in its tooltip. `copies` adds where else it can
+    be copied to."""
     menu = QMenu(parent, toolTipsVisible=True)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     reason, copy_reason = controller.why_no_move(), controller.why_no_selection()
     for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
         submenu = menu.addMenu(title)
         fill_move_menu(submenu, controller.state, partial(controller.move, copy=copy), keys=not copy)
+        if copy:
+            copies(submenu)
         submenu.setEnabled(why is None)
         submenu.menuAction().setToolTip(why or "")
     casts = menu.addMenu("dtype")

@@ -30,13 +30,15 @@ class Choice(NamedTuple):
 class CommandPalette(QDialog):
     """Type, choose with the arrow keys, Enter. Words may come in any order."""
 
-    def __init__(self, choices: list[Choice], parent: QWidget) -> None:
+    def __init__(
+        self, choices: list[Choice], parent: QWidget, name: str = "Commands", question: str = "What do you want to do?"
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("palette")
-        self.setWindowTitle("Commands")
+        self.setWindowTitle(name)
         self.resize(*SIZE_PX)
         self._choices = choices
-        self.field = line_edit(placeholder="What do you want to do?", name="Search commands")
+        self.field = line_edit(placeholder=question, name=f"Search {name.lower()}")
         self.field.setFont(font(Role.TEXT))
         self.field.textChanged.connect(self._filter)
         self.field.returnPressed.connect(self._run)
@@ -44,7 +46,7 @@ class CommandPalette(QDialog):
         self.list = QTreeWidget(columnCount=2)
         self.list.setObjectName("boxed")
         self.list.setFont(font(Role.TEXT))
-        self.list.setAccessibleName("Commands")
+        self.list.setAccessibleName(name)
         self.list.setHeaderHidden(True)
         self.list.setRootIsDecorated(False)
         self.list.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 from devexplorer.core.base import Clock, bytes_text, count_text
 from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller
+from devexplorer.gui.machines.rows import link_words
 from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.machines import FarMachine
 
 HEIGHT_PX = 26
-ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
+LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 210, 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 
 KEPT_FOR_UNDO = (
@@ -53,8 +54,10 @@ class StatusBar(QFrame):
         self._state, self._controller, self._clock = controller.state, controller, clock
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
         self.start = push_button("Start engine", look="quiet")
-        self.start.setFont(self.engine.font())
-        self.start.hide()
+        self.python = push_button("Python environment…", look="quiet", tip="Choose the Python that the engine runs in")
+        for button in (self.start, self.python):
+            button.setFont(self.engine.font())
+            button.hide()
         self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
         self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
         self.progress = QProgressBar(textVisible=False)
@@ -67,9 +70,9 @@ class StatusBar(QFrame):
         self._shown_job: int | None = None
         self._old = False
         """What is on show is not of now."""
-        self.machine = ShrinkingLabel(Role.LABEL, "soft", ENGINE_PX)
+        self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
         self.machine.hide()
-        left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.versions, self.visible)
+        left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.python, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
         hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
         self.refresh()
@@ -87,9 +90,7 @@ class StatusBar(QFrame):
             self.machine.say("")
             return
         link = machine.link
-        trip = "" if link.latency_s is None else f" {link.latency_s * 1000:.0f} ms"
-        words = {"connected": "watching" if link.watching else f"connected{trip}", "lost": "not connected"}
-        self.machine.say(f"{machine.name}: {words.get(link.state, link.state)}")
+        self.machine.say(f"{machine.name}: {link_words(link)}")
         rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
         dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
         self.machine.set_full_text(self.machine.full_text, rates + dropped)
@@ -103,7 +104,8 @@ class StatusBar(QFrame):
         ready = state.engine
         live = state.recording is None and not self._old
         self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
-        self.start.setVisible(live and state.engine_words == "engine stopped")
+        for button in (self.start, self.python):
+            button.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:
             cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
             self.versions.say(f"torch {ready.torch_version}, {cuda}")

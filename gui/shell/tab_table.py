@@ -15,6 +15,7 @@ from devexplorer.gui.fit import tab as fit
 from devexplorer.gui.history import tab as history
 from devexplorer.gui.learn import tab as learn
 from devexplorer.gui.log import tab as log
+from devexplorer.gui.machines import tab as machines
 from devexplorer.gui.memory import tab as memory
 from devexplorer.gui.objects import tab as objects
 from devexplorer.gui.roofline import tab as roofline
@@ -34,6 +35,7 @@ TABS: tuple[TabSpec[Any], ...] = (
     memory.TAB,
     devices.PROCESSES,
     topology.TAB,
+    machines.TAB,
     alerts.TAB,
     learn.TAB,
     files.TAB,

@@ -48,6 +48,8 @@ class Toolbar(QFrame):
         self._words: dict[QPushButton, str] = {}
         """The text of each button where there is room for it, in the order of the row."""
         self._layout, self._gaps = hbox(margins=(12, 0, 12, 0), parent=self), 0
+        self.machine_button = self._menu_button("Machine", "machine", "")
+        self._gap()
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
@@ -63,7 +65,7 @@ class Toolbar(QFrame):
         self.undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
         self.undo.setAccessibleName("Undo")
         redo.setAccessibleName("Redo")
-        self._shortened = [tensor, backward]
+        self._shortened = [tensor, backward, self.machine_button]
         self._gap()
         self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
         fill_selection_menus(self.lab_button.menu(), specs, actions)
@@ -136,6 +138,15 @@ class Toolbar(QFrame):
         action.changed.connect(follow)
         follow()
         return button
+
+    def name_machine(self, words: str, *, alone: bool) -> None:
+        """Have its button say which machine is on show; `alone`: there is only this one, which needs no name."""
+        button = self.machine_button
+        if words != self._words[button]:
+            self._words[button] = words
+            button.setText(words)
+            self._shortened = [one for one in self._shortened if one is not button] + [button] * alone
+            self._fit()
 
     def _gap(self) -> None:
         self._gaps += 1

@@ -8,6 +8,7 @@ Needs no display and no GPU. A few minutes.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,9 +21,23 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 
-from devexplorer.core.records import BuildModel, Check, Command, Forward, InsertHops, Move, StartBenchmark, SweepSpec
+from devexplorer.core.host.starting import reach, serve_command
+from devexplorer.core.machines.socket_route import SocketChannel
+from devexplorer.core.records import (
+    BuildModel,
+    Check,
+    Command,
+    Forward,
+    InsertHops,
+    MatmulSpec,
+    Move,
+    StartBenchmark,
+    SweepSpec,
+)
+from devexplorer.core.records.ssh import Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
 
 SIZE_PX = (1440, 1000)
@@ -34,7 +49,8 @@ class Stage:
     """A window with its engine."""
 
     def __init__(self, qt: QApplication, folder: Path, virtual: str) -> None:
-        self._qt = qt
+        self._qt, self.folder = qt, folder
+        self.at_end: list[Callable[[], None]] = []
         self.app = App(qt, SettingsFile(folder), "dark", folder / "history.sqlite3")
         self.window = self.app.window
         self.window.resize(*SIZE_PX)
@@ -134,6 +150,47 @@ def learn(stage: Stage) -> None:
     stage.do(BuildModel(recipe="mlp"))
 
 
+class HostHere:
+    """A way to a host on this machine with virtual GPUs of its own, in place of ssh to a server."""
+
+    failure = None
+
+    def __init__(self, folder: Path, virtual: str, host: str) -> None:
+        self.host, self._virtual = host, virtual
+        self.environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder / host)}
+        (folder / host).mkdir(mode=0o700)
+
+    def open(self, *, unasked: bool) -> SocketChannel:
+        return SocketChannel(reach(self.environ, lambda: serve_command(["--virtual", self._virtual])))
+
+    def cancel(self) -> None:
+        pass
+
+    def reports(self) -> list[Report]:
+        return []
+
+    def answer(self, number: int, text: str | None) -> None:
+        pass
+
+    def stop(self) -> None:
+        subprocess.run([sys.executable, "-m", "devexplorer.core.cli", "host", "stop"], env=self.environ, check=True)
+
+
+def machines(stage: Stage) -> None:
+    """Two servers are connected; the second one is on show and moves a model."""
+    room, servers = room_of(stage.window.context), {"gpu1": "2x Tesla T4", "gpu2": "4x NVIDIA A100-SXM4-80GB"}
+    ways = {name: HostHere(stage.folder, virtual, name) for name, virtual in servers.items()}
+    room.make_way = lambda host, python: ways[host]
+    stage.at_end = [way.stop for way in ways.values()]
+    for name in servers:
+        room.connect_to(name)
+        stage.wait(lambda name=name: room.shown.name == name and len(stage.app.state.usable_devices) > 2)
+    stage.do(BuildModel(recipe="resnet18"), Move(targets=("resnet18",), device="vgpu:2"))
+    stage.window.bottom_dock.show_page("machines")
+    spec = MatmulSpec(device="vgpu:1", dtype="float16", m=4096, n=4096, k=4096, seconds=20.0)
+    stage.window.controller.send(StartBenchmark(spec=spec))
+
+
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
@@ -143,6 +200,7 @@ PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "doctor": (doctor, TWO),
     "fit": (fit, TWO),
     "laboratory-learn": (learn, TWO),
+    "machines": (machines, TWO),
 }
 
 
@@ -156,6 +214,8 @@ def main(target: Path, wanted: Iterable[str]) -> None:
             stage.rest(3.0)
             stage.window.grab().save(str(target / f"{name}.png"))
             stage.app.stop()
+            for end in stage.at_end:
+                end()
             stage.window.hide()
         print(target / f"{name}.png")
 

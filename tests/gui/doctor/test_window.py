@@ -48,6 +48,11 @@ def toolbar_button(hands: Hands, action: str) -> QPushButton:
     )
 
 
+def opened_menu(hands: Hands) -> QMenu:
+    window = hands.window
+    return context_menu(window, window.controller, window.specs, window.actions_by_id, window.copies.offer)
+
+
 def told(hands: Hands, name: str) -> None:
     """Deliver a diagnosis of a model."""
     hands.state.apply(Checked(target=name, diagnosis=some(name)))
@@ -121,7 +126,7 @@ def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monke
     assert action.toolTip() == "Select an object in the list first."
     hands.build("mlp")
     assert action.isEnabled()
-    menu: QMenu = context_menu(hands.window, hands.window.controller, hands.window.specs, hands.window.actions_by_id)
+    menu = opened_menu(hands)
     assert action in menu.actions()
     menu.close()
     sent: list[object] = []
@@ -191,7 +196,7 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     assert "net here is still made of the former code" in inspector.words.text()
 
     hands.select("net")
-    menu = context_menu(hands.window, hands.window.controller, hands.window.specs, hands.window.actions_by_id)
+    menu = opened_menu(hands)
     assert hands.window.actions_by_id["rebuild"] in menu.actions()
     menu.close()
     hands.click(inspector.offers.buttons[0])

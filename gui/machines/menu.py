@@ -1,0 +1,89 @@
+"""The button of the toolbar that says which machine is on show, with the menu of machines. Main thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QAction, QActionGroup
+from PySide6.QtWidgets import QPushButton
+
+from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext, fill_menu, refresh
+from devexplorer.gui.machines.actions import reconnect
+from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.machines.rows import age_text, state_words, why
+from devexplorer.gui.widgets import plain_tip
+
+ALONE = "Machine"
+NAME_PX = 132
+"""Of the name of the machine on show, at most."""
+TIP = "The machine that this window shows: connect to others, switch between them (Ctrl+Shift+M)"
+MOST_KNOWN = 8
+
+
+class Say(Protocol):
+    """Shows words on the button; `alone`: they are not needed."""
+
+    def __call__(self, words: str, *, alone: bool) -> None:
+        """Show them."""
+
+
+class MachineMenu(QObject):
+    """Fills the menu of `button` whenever it is opened, and has the button name the machine on show."""
+
+    def __init__(
+        self,
+        context: WindowContext,
+        button: QPushButton,
+        say: Say,
+        specs: Sequence[ActionSpec],
+        actions: dict[str, QAction],
+    ) -> None:
+        """`say` shows the name in the button."""
+        super().__init__(button)
+        self._context, self._button, self._say = context, button, say
+        self._specs = [spec for spec in specs if spec.menu == MACHINE]
+        self._actions = actions
+        self._room = room_of(context)
+        button.menu().aboutToShow.connect(self._fill)
+        self._room.changed.connect(self._name)
+        self._name()
+        self._fill()
+
+    def _name(self) -> None:
+        """Say which machine is on show once there are several."""
+        shown, several = self._room.shown, len(self._room.machines) > 1
+        name = shown.name[:1].upper() + shown.name[1:] if shown.is_here else shown.name
+        link = shown.link
+        sign = "" if link is None or (link.live and not link.watching) else f"{state_words(link)[0]} "
+        words = f"{sign}{name}" if several else ALONE
+        short = self._button.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, NAME_PX)
+        self._say(f"{short} ▾".replace("&", "&&"), alone=not several)
+        self._button.setAccessibleName(f"Machine: {shown.name}" if several else ALONE)
+        state = "" if link is None else f"{shown.name}: {state_words(link)[2:]}. {why(link)}".rstrip()
+        self._button.setToolTip(plain_tip("\n".join(filter(None, (state, TIP)))))
+
+    def _fill(self) -> None:
+        menu = self._button.menu()
+        menu.clear()
+        group = QActionGroup(menu)
+        for machine in self._room.machines:
+            link = machine.link
+            state = "" if link is None else state_words(link)
+            age = "" if link is None or link.live else age_text(link.reading_age_s)
+            about = ", ".join(filter(None, (state, age and f"readings {age} old")))
+            line = menu.addAction(f"{machine.name}\t{about}".replace("&", "&&"), partial(self._room.show, machine))
+            line.setCheckable(True)
+            line.setChecked(machine is self._room.shown)
+            line.setActionGroup(group)
+            line.setToolTip(plain_tip(why(link)))
+        known = self._room.known[:MOST_KNOWN]
+        if known:
+            again = menu.addMenu("Connect again")
+            for one in known:
+                again.addAction(one.host.replace("&", "&&"), partial(reconnect, self._context, one.host))
+        menu.addSeparator()
+        refresh(self._specs, self._actions)
+        fill_menu(menu, MACHINE, self._specs, self._actions)

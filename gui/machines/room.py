@@ -1,0 +1,173 @@
+"""The machines of this window, as menus, dialogs and the page see them: which there are, which is on show, connecting,
+reconnecting, remembering. Main thread.
+
+The list itself is `core.machines.machines`, which is loaded with the first other machine; until then there is this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
+
+from PySide6.QtCore import QObject, Signal
+
+from devexplorer.core.session.settings import KnownMachine
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.machines.approach import Approach, Way
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.link import Route
+    from devexplorer.core.machines.machines import FarMachine, Machines
+    from devexplorer.core.session.machine import Machine
+
+MOST_KNOWN = 30
+
+
+class FarWay(Way, Protocol):
+    """A way that a machine can be reached by."""
+
+    def open(self, *, unasked: bool) -> object:
+        """See `Route`."""
+
+    def cancel(self) -> None:
+        """See `Route`."""
+
+
+class MachineRoom(QObject):
+    """`changed` when the list, what is on show, or the state of a link is another. One for each window: `room_of`."""
+
+    changed = Signal()
+    asked = Signal(object)
+    """A machine that is being reconnected waits for the user (`Approach`)."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context = context
+        self._list: Machines | None = None
+        """None: nothing was connected yet, and what that needs was not loaded."""
+        self.make_way: Callable[[str, str], FarWay] = _over_ssh
+        """The way to a host, with this Python there."""
+        self._approaches: dict[str, Approach] = {}
+        """How each of the others is reached, by its name."""
+        self._first: set[str] = set()
+        """Those that were never connected yet: on show once they are, gone if they cannot be."""
+        self._pythons: dict[str, str] = {}
+        context.state_changed.connect(self._beat)
+        context.machines_changed.connect(self._follow)
+
+    # --- what there is
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """This one first."""
+        return (self._context.machine,) if self._list is None else self._list.machines
+
+    @property
+    def shown(self) -> Machine:
+        """The one that is on show."""
+        return self._context.machine
+
+    @property
+    def others(self) -> tuple[FarMachine, ...]:
+        """Those behind a link."""
+        return () if self._list is None else self._list.far
+
+    @property
+    def known(self) -> tuple[KnownMachine, ...]:
+        """Machines that were connected before and are not now, the newest first."""
+        names = {machine.name for machine in self.machines}
+        return tuple(one for one in self._context.settings.machines if one.host not in names)
+
+    def find(self, name: str) -> Machine | None:
+        """The machine of this name."""
+        return next((machine for machine in self.machines if machine.name == name), None)
+
+    # --- what can be done
+
+    def show(self, machine: Machine) -> None:
+        """Put this one on show."""
+        if self._list is not None:
+            self._list.show(machine)
+
+    def connect_to(self, host: str, python: str = "") -> Approach:
+        """Begin to connect to a machine; it comes on show once it is connected. Raises `BadInput`."""
+        if self._list is None:
+            self._list = self._context.machines
+        way = self.make_way(host, python)
+        approach = Approach(way, self)
+        self._list.add(host, cast("Route", way))
+        self._approaches[host], self._pythons[host] = approach, python
+        self._first.add(host)
+        approach.asked.connect(partial(self._pass_on, host))
+        return approach
+
+    def reconnect(self, name: str) -> None:
+        """Try again now; a machine that is only remembered is connected again."""
+        for machine in self.others:
+            if machine.name == name:
+                self._approaches[name].begin()
+                machine.session.reconnect()
+
+    def leave(self, machine: Machine) -> None:
+        """End the connection and take the machine off the list; what runs there goes on."""
+        for other in self.others:
+            if other is machine and self._list is not None:
+                self._first.discard(machine.name)
+                self._list.remove(other)
+                self._approaches.pop(machine.name).deleteLater()
+
+    def give_up(self, approach: Approach) -> None:
+        """The user does not want this connection any more."""
+        machine = self.find(approach.way.host)
+        if machine is not None:
+            self.leave(machine)
+
+    def take_over(self) -> None:
+        """This window wants to control the machine on show."""
+        for machine in self.others:
+            if machine is self.shown:
+                machine.session.take_over()
+
+    def forget(self, host: str) -> None:
+        """Do not offer it any more."""
+        rest = tuple(one for one in self._context.settings.machines if one.host != host)
+        self._context.save_settings(machines=rest)
+        self.changed.emit()
+
+    # --- as time goes by
+
+    def _pass_on(self, host: str) -> None:
+        if host not in self._first:  # whose dialog is open
+            self.asked.emit(self._approaches[host])
+
+    def _beat(self) -> None:
+        """Take what ssh has said and asked."""
+        for approach in tuple(self._approaches.values()):
+            approach.beat()
+
+    def _follow(self) -> None:
+        """The list, what is on show, or the state of a link is another."""
+        for machine in self.others:
+            state = machine.link.state
+            if machine.name in self._first and state == "connected":
+                self._first.discard(machine.name)
+                self._remember(machine.name)
+                self.show(machine)
+        self.changed.emit()
+
+    def _remember(self, host: str) -> None:
+        one = KnownMachine(host, self._pythons.get(host, ""))
+        rest = (other for other in self._context.settings.machines if other.host != host)
+        self._context.save_settings(machines=(one, *rest)[:MOST_KNOWN])
+
+
+def room_of(context: WindowContext) -> MachineRoom:
+    """The machines of this window."""
+    return context.findChild(MachineRoom) or MachineRoom(context)
+
+
+def _over_ssh(host: str, python: str) -> FarWay:
+    from devexplorer.core.machines.ssh_route import SshRoute  # with the first connection
+
+    return SshRoute(host, python)

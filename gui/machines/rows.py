@@ -1,0 +1,185 @@
+"""What is said about a machine: its state in words, its devices, their load. Main thread; only reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from devexplorer.core.base import MISSING, bytes_text, elapsed_text, number_text
+from devexplorer.core.session import Device, State
+from devexplorer.core.session.machine import Machine
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
+from devexplorer.gui.widgets.theme import Colour
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.link import Link
+
+GIB = 1 << 30
+COLUMNS = (
+    Column("Machine"),
+    Column("State"),
+    Column("Devices", "The GPUs; where there is none, the virtual ones, else the CPU. What follows is about them."),
+    numbers("Load, %", "The highest utilization of these devices"),
+    numbers("Memory, GiB", "Used, and all of it, of these devices together"),
+    numbers("Hottest, °C", "The highest temperature of these devices"),
+    numbers("Readings", "How old the latest readings are"),
+    numbers("Latency, ms", "There and back through the link"),
+    numbers("Rate, kB/s", "Received and sent through the link, compressed"),
+    numbers("Dropped", "Readings that were left out because the link was too slow"),
+)
+WIDTHS = (160, 184, 160, 68, 112, 88, 78, 84, 80, 72)
+DEVICES = 2
+GIVES_UP = (9, 8, 5, 7)
+STALE_S = 3.0
+"""Readings that are older than this are said to be so."""
+STATES: dict[str, str] = {
+    "connecting": "○ Connecting…",
+    "connected": "● Connected",
+    "reconnecting": "△ Reconnecting",
+    "lost": "✕ Not connected",
+}
+
+
+class Summary(NamedTuple):
+    """Of the devices of one machine."""
+
+    devices: str
+    load_percent: float | None
+    used_bytes: int | None
+    total_bytes: int | None
+    hottest_c: float | None
+
+
+def state_words(link: Link | None) -> str:
+    """A sign and a word."""
+    if link is None:
+        return "● Here"
+    return "◐ Watching" if link.state == "connected" and link.watching else STATES[link.state]
+
+
+def state_colour(link: Link | None) -> Colour | str:
+    """Of these words."""
+    return {"reconnecting": "warning", "lost": "error"}.get("" if link is None else link.state, "")
+
+
+def why(link: Link | None) -> str:
+    """What there is to say about the state, as a sentence."""
+    if link is None:
+        return ""
+    if link.state == "connected":
+        return f"{link.holder or 'Another window'} controls it." if link.watching else ""
+    retry = "" if link.retry_in_s is None else f" Next attempt in {max(link.retry_in_s, 0):.0f} s."
+    return f"{link.reason[:1].upper()}{link.reason[1:].rstrip('.')}.{retry}" if link.reason else retry.strip()
+
+
+def age_text(seconds: float | None) -> str:
+    """`now`, `12 s`, `3:05`."""
+    if seconds is None:
+        return MISSING
+    return "now" if seconds < STALE_S else f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)
+
+
+def summary(state: State) -> Summary:
+    """The devices that count: GPUs, else virtual ones, else the CPU."""
+    every = list(state.devices.values())
+    real = [one for one in every if one.info.kind != "cpu" and not one.info.simulated]
+    chosen = real or [one for one in every if one.info.simulated] or every
+    counts = Counter(one.info.name for one in chosen)
+    names = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
+    if chosen and chosen[0].info.simulated:
+        names += ", simulated"
+    samples = [one.sample for one in chosen if one.sample is not None]
+    loads = [one.utilization_percent for one in samples if one.utilization_percent is not None]
+    hot = [one.temperature_c for one in samples if one.temperature_c is not None]
+    return Summary(
+        names or MISSING,
+        max(loads, default=None),
+        _sum([one.used_bytes for one in chosen]),
+        _sum([one.total_bytes for one in chosen]),
+        max(hot, default=None),
+    )
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def row(machine: Machine, state: State, *, shown: bool) -> TableRow:
+    """One machine; `state` is what is known of it."""
+    link, about = machine.link, summary(state)
+    stale = link is not None and (link.state != "connected" or (link.reading_age_s or 0) >= STALE_S)
+    tone: Colour | str = "dim" if stale else ""
+    rate = None if link is None else (link.received_bytes_s + link.sent_bytes_s) / 1000
+    memory = (
+        MISSING
+        if about.used_bytes is None or about.total_bytes is None
+        else f"{about.used_bytes / GIB:.1f} / {about.total_bytes / GIB:.1f}"
+    )
+    cells = (
+        (machine.name, "", _about(machine)),
+        (f"{state_words(link)}, on show" if shown else state_words(link), state_colour(link), why(link)),
+        (about.devices, tone, _each(state)),
+        (MISSING if about.load_percent is None else f"{about.load_percent:.0f}", tone, ""),
+        (memory, tone, ""),
+        (MISSING if about.hottest_c is None else f"{about.hottest_c:.0f}", tone, ""),
+        ("now" if link is None else age_text(link.reading_age_s), "warning" if stale else "", ""),
+        (MISSING if link is None or link.latency_s is None else number_text(link.latency_s * 1000), "", ""),
+        (MISSING if rate is None else f"{rate:.1f}", "", ""),
+        (MISSING if link is None else f"{link.dropped:,}", "", ""),
+    )
+    return TableRow(machine.name, tuple(Cell(text, colour, tip) for text, colour, tip in cells))  # type: ignore[arg-type]
+
+
+def known_row(host: str) -> TableRow:
+    """One that is only remembered."""
+    rest = (Cell(MISSING, "dim") for _ in COLUMNS[2:])
+    return TableRow(host, (Cell(host, "dim"), Cell("○ Not connected", "dim"), *rest))
+
+
+def order_key(text: str) -> tuple[bool, float, str]:
+    """For sorting by what a cell says: numbers by their size, what is missing last."""
+    first = text.split()[0].replace(",", "") if text.split() else ""
+    try:
+        return False, float(first), ""
+    except ValueError:
+        return text == MISSING, 0.0, text.lower()
+
+
+def _about(machine: Machine) -> str:
+    link = machine.link
+    if link is None:
+        return ""
+    facts = (link.machine and f"calls itself {link.machine}", link.devexplorer and f"DevExplorer {link.devexplorer}")
+    return "\n".join(filter(None, (*facts, link.python and f"engine: {link.python}")))
+
+
+def _each(state: State) -> str:
+    return "\n".join(map(_device_line, state.devices.values()))
+
+
+def _device_line(device: Device) -> str:
+    sample = device.sample
+    load = "" if sample is None or sample.utilization_percent is None else f", {sample.utilization_percent:.0f} %"
+    simulated = ", simulated" if device.info.simulated else ""
+    return f"{device.info.id}  {device.info.name}{simulated}: {bytes_text(device.used_bytes, 1)}{load}"
+
+
+def link_words(link: Link) -> str:
+    """The link of the machine on show, for the line at the bottom."""
+    if link.state == "connected":
+        late = link.reading_age_s is not None and link.reading_age_s >= STALE_S
+        latency = "" if link.latency_s is None else f"{number_text(link.latency_s * 1000, 2)} ms"
+        rate = f"{(link.received_bytes_s + link.sent_bytes_s) / 1000:.0f} kB/s"
+        dropped = f"{link.dropped:,} readings dropped" if link.dropped else ""
+        age = f"readings are {age_text(link.reading_age_s)} old" if late else ""
+        watching = "watching" if link.watching else "connected"
+        return ", ".join(filter(None, (watching, latency, rate, dropped, age)))
+    age = "" if link.reading_age_s is None else f", readings are {_old(link.reading_age_s)} old"
+    words = {"connecting": "connecting", "reconnecting": "reconnecting", "lost": "not connected"}[link.state]
+    retry = "" if link.retry_in_s is None else f", next attempt in {link.retry_in_s:.0f} s"
+    return f"{words}{age}{retry}"
+
+
+def _old(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)

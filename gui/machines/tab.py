@@ -1,0 +1,32 @@
+"""The tab Machines. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session import Change
+from devexplorer.gui.actions import MACHINE, TabSpec, WindowContext, lazy_page
+from devexplorer.gui.machines.actions import connect, reconnect
+from devexplorer.gui.machines.room import room_of
+
+if TYPE_CHECKING:
+    from devexplorer.gui.machines.page import MachinesPage
+
+
+def _connect(context: WindowContext, page: MachinesPage) -> None:
+    page.connect_requested.connect(partial(connect, context))
+    page.reconnect_requested.connect(partial(reconnect, context))
+    page.set_room(room_of(context))
+
+
+TAB: TabSpec[MachinesPage] = TabSpec(
+    "machines",
+    lazy_page("devexplorer.gui.machines.page:MachinesPage", _connect),
+    "monitor",
+    Change.DEVICES,
+    live=True,
+    menu=MACHINE,
+    section=2,
+    tooltip="Every machine of this window: state, devices, load, memory, temperature",
+)

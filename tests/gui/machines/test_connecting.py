@@ -1,0 +1,249 @@
+"""Connecting to a machine: choosing it, steps, prompts word for word, failures that say what would help; machines are
+remembered, and connected again only when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from fakes.far_machines import CONNECTED, FarFake, MachinesFake, WayFake
+from fakes.look_records import CPU, VGPU
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QPushButton
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
+from devexplorer.core.session.settings import KnownMachine
+from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
+from devexplorer.gui.machines.room import MachineRoom, room_of
+from devexplorer.gui.shell.palette import CommandPalette
+
+LEFT = Qt.MouseButton.LeftButton
+D = TypeVar("D", bound=QDialog)
+CONFIG = "Host gpu1 gpu2\n  User ada\nHost *.example\nHost login\n"
+HOST_KEY = "The authenticity of host 'gpu1' can't be established.\nContinue (yes/no/[fingerprint])?"
+
+
+class Desk:
+    """A window whose machines and ways are fakes."""
+
+    def __init__(self, quiet: QuietWindow) -> None:
+        self.quiet, self.window, self.context = quiet, quiet.window, quiet.window.context
+        self.room: MachineRoom = room_of(self.context)
+        self.machines = MachinesFake(self.context)
+        self.ways: list[WayFake] = []
+        self.room.make_way = self._way
+
+    def _way(self, host: str, python: str) -> WayFake:
+        self.ways.append(WayFake(host, python))
+        return self.ways[-1]
+
+    def dialog(self, kind: type[D]) -> D:
+        self.quiet.settle()
+        return next(one for one in self.window.findChildren(kind) if one.isVisible())
+
+    def has(self, kind: type[QDialog]) -> bool:
+        self.quiet.settle()
+        return any(one.isVisible() for one in self.window.findChildren(kind))
+
+    def connect(self, host: str = "gpu1") -> ConnectDialog:
+        """Open the dialog and begin with this host."""
+        self.window.actions_by_id["connect"].trigger()
+        dialog = self.dialog(ConnectDialog)
+        dialog.host.setText(host)
+        click(dialog.accept_button)
+        return dialog
+
+    def say(self, *reports: Progress | Prompt | Said | Withdrawn) -> None:
+        """ssh reports; then a beat."""
+        self.ways[-1].say(*reports)
+        self.quiet.tell()
+
+    def arrive(self, name: str = "gpu1") -> FarFake:
+        """The connection is there."""
+        machine = self.room.find(name)
+        assert isinstance(machine, FarFake)
+        self.machines.change(machine, state="connected", latency_s=CONNECTED.latency_s)
+        self.quiet.tell()
+        return machine
+
+
+def click(button: QPushButton) -> None:
+    assert button.isVisible()
+    assert button.isEnabled()
+    QTest.mouseClick(button, LEFT)
+
+
+@pytest.fixture
+def desk(qapp: QApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(CONFIG)
+    quiet = QuietWindow(qapp, tmp_path / "settings", VGPU)
+    yield Desk(quiet)
+    quiet.close()
+
+
+def test_known_hosts_are_offered_and_typing_finds_them(desk: Desk) -> None:
+    desk.context.save_settings(machines=(KnownMachine("ada@far", "/py"),))
+    desk.window.actions_by_id["connect"].trigger()
+    dialog = desk.dialog(ConnectDialog)
+    desk.quiet.answered()
+    rows = [tuple(cell.text for cell in row.cells) for row in dialog.model.rows]
+    assert rows == [
+        ("ada@far", "connected before"), ("gpu1", "~/.ssh/config"), ("gpu2", "~/.ssh/config"),
+        ("login", "~/.ssh/config"),
+    ]  # fmt: skip
+    assert not dialog.accept_button.isEnabled()
+    QTest.keyClicks(dialog.host, "gpu")
+    assert [row.key for row in dialog.model.rows] == ["gpu1", "gpu2"]
+    dialog.host.clear()
+    dialog.table.selectRow(0)
+    assert (dialog.host.text(), dialog.python.text()) == ("ada@far", "/py")
+    assert dialog.message.text() == "Connects as 'ssh ada@far' does."
+    for wrong, words in (("-oProxyCommand=x", "begins with a minus"), ("a b", "blanks")):
+        dialog.host.setText(wrong)
+        assert words in dialog.message.text()
+        assert not dialog.accept_button.isEnabled()
+
+
+def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
+    dialog = desk.connect()
+    view = dialog.view
+    assert not dialog.host.isVisible()
+    desk.say(Progress(step="connecting"), Said(text="Welcome to gpu1"))
+    desk.say(Prompt(number=1, kind="host key", text=HOST_KEY))
+    assert view.steps["connecting"].text() == "● Log in to gpu1"
+    assert view.prompt.text.text() == HOST_KEY, "word for word"
+    assert not view.prompt.field.isVisible()
+    click(view.prompt.send_button)
+    desk.say(Prompt(number=2, kind="password", text="<b>ada</b>@gpu1's password: "))
+    assert view.prompt.text.text() == "<b>ada</b>@gpu1's password:", "never as markup"
+    assert view.prompt.field.echoMode() == QLineEdit.EchoMode.Password
+    QTest.keyClicks(view.prompt.field, "secret")
+    QTest.keyClick(view.prompt.field, Qt.Key.Key_Return)
+    assert desk.ways[-1].answers == [(1, "yes"), (2, "secret")]
+    assert (view.prompt.field.text(), view.prompt.isVisible()) == ("", False), "nothing of it is kept"
+    desk.say(Prompt(number=3, kind="notice", text="Touch the key"))
+    assert view.prompt.isVisible()
+    desk.say(Withdrawn(number=3), Progress(step="code", done=0.5, detail="2.9 MB"))
+    assert view.steps["code"].text() == "● Copy DevExplorer's code: 2.9 MB"
+    assert (view.steps["python"].text()[0], view.bar.value()) == ("✓", 500)
+    click(view.details_button)
+    assert view.details.toPlainText() == "Welcome to gpu1"
+    machine = desk.arrive()
+    assert not desk.has(ConnectDialog)
+    assert desk.context.machine is machine, "on show once it is connected"
+    assert desk.context.settings.machines == (KnownMachine("gpu1"),), "and remembered"
+
+
+def test_cancel_refuses_what_is_asked_and_leaves_nothing(desk: Desk) -> None:
+    dialog = desk.connect()
+    desk.say(Prompt(number=7, kind="code", text="Verification code: "))
+    click(dialog.cancel_button)
+    assert desk.ways[-1].answers == [(7, None)]
+    assert desk.room.others == ()
+    assert desk.context.settings.machines == ()
+
+
+def test_a_failure_says_what_would_help_and_can_be_tried_again(desk: Desk) -> None:
+    dialog = desk.connect("gpu9")
+    desk.ways[-1].failure = Failure(kind="unknown host", host="gpu9")
+    desk.say(Said(text="debug"))
+    assert dialog.view.failure.text() == ("gpu9 is not known: no such name in ~/.ssh/config or in the network.")
+    assert dialog.view.help.text() == "Check the name, or add the machine to ~/.ssh/config."
+    click(dialog.accept_button)
+    assert [way.host for way in desk.ways] == ["gpu9", "gpu9"], "another attempt"
+    desk.ways[-1].failure = Failure(kind="denied", host="gpu9", detail="Permission denied (publickey)")
+    desk.say(Said(text="debug"))
+    click(dialog.back_button)
+    assert desk.room.others == ()
+    assert dialog.host.isVisible()
+    dialog.host.setText("gpu1")
+    click(dialog.accept_button)
+    desk.arrive()
+    assert not desk.has(ConnectDialog)
+
+
+def test_a_machine_that_reconnects_may_ask_again(desk: Desk) -> None:
+    desk.connect()
+    machine = desk.arrive()
+    desk.machines.change(machine, state="reconnecting", reason="the network is gone", retry_in_s=2.0)
+    desk.say(Prompt(number=4, kind="passphrase", text="Enter passphrase for key: "))
+    dialog = desk.dialog(AskDialog)
+    assert dialog.windowTitle() == "Reconnect gpu1"
+    QTest.keyClicks(dialog.view.prompt.field, "x")
+    click(dialog.view.prompt.send_button)
+    assert desk.ways[-1].answers == [(4, "x")]
+    desk.arrive()
+    assert not desk.has(AskDialog), "nothing more to ask"
+
+
+def test_remembered_machines_are_connected_on_request_only(desk: Desk) -> None:
+    desk.context.save_settings(machines=(KnownMachine("gpu2", "/opt/py"),))
+    assert desk.ways == []
+    menu = desk.window.toolbar.machine_button.menu()
+    menu.aboutToShow.emit()
+    again = next(action.menu() for action in menu.actions() if action.text() == "Connect again")
+    again.actions()[0].trigger()
+    assert [(way.host, way.python) for way in desk.ways] == [("gpu2", "/opt/py")]
+    assert isinstance(desk.dialog(ConnectDialog), ConnectDialog)
+
+
+def test_the_menu_and_the_list_switch_between_machines(desk: Desk) -> None:
+    button, here = desk.window.toolbar.machine_button, desk.context.machine
+    assert button.accessibleName() == "Machine"
+    desk.connect()
+    gpu1 = desk.arrive()
+    assert (button.text(), button.accessibleName()) == ("gpu1 ▾", "Machine: gpu1")
+    desk.machines.change(gpu1, state="reconnecting", reason="no answer", retry_in_s=5.0)
+    assert button.text() == "△ gpu1 ▾"
+    assert button.toolTip().startswith("gpu1: Reconnecting. No answer. Next attempt in 5 s.")
+    desk.window.actions_by_id["switch_machine"].trigger()
+    palette = desk.dialog(CommandPalette)
+    QTest.keyClicks(palette.field, "this")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert desk.context.machine is here
+    menu = button.menu()
+    menu.aboutToShow.emit()
+    lines = {action.text().split("\t")[0]: action for action in menu.actions()}
+    assert lines["this machine"].isChecked()
+    assert not lines["Disconnect"].isEnabled()
+    lines["gpu1"].trigger()
+    assert desk.context.machine is gpu1
+    desk.machines.change(gpu1, state="connected", holder="ada on laptop")
+    menu.aboutToShow.emit()
+    next(action for action in menu.actions() if action.text() == "Take over").trigger()
+    assert gpu1.calls == [("take_over",)]
+    next(action for action in menu.actions() if action.text() == "Disconnect").trigger()
+    assert (desk.room.others, desk.context.machine) == ((), here)
+
+
+def test_the_page_lists_every_machine(desk: Desk) -> None:
+    desk.context.save_settings(machines=(KnownMachine("gpu3"),))
+    desk.connect("gpu2")
+    gpu2 = desk.arrive("gpu2")
+    gpu2.aside.set_catalog(Catalog((CPU, VGPU), ()))
+    desk.context.show_tab("machines")
+    page = desk.window.bottom_dock.page("machines")
+    desk.machines.show(desk.machines.machines[0])
+    page.refresh()
+    texts = {row.key: [cell.text for cell in row.cells] for row in page.model.rows}
+    assert texts["this machine"][:3] == ["this machine", "● Here, on show", "Tesla T4, simulated"]
+    assert texts["gpu2"][1:3] + texts["gpu2"][6:] == ["● Connected", "Tesla T4, simulated", "—", "12.3", "0.0", "0"]
+    assert texts["gpu3"][:3] == ["gpu3", "○ Not connected", "—"]
+    header = page.table.horizontalHeader()
+    for order in (["gpu2", "gpu3", "this machine"], ["this machine", "gpu3", "gpu2"], ["this machine", "gpu2", "gpu3"]):
+        QTest.mouseClick(header.viewport(), LEFT, pos=QPoint(header.sectionViewportPosition(0) + 20, 8))
+        assert [row.key for row in page.model.rows] == order, "up, down, as it was"
+    assert page.figures() is not None
+    page.table.select_key("gpu2")
+    click(page.show_button)
+    assert desk.context.machine is gpu2
+    page.table.select_key("gpu3")
+    click(page.forget_button)
+    assert [one.host for one in desk.context.settings.machines] == ["gpu2"]
