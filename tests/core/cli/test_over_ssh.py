@@ -17,13 +17,17 @@ from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.cli.run import main
 
-T4 = ["--virtual", "Tesla T4"]
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the other machine: our code is copied, and compiled, once."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that is this one, by a fake ssh; its cache is its own."""
-    for name, value in fake_ssh(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")).items():
+def host(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that is this one, by a fake ssh."""
+    for name, value in fake_ssh(tmp_path, XDG_CACHE_HOME=str(cache)).items():
         monkeypatch.setenv(name, value)
     return tmp_path
 
@@ -40,22 +44,22 @@ def without_readings(value: Any) -> Any:
     return [without_readings(part) for part in value] if isinstance(value, list) else value
 
 
-def test_the_document_is_that_of_the_machine(shared_sshd: Sshd) -> None:  # noqa: F811
+def test_the_document_is_that_of_the_machine(
+    shared_sshd: Sshd,  # noqa: F811
+    no_virtual_gpus_left: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Over a real sshd; a login script that prints does no harm."""
     shared_sshd.login_script("echo Welcome; printf '\\033[2J'; echo Your quota is exceeded >&2")
-    words = [*T4, "devices", "--json"]
-    here = subprocess.run([*CLI, *words], capture_output=True, check=True, text=True)
-    there = [
-        subprocess.run(
-            [*CLI, "--ssh", HOST, "--python", sys.executable, *words],
-            capture_output=True, check=True, text=True, env=shared_sshd.environ(),
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    documents = [without_readings(json.loads(result.stdout)) for result in (here, *there)]
-    assert documents[0] == documents[1] == documents[2]
-    assert there[0].stderr == "Your quota is exceeded\ndevexplorer: copying DevExplorer's code\n"
-    assert there[1].stderr == "Your quota is exceeded\n", "what is there is not copied again"
+    monkeypatch.setenv("PATH", shared_sshd.environ()["PATH"])
+    words = ["--virtual", "Tesla T4", "devices", "--json"]
+    assert main(words) == 0
+    here = capfd.readouterr()
+    assert main(["--ssh", HOST, "--python", sys.executable, *words]) == 0
+    there = capfd.readouterr()
+    assert without_readings(json.loads(there.out)) == without_readings(json.loads(here.out))
+    assert there.err == "Your quota is exceeded\ndevexplorer: copying DevExplorer's code\n"
 
 
 def test_exit_codes_and_errors_are_kept(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
