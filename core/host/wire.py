@@ -236,6 +236,11 @@ class Wire:
         return min(tuple(self._trips), default=(0.0, 0.0))[1]
 
     @property
+    def ahead_error_s(self) -> float:
+        """By how much `ahead_s` can be wrong: half of that trip, when all of it was spent in one direction."""
+        return min(tuple(self._trips), default=(0.0, 0.0))[0] / 2
+
+    @property
     def silent_s(self) -> float:
         """Since anything came."""
         return self._monotonic() - self._heard_s

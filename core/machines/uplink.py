@@ -32,7 +32,8 @@ GREETING_S = 30.0
 """The longest time for a greeting; starting a host is part of it."""
 RATES_S = 3.0
 STEP_JUMP_S = 0.05
-"""By less than this the other clock is not set anew: times of one minute must not go back and forth."""
+"""By less than this, or than the measurement can be wrong by, the other clock is not set anew: times of one minute must
+not go back and forth."""
 
 Begin = Literal["first", "resumed", "again", "anew"]
 """What a new connection is: the first one; what was said goes on; a snapshot of the host that was known; a snapshot of
@@ -140,7 +141,7 @@ class Uplink:
         if wire is not None:
             wire.beat()
             if wire.latency_s is not None:
-                self._set_ahead(wire.ahead_s)
+                self._set_ahead(wire.ahead_s, wire.ahead_error_s)
             if not self._rates or now - self._rates[-1][0] >= 0.5:
                 self._rates.append((now, wire.received_bytes, wire.sent_bytes))
                 while self._rates[-1][0] - self._rates[0][0] > RATES_S:
@@ -219,8 +220,8 @@ class Uplink:
         self._enter("reconnecting", reason)
         self._retry_at_s = now + RETRY_S[min(self._tries, len(RETRY_S) - 1)]
 
-    def _set_ahead(self, ahead_s: float) -> None:
-        if abs(ahead_s - self._receiver.ahead_s) > STEP_JUMP_S:
+    def _set_ahead(self, ahead_s: float, error_s: float) -> None:
+        if abs(ahead_s - self._receiver.ahead_s) > max(STEP_JUMP_S, error_s):
             self._receiver.ahead_s = ahead_s
 
     def _enter(self, state: LinkState, reason: str) -> None:
@@ -288,7 +289,7 @@ class Uplink:
             else:
                 self.outbox, received = Outbox(), 0
             if theirs.now_unix_s:
-                self._set_ahead(theirs.now_unix_s - (sent_s + came_s) / 2)
+                self._set_ahead(theirs.now_unix_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)
             self._wire = self._last = wire = Wire(
                 channel, _decode, self.outbox, self._take, lambda reason: self._fail(number, reason),
                 lambda: self._shut(channel), compressed=compresses(ours, theirs), received=received,

@@ -100,6 +100,18 @@ class Sshd:
         psutil.wait_procs(connections, STARTS_S)
         self._log.join(STARTS_S)
 
+    def vanish(self) -> None:
+        """As when a network fails: every connection ends, nobody listens until `start`; what was started goes on."""
+        assert self._process is not None
+        connections = psutil.Process(self._process.pid).children()
+        self._process.kill()
+        for process in connections:
+            process.kill()
+        self._process.wait()
+        self._process = None
+        psutil.wait_procs(connections, STARTS_S)
+        self._log.join(STARTS_S)
+
     def cut(self) -> None:
         """End every connection, as a broken network does; it goes on listening."""
         assert self._process is not None

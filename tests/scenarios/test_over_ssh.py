@@ -1,0 +1,158 @@
+"""Everything on a machine that is reached through a real sshd, and a network that fails in the middle of it.
+
+`DEVEXPLORER_CUT_S` says how long the network is gone (default 1): 30 was tried by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
+
+from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.host import listing
+from devexplorer.core.machines.far_history import FarHistory
+from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.recording.reader import peek
+from devexplorer.core.records import (
+    AddVirtual,
+    BenchEnded,
+    BenchPoint,
+    BuildModel,
+    Check,
+    Checked,
+    Command,
+    Event,
+    FitPlanned,
+    FitSpec,
+    Forward,
+    JobEnded,
+    MatmulSpec,
+    Move,
+    Moved,
+    PlanFit,
+    StartBenchmark,
+    StoredRun,
+)
+from devexplorer.core.session import State
+
+CUT_S = float(os.environ.get("DEVEXPLORER_CUT_S", "1"))
+PATIENCE_S = 60.0
+
+
+class Far:
+    """A window's view of the far machine, without the window."""
+
+    def __init__(self) -> None:
+        self.session = RemoteSession("forge", SshRoute(HOST, sys.executable), "c" * 32)
+        self.history = FarHistory(self.session)
+        self.state, self.events = State(), list[Event]()
+        self.session.start()
+
+    def beat(self) -> None:
+        self.session.beat()
+        result = self.session.drain()
+        if result.state is not None:
+            self.state.exchange(result.state)
+        if result.catalog is not None:
+            self.state.set_catalog(result.catalog)
+        for event in result.events:
+            self.state.apply(event)
+        self.events += result.events
+        self.history.deliver()
+
+    def until(self, happened: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+        end = time.monotonic() + patience_s
+        while not happened():
+            assert time.monotonic() < end, (self.session.link, [line.text for line in self.state.log])
+            self.beat()
+            time.sleep(0.005)
+
+    def do(self, command: Command) -> None:
+        request = self.session.send(command)
+        self.until(lambda: self.ends(request))
+        assert self.ends(request) == [True], self.state.answer
+
+    def ends(self, request: int) -> list[bool]:
+        return [event.ok for event in self.events if isinstance(event, JobEnded) and event.request == request]
+
+    def of(self, kind: type) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def devices_of(self, name: str) -> set[str]:
+        return {device for device, size in self.state.objects[name].bytes_by_device.items() if size}
+
+
+@pytest.fixture
+def far(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Far]:  # noqa: F811
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    sshd.stop()
+    sshd.start(SetEnv=f"{sshd.settings['SetEnv']} XDG_RUNTIME_DIR={runtime} XDG_DATA_HOME={sshd.home}/data")
+    monkeypatch.setenv("PATH", sshd.environ()["PATH"])
+    made = Far()
+    yield made
+    assert made.session.close(5)
+    there = {"XDG_RUNTIME_DIR": str(runtime)}
+    for host in listing.running(there):
+        if host.socket.startswith(str(runtime)):
+            assert listing.stop(host)
+
+
+def test_a_day_on_another_machine(far: Far, sshd: Sshd) -> None:  # noqa: F811
+    far.until(lambda: far.state.engine)
+    assert far.session.link.state == "connected"
+    far.do(AddVirtual(spec="2x Tesla T4"))
+    far.until(lambda: "vgpu:1" in far.state.devices)
+    far.do(BuildModel(recipe="mlp", seed=1))
+    far.do(Move(targets=("mlp",), device="vgpu:1"))
+    assert far.devices_of("mlp") == {"vgpu:1"}
+    recording = sshd.home / "day.devrec"
+    far.session.start_recording(recording)
+    far.until(lambda: far.session.recording)
+
+    # a benchmark, and a move, while the network goes and comes
+    seconds = CUT_S + 4
+    run = far.session.send(
+        StartBenchmark(spec=MatmulSpec(device="vgpu:0", m=1024, n=1024, k=1024, dtype="float16", seconds=seconds))
+    )
+    far.until(lambda: len(far.of(BenchPoint)) > 5)
+    move = far.session.send(Move(targets=("mlp",), device="vgpu:0"))
+    sshd.vanish()
+    far.until(lambda: far.session.link.state == "reconnecting")
+    back_s = time.monotonic() + CUT_S
+    far.until(lambda: time.monotonic() > back_s, CUT_S + 5)
+    sshd.start()
+    far.session.reconnect()
+    far.until(lambda: far.session.link.state == "connected")
+    far.until(lambda: far.ends(run) and far.ends(move), seconds + 30)
+    assert (far.ends(run), far.ends(move)) == ([True], [True])
+    assert far.devices_of("mlp") == {"vgpu:0"}
+    assert len(far.of(Moved)) == 2
+    (ended,) = far.of(BenchEnded)
+    assert isinstance(ended, BenchEnded)
+    assert not ended.result.stopped
+    times = [event.time_unix_s for event in far.of(BenchPoint) if isinstance(event, BenchPoint)]
+    assert times == sorted(times)
+    assert max(b - a for a, b in pairwise(times)) < 1, "the curve has a hole"
+    runs: list[StoredRun] = []
+    far.history.request(Filter(), 10, lambda found, count: runs.extend(found))
+    far.until(lambda: runs)
+    assert [stored.result.spec.device for stored in runs] == ["vgpu:0"]
+
+    far.do(Forward(target="mlp"))
+    far.do(Check(target="mlp", device="vgpu:1"))
+    assert far.of(Checked)
+    far.do(PlanFit(spec=FitSpec(source="mlp", gpus=("Tesla T4",)), target="mlp"))
+    assert far.of(FitPlanned)
+    far.session.stop_recording()
+    far.until(lambda: far.session.recording is None)
+    far.until(lambda: recording.exists() and recording.stat().st_size > 1000)
+    peek(recording)
