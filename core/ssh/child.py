@@ -50,11 +50,12 @@ class SshChild:
         """`heard` gets each line of standard error, from another thread. Without `askpass` ssh asks on the terminal of
         this process, and so stays in its group."""
         self._askpass = askpass
+        self._own_session = askpass is not None
         self._heard = heard
         self._words = ""
         self._cancelled = threading.Event()
         self._closing, self._closed = threading.Lock(), False
-        self._process = _start(command, environ, own_session=askpass is not None)
+        self._process = _start(command, environ, own_session=self._own_session)
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         assert self._process.stdin is not None
@@ -112,6 +113,12 @@ class SshChild:
                 raise Ended from None
             sent(1 - len(rest) / len(data))
 
+    def stop_asking(self) -> None:
+        """ssh has logged in, and asks for nothing any more."""
+        askpass, self._askpass = self._askpass, None
+        if askpass is not None:
+            askpass.close()
+
     def hand_over(self) -> None:
         """From here on the streams are somebody else's: plain, blocking ones."""
         os.set_blocking(self.stdin.fileno(), True)
@@ -139,7 +146,7 @@ class SshChild:
         if self._exit_code(0) is None:
             self._process.terminate()  # it says goodbye to the host, and ends its own jump host's command
             self._exit_code(GRACE_SECONDS)
-        if self._askpass is not None:
+        if self._own_session:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -150,8 +157,7 @@ class SshChild:
         self._errors.join(GRACE_SECONDS)
         for stream in (self.stdin, self.stdout, self._woken, self._wake):
             stream.close()
-        if self._askpass is not None:
-            self._askpass.close()
+        self.stop_asking()
 
     # --- inside
 

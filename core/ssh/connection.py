@@ -119,6 +119,7 @@ class Connection:
         if self._cancelled:
             child.cancel()
         Login(self.host, child, self._askpass, self._limits.connect, self._limits.login).wait(markers)
+        child.stop_asking()
         self.progress("python")
         self._write(source)
         about = self._result(self._limits.answer)

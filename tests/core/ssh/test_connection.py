@@ -273,8 +273,9 @@ def test_a_notice_is_withdrawn_and_needs_no_answer(tmp_path: Path) -> None:
         if isinstance(about, Prompt):
             (tmp_path / "shown").touch()
 
+    body = f"echo $SSH_ASKPASS > '{tmp_path}/askpass'\n{body}"
     with connected(fake_ssh(tmp_path, body), report):
-        pass
+        assert not Path((tmp_path / "askpass").read_text().strip()).parent.exists(), "it is logged in"
     prompts = [about for about in reports if isinstance(about, Prompt | Withdrawn)]
     text = "Confirm user presence for key"
     assert prompts == [Prompt(number=1, kind="notice", text=text), Withdrawn(number=1)]
