@@ -1,4 +1,5 @@
-"""`devexplorer env`: versions, drivers and settings, for bug reports. Names no user, no path below the home folder."""
+"""`devexplorer env`: versions, drivers and settings, for bug reports, and the Python environments that were found.
+Names no user: the home folder is `~`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.nvml.processes import in_pid_namespace
+from devexplorer.core.environments.environment import Environment, find
+from devexplorer.core.environments.finding import short
 
 PACKAGES = (
     "torch",
@@ -59,6 +62,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "cards": [_card(card) for card in cards],
         "problems": catalog.problems,
         "variables": {name: _readable(os.environ.get(name)) for name in VARIABLES},
+        "environments": [_environment(found) for found in find()],
     }
 
 
@@ -73,6 +77,12 @@ def _card(card: Card) -> dict[str, object]:
         "broken": card.broken,
     }
     return {"nvml_index": number, **modes}
+
+
+def _environment(found: Environment) -> dict[str, str]:
+    """As `--python` takes it."""
+    path = short(found.python, dict(os.environ))
+    return {"path": path, "kind": found.kind, "version": found.version, "torch": found.torch}
 
 
 def _mode(value: object) -> str:
@@ -119,4 +129,8 @@ def env(arguments: argparse.Namespace) -> int:
     for problem in known["problems"]:  # type: ignore[attr-defined]
         subject = " ".join(part for part in (problem.device, problem.field) if part)
         print(f"  problem{f' of {subject}' if subject else ''}: {problem.reason}")
+    print("\nPython environments (devexplorer --python PATH has the engine in one of them)")
+    for found in known["environments"]:  # type: ignore[attr-defined]
+        torch = f"torch {found['torch']}" if found["torch"] else "no torch"
+        print(f"  {found['kind']:<9}Python {found['version'] or MISSING:<8} {torch:<22} {found['path']}")
     return 0

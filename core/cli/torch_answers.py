@@ -18,6 +18,7 @@ import msgspec
 
 from devexplorer.core.base import module_command
 from devexplorer.core.base.time_limit import TimeLimitError, call_within
+from devexplorer.core.devices.without_torch import NO_TORCH
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
 LIMIT_S = 25.0
@@ -60,7 +61,7 @@ class TorchQuestion:
 
     def _start(self) -> None:
         if importlib.util.find_spec("torch") is None:
-            self._reason = "torch is not installed in this Python; install it with pip install torch"
+            self._reason = NO_TORCH
             return
         command = module_command("devexplorer.core.cli.torch_process")
         try:

@@ -24,6 +24,7 @@ NOT_CERTAIN = (
     f"cards of several models: CUDA counts the fastest first, and watch does not ask it; set {ORDER}=PCI_BUS_ID to see"
     " which is which"
 )
+NO_TORCH = "torch is not installed in this Python; install it, or name a Python that has it with --python"
 MIG = "in MIG mode; which instance torch uses is in devexplorer devices"
 
 
@@ -42,7 +43,7 @@ def installed_build() -> Build:
     """Read torch's version.py; nothing of torch is imported."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return Build(reason="torch is not installed in this Python; install it with pip install torch")
+        return Build(reason=NO_TORCH)
     try:
         text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8", errors="replace")
     except OSError as error:

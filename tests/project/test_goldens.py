@@ -176,13 +176,17 @@ def test_the_notebook_places_everything_as_it_was(tmp_path: Path) -> None:
 
 # --- output of commands
 
+ADDED = {"env": ".environments"}
+"""Keys that came later on purpose; who read the documents before still finds all they know."""
+
 
 @pytest.mark.usefixtures("no_virtual_gpus_left")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_the_keys_that_it_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDENS)
     then, now = reading.documents(GOLDENS / f"{name}.json"), reading.printed(COMMANDS[name])
-    assert reading.differing(reading.keys(then), reading.keys(now)) == []
+    differing = set(reading.differing(reading.keys(then), reading.keys(now)))
+    assert {line for line in differing if not line.startswith(ADDED.get(name, "none"))} == set()
     assert all(document["schema"] == 1 for document in (*then, *now))
 
 

@@ -70,6 +70,8 @@ def test_env_says_what_a_bug_report_needs(document: Document, capfd: pytest.Capt
     assert main(["env"]) == 0
     text = capfd.readouterr().out
     assert content["packages"]["torch"] in text
+    assert {found["torch"] for found in content["environments"]} >= {content["packages"]["torch"]}
+    assert all(found["path"] in text for found in content["environments"])
     assert str(Path.home()) not in text
 
 

@@ -72,7 +72,7 @@ def test_a_torch_that_hangs_is_a_reason_in_time(other_torch: Any) -> None:
 def test_without_torch_that_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(torch_answers.importlib.util, "find_spec", lambda name: None)
-    assert reason() == "torch is not installed in this Python; install it with pip install torch"
+    assert reason() == "torch is not installed in this Python; install it, or name a Python that has it with --python"
 
 
 def test_where_torch_is_loaded_it_is_asked_there() -> None:
