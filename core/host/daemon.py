@@ -139,7 +139,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         print(getattr(event, "text", event), file=sys.stderr, flush=True)
         session.put(event)
 
-    restore = install_hooks(fault)
+    restore = install_hooks(fault, process="the host")
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
 

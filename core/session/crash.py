@@ -14,7 +14,7 @@ from devexplorer.core.base import Clock
 from devexplorer.core.records import EventSink, Log
 
 
-def install_hooks(put: EventSink, clock: Clock = time.time) -> Callable[[], None]:
+def install_hooks(put: EventSink, clock: Clock = time.time, *, process: str = "the window") -> Callable[[], None]:
     """Send uncaught exceptions of this process to `put`; returns a function that restores the hooks as they were.
 
     PySide calls `sys.excepthook` for an exception in a slot and continues: without this it would go unnoticed.
@@ -29,7 +29,7 @@ def install_hooks(put: EventSink, clock: Clock = time.time) -> Callable[[], None
         if issubclass(kind, KeyboardInterrupt):
             before[0](kind, error, trace)
         else:
-            report("the window", kind, error, trace)
+            report(process, kind, error, trace)
 
     def on_thread(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread is not None else "a thread"

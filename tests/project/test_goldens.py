@@ -71,7 +71,12 @@ def test_every_record_of_then_has_its_tag_and_its_fields(group: str) -> None:
 
 
 def test_the_commands_are_the_same() -> None:
-    assert reading.commands(GOLDENS / "link_commands.bin.gz") == THEN["commands"]
+    now = reading.commands(GOLDENS / "link_commands.bin.gz")
+    known = [
+        [tag, {name: fields[name] for name in then}]
+        for (tag, fields), (_, then) in zip(now, THEN["commands"], strict=True)
+    ]
+    assert known == THEN["commands"]  # whatever fields have come since
 
 
 # --- history
