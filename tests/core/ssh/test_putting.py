@@ -154,8 +154,10 @@ def test_what_cannot_be_had_here_is_fetched_by_that_python_s_pip(
     monkeypatch.setattr(packages, "folder", unavailable)
     python = python_that_lacks(tmp_path / "home", "mdurl")
     if with_pip:
-        pip = Path(python).parents[1].glob("lib/*/site-packages")
-        (next(pip) / "pip.py").write_text(
+        site = next(Path(python).parents[1].glob("lib/*/site-packages"))
+        (site / "pip-25.0.dist-info").mkdir()
+        (site / "pip-25.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: pip\nVersion: 25.0\n")
+        (site / "pip.py").write_text(
             "import pathlib, sys; target = pathlib.Path(sys.argv[sys.argv.index('--target') + 1])\n"
             "(target / 'mdurl.py').write_text(' '.join(sys.argv[-1:]))\n"
         )
