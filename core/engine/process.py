@@ -29,6 +29,7 @@ from devexplorer.core.base import (
     LinkError,
     ProgressMonitor,
     module_command,
+    sentence,
 )
 from devexplorer.core.engine.link import CANNOT_START, EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
@@ -76,6 +77,8 @@ class EngineProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
         self._killed = threading.Event()
+        self._error = ""
+        """The last one that the engine told."""
         self._ended = threading.Event()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._run, name="engine-watch", daemon=True)
@@ -176,7 +179,7 @@ class EngineProcess:
         if not reader.is_alive():
             events.close()
         if code == CANNOT_START:
-            self._lost("The engine cannot start in this Python; the log says why.", cannot_start=True)
+            self._lost(sentence(self._error or "the engine cannot start in this Python"), cannot_start=True)
         else:
             self._lost(f"The engine ended {_how(code)}.")
 
@@ -243,6 +246,8 @@ class EngineProcess:
                     continue  # the rest follows; only this supervisor reports a lost engine
                 if self._over.is_set():
                     return
+                if isinstance(event, Log) and event.level == "error":
+                    self._error = event.text
                 if not self._closing.is_set():
                     self._put(event)
         except LinkError as error:

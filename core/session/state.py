@@ -59,9 +59,7 @@ LOG_LINES = 2000
 LEFT_S = 120.0
 """A device that disappeared this long ago is dropped with its history, which takes a megabyte; a restarted engine
 brings its devices back sooner."""
-OTHER_PYTHON = (
-    "Choose another Python for it: “devexplorer env” lists what was found, “devexplorer --python PATH” uses it."
-)
+OTHER_PYTHON = "Choose another one with “Python environment…”, or start with “devexplorer --python PATH”."
 COMMANDS = 1000
 MARKERS = 200
 
@@ -272,7 +270,7 @@ class State(QueryResults):
     @handles(EngineReady)
     def _engine_ready(self, event: EngineReady) -> Change:
         self.engine = event
-        self.engine_words = "engine ready"
+        self.engine_words, self.cannot_start = "engine ready", False
         return Change.ENGINE | self._welcome()
 
     def _forget_answers(self, name: str, part: str) -> None:
@@ -406,7 +404,10 @@ class State(QueryResults):
         else:
             words = "It was not restarted: use “Restart engine”."
         self.answer = Answer(
-            title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s
+            title="The engine cannot start" if event.cannot_start else "The engine ended",
+            words=f"{event.reason} {words}",
+            failed=True,
+            time_unix_s=event.time_unix_s,
         )
         return ~Change.NOTHING
 

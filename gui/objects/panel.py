@@ -163,6 +163,8 @@ class ObjectsPanel(Panel):
             words = self._state.away
         elif ready:
             words = "Nothing here yet. Where do you want to begin?"
+        elif self._state.cannot_start:
+            words = "The engine cannot start in its Python. Choose another one."
         elif self._state.engine_words == "engine stopped":
             words = "The engine has stopped, and the objects went with it."
         elif self._known_engine:

@@ -190,6 +190,7 @@ def test_the_engine_of_another_python_speaks_beside_what_that_python_prints(othe
     assert "there is no profile 'Voodoo'" in " ".join(texts(said))
     assert isinstance(lost, EngineLost)
     assert lost.cannot_start
+    assert lost.reason.startswith("The engine cannot start: there is no profile 'Voodoo'")
 
 
 def test_a_python_that_cannot_be_used_is_a_loss_with_the_reason(other_python: Path, tmp_path: Path) -> None:

@@ -330,9 +330,11 @@ def test_a_python_in_which_the_engine_cannot_start_is_not_tried_again_and_anothe
     state.apply(told)
     assert state.cannot_start
     assert state.answer is not None
-    assert "Choose another Python" in state.answer.words
+    assert "Choose another one" in state.answer.words
     stage.session.set_python("/new/python")
     assert stage.pythons == [None, "/old/python", "/new/python"]
+    state.apply(READY)
+    assert not state.cannot_start
 
 
 def test_a_choice_made_while_another_python_fails_is_not_given_up(stage: Stage) -> None:
