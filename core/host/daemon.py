@@ -43,6 +43,8 @@ MOST_LOG_BYTES = 1 << 20
 NOTE_USE_S = 3600.0
 """Between two notes that our code in the cache is in use: what was not for a day may be removed."""
 CLOSE_S = 2.5
+ENDING_S = 12.0
+"""A host that ends lets go of the devices within this time."""
 
 
 class Daemon:
@@ -130,7 +132,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     daemon = Daemon(server, listener)
     daemon.describe()
     try:
-        place = listener.claim()
+        place = listener.claim(ENDING_S)
     except HostError as error:
         return _refuse(str(error))
     session.run_recorder = RunRecorder(history.add)
@@ -159,15 +161,16 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
             daemon.look()
         reason = ended[0] if ended else daemon.over
         print(f"the host ends: {reason}", file=sys.stderr, flush=True)
-        listener.close()
+        listener.stop_listening()
         unsaved.finish(go_on)
         server.end(f"The host on {server.machine} ended: {reason}.")
     finally:
-        listener.close()
+        listener.stop_listening()
         session.close(CLOSE_S)
         history.close(CLOSE_S)
         session.run_recorder.join(0.5)
         copies.close()
+        listener.close()  # the next host of this environment may begin: the devices are free
         restore()
     return 0
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,20 +44,20 @@ class Listener:
         self._over = threading.Event()
         self._described: Description | None = None
 
-    def claim(self) -> Place:
-        """Begin to listen. Raises `AnotherRuns`, or another `HostError`."""
+    def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> Place:
+        """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `AnotherRuns`, or another
+        `HostError`."""
         place = make(self._environ)
         if (connection := find(self._environ)) is not None:
             connection.close()
             raise AnotherRuns("a host of this Python environment runs already")
         try:
             self._lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AnotherRuns("a host of this Python environment starts just now, or ends") from None
-            except OSError:  # a file system without locks: nobody answers on the socket, and that has to do
-                pass
+            while not self._take_lock():
+                if wait_s <= 0:
+                    raise AnotherRuns("a host of this Python environment starts just now, or ends")
+                wait_s -= RETRY_S
+                sleep(RETRY_S)
             with suppress(FileNotFoundError):
                 os.unlink(place.socket)  # of a host that was killed
             self._write(place)
@@ -66,17 +67,26 @@ class Listener:
             listening.listen(BACKLOG)
             about = os.stat(place.socket)
         except OSError as error:
-            self._release()
+            self.close()
             raise HostError(
                 f"{place.folder} cannot hold the socket of the host ({(error.strerror or str(error)).lower()})"
             ) from error
         except HostError:
-            self._release()
+            self.close()
             raise
         self.place, self._inode = place, (about.st_dev, about.st_ino)
         self._over = over = threading.Event()
         threading.Thread(target=self._accept, args=(listening, over), name="host-accept", daemon=True).start()
         return place
+
+    def _take_lock(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks: nobody answers on the socket, and that has to do
+            pass
+        return True
 
     def describe(self, about: Description) -> None:
         """Say what runs here, now or when there is a place."""
@@ -94,19 +104,30 @@ class Listener:
         """Listen again where what was there has been removed; whether there was something to do."""
         if self._is_whole():
             return False
-        self._release()
+        self.close()
         with suppress(HostError):  # tried again with the next call; who is connected stays so
             self.claim()
         return True
 
-    def close(self) -> None:
-        """Listen no more, and leave nothing behind."""
-        place, whole = self.place, self._is_whole()
-        if self._socket is not None and place is not None and whole:
-            for path in (place.socket, place.description):
+    def stop_listening(self) -> None:
+        """Nobody can connect any more, and no other host begins before `close`."""
+        if self.place is not None and self._is_whole():
+            for path in (self.place.socket, self.place.description):
                 with suppress(OSError):
                     os.unlink(path)
-        self._release()
+        self._over.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            self._socket.close()
+        self.place, self._socket, self._inode = None, None, None
+
+    def close(self) -> None:
+        """Listen no more, and leave nothing behind."""
+        self.stop_listening()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _is_whole(self) -> bool:
         if self.place is None:
@@ -116,16 +137,6 @@ class Listener:
             return (about.st_dev, about.st_ino) == self._inode and os.path.exists(self.place.lock)
         except OSError:
             return False
-
-    def _release(self) -> None:
-        self._over.set()
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            self._socket.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-        self.place, self._socket, self._lock, self._inode = None, None, -1, None
 
     def _accept(self, listening: socket.socket, over: threading.Event) -> None:
         while True:

@@ -18,7 +18,7 @@ import msgspec
 from devexplorer.core.base import Clock
 from devexplorer.core.host.socket_folder import Place, connect, folders, peer, trusted
 
-END_S = 10.0
+END_S = 15.0
 """A host that was asked to end has done so by then, or hangs."""
 LOOK_S = 0.05
 

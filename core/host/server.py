@@ -45,6 +45,7 @@ from devexplorer.core.records.host import (
     Numbered,
     RecordingChanged,
     SessionAction,
+    SetHidden,
     SnapshotBegin,
     SnapshotEnd,
     TakeOver,
@@ -314,7 +315,8 @@ class Server:
                 self._grant(client)
             case Ask():
                 self._questions.answer(client, record, controls=client is self._holder)
-                self._set_pace()
+                if isinstance(record.question, SetHidden):
+                    self._set_pace()
 
     def _do(self, client: Client, wanted: Do) -> None:
         command = wanted.command

@@ -125,6 +125,17 @@ def test_one_host_at_a_time(listener: Listener, environ: dict[str, str]) -> None
         Listener(lambda _: None, environ).claim()
 
 
+def test_a_host_that_ends_is_waited_for(listener: Listener, environ: dict[str, str]) -> None:
+    listener.stop_listening()
+    assert listing.running(environ) == []
+    following = Listener(lambda connection: connection.close(), environ)
+    with pytest.raises(AnotherRuns):
+        following.claim()
+    following.claim(10, sleep=lambda _: listener.close())
+    assert len(listing.running(environ)) == 1
+    following.close()
+
+
 def test_a_host_that_runs_is_listed(listener: Listener, environ: dict[str, str]) -> None:
     (found,) = listing.running(environ)
     assert (found.pid, found.description) == (os.getpid(), ABOUT)
