@@ -31,6 +31,7 @@ from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
+from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
@@ -322,10 +323,11 @@ def open_window(
     screenshots: Path | None = None,
     replay: Path | None = None,
     files: tuple[Path, ...] = (),
+    far: tuple[str, str] | None = None,
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
-    open it on this recording; `files`: open them in it."""
+    open it on this recording; `files`: open them in it; `far`: begin to connect to this host, with this Python."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -342,7 +344,7 @@ def open_window(
             signal.signal(number, lambda *_: app.leaving.leave())  # runs between two beats
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
-        code = _run(app, virtual_spec, python, guide, replay)
+        code = _run(app, virtual_spec, python, guide, replay, far)
     return code if guide is None else guide.report()
 
 
@@ -353,7 +355,14 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
     return Tour(app, screenshots, lambda _failed: app.qt.quit())
 
 
-def _run(app: App, virtual_spec: str | None, python: str | None, guide: Tour | None, replay: Path | None) -> int:
+def _run(
+    app: App,
+    virtual_spec: str | None,
+    python: str | None,
+    guide: Tour | None,
+    replay: Path | None,
+    far: tuple[str, str] | None,
+) -> int:
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
     early: list[Event] = []
@@ -377,6 +386,8 @@ def _run(app: App, virtual_spec: str | None, python: str | None, guide: Tour | N
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:
             app.put(message)
+        if far is not None:
+            connect(app.window.context, *far)
         if guide is not None:
             guide.start()
         gc.freeze()  # what start-up made stays: no later collection has to look at it

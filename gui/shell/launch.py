@@ -24,16 +24,16 @@ def launch(argv: list[str] | None = None) -> int:
         replay = _replay(arguments, files)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
-        if arguments.ssh is not None:
-            raise BadInput(f"--ssh is for {', '.join(ELSEWHERE)}; the window connects with Machine › Connect…")
+        far = _far(arguments)
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
 
             parse_virtual(arguments.virtual)  # said here in one line, not later by the engine
-        if arguments.python is not None:
+        python = None if far is not None else arguments.python
+        if python is not None:
             from devexplorer.core.environments.environment import given
 
-            given(arguments.python)  # likewise
+            given(python)  # likewise
         missing = missing_display()
         if missing is not None:
             if arguments.command != "tour":
@@ -54,7 +54,8 @@ def launch(argv: list[str] | None = None) -> int:
 
     code = open_window(
         virtual_spec=arguments.virtual,
-        python=arguments.python and os.path.abspath(os.path.expanduser(arguments.python)),
+        python=python and os.path.abspath(os.path.expanduser(python)),
+        far=far,
         theme=arguments.theme,
         tour=arguments.command == "tour",
         screenshots=screenshots,
@@ -93,6 +94,17 @@ def _replay(arguments: argparse.Namespace, files: tuple[Path, ...]) -> Path | No
     path = Path(arguments.replay)
     peek(path)
     return path
+
+
+def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """The machine that the window connects to first, and the path of the Python there, empty when none is named."""
+    if arguments.ssh is None:
+        return None
+    if arguments.command is not None or arguments.replay is not None:
+        raise BadInput(f"--ssh is for the window, and for {', '.join(ELSEWHERE)}")
+    from devexplorer.core.ssh.hosts import checked
+
+    return checked(arguments.ssh), arguments.python or ""
 
 
 def _screenshots(arguments: argparse.Namespace) -> Path | None:

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QPushButton
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
+from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
 from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.shell.palette import CommandPalette
@@ -109,6 +110,12 @@ def test_known_hosts_are_offered_and_typing_finds_them(desk: Desk) -> None:
         dialog.host.setText(wrong)
         assert words in dialog.message.text()
         assert not dialog.accept_button.isEnabled()
+
+
+def test_a_window_that_is_started_for_a_machine_begins_to_connect(desk: Desk) -> None:
+    connect(desk.context, "ada@gpu1", "~/there/.venv")
+    assert desk.dialog(ConnectDialog).host.text() == "ada@gpu1"
+    assert [(way.host, way.python) for way in desk.ways] == [("ada@gpu1", "~/there/.venv")]
 
 
 def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
