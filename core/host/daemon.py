@@ -153,7 +153,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         history.start()
         session.run_recorder.start()
         session.start()
-        unsaved.start()
         print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
         while not ended and not daemon.over:
             go_on()

@@ -18,12 +18,14 @@ from devexplorer.core.session.autosave import Autosave, Found, discard
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.session import Session
 
+LOOKS_S = (0.0, 5.0, 30.0)
+"""After the start: the host that left a copy may be ending still."""
 FINISH_S = 4.0
 """For the last copy, when the host ends."""
 
 
 class UnsavedCopy:
-    """`start`, `beat` with every look at the session, `finish` before the end."""
+    """`beat` with every look at the session, `finish` before the end."""
 
     def __init__(
         self,
@@ -47,13 +49,14 @@ class UnsavedCopy:
         )
         self._found: Found | None = None
         self._offered = False
-
-    def start(self) -> None:
-        """Look for what a host that ended before has left."""
-        self._background.ask("autosave", self._autosave.look, self._take)
+        begun_s = monotonic()
+        self._looks_s = [begun_s + later_s for later_s in LOOKS_S]
 
     def beat(self) -> None:
-        """Copy what should be copied."""
+        """Copy what should be copied, offer what was found."""
+        if self._looks_s and self._monotonic() >= self._looks_s[0]:
+            del self._looks_s[0]
+            self._background.ask("autosave", self._autosave.look, self._take)
         self._background.deliver()
         self._autosave.beat()
         state, found = self._known.state, self._found
@@ -80,7 +83,9 @@ class UnsavedCopy:
         self._background.join(1.0)
 
     def _take(self, found: Found | None) -> None:
-        self._found = found
+        if found is not None:
+            self._found = found
+            self._looks_s.clear()
 
     def _offer(self, found: Found) -> None:
         answer = Answer(

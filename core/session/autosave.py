@@ -177,7 +177,10 @@ def _is_gone(name: re.Match[str]) -> bool:
     if name["host"] != platform.node():
         return False
     try:
-        began_unix_s: float = psutil.Process(int(name["pid"])).create_time()
+        process = psutil.Process(int(name["pid"]))
+        began_unix_s: float = process.create_time()
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
     except psutil.NoSuchProcess:
         return True
     except psutil.Error:

@@ -246,10 +246,12 @@ def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host
     copies.finish(go_on)
     (kept,) = folder.iterdir()
     gone = folder / re.sub(r"-\d+-\d+\.", f"-{2**22 + 1}-1.", kept.name)  # of a process that there cannot be
-    kept.rename(gone)
 
     later = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
-    later.start()
+    later.beat()  # looks at once, and in vain: that host is ending still
+    later._background.join(10)
+    kept.rename(gone)
+    host.now += 6
     window = WindowHere(host)
     window.connect()
     host.until(lambda: later.beat() or window.of(Answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -288,3 +289,16 @@ def test_only_what_an_ended_window_of_this_machine_has_left_is_taken(desk: Desk)
     assert desk.autosave.look() is not None
     discard(found.path)
     discard(found.path)
+
+
+def test_a_process_that_has_ended_and_that_nobody_has_waited_for_is_gone(desk: Desk) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    began = int(psutil.Process(process.pid).create_time())
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    desk.folder.mkdir()
+    (desk.folder / f"{platform.node()}-{process.pid}-{began}.devexplorer").write_text("left")
+    found = desk.autosave.look()
+    process.wait()
+    assert found is not None
+    assert found.path.read_text() == "left"
