@@ -95,6 +95,10 @@ class RemoteSession:
     def beat(self) -> None:
         """Called at each beat of the window."""
         self._uplink.beat()
+        if self._questions and self._uplink.state == "lost":  # nobody will answer
+            questions, self._questions = self._questions, {}
+            for _, failed in questions.values():
+                failed(self.why_not())
 
     @property
     def link(self) -> Link:
@@ -155,7 +159,7 @@ class RemoteSession:
         """Why nothing can be changed there now, one sentence; empty: it can."""
         state, control = self._uplink.state, self._incoming.control
         if state == "lost":
-            return f"There is no connection to {self.name}: {visible(self._uplink.reason)}."
+            return sentence(f"There is no connection to {self.name}: {visible(self._uplink.reason)}")
         if state != "connected":
             return f"{self.name} is being {'connected to' if state == 'connecting' else 'reconnected'}; wait a moment."
         if control is None:

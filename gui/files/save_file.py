@@ -35,7 +35,7 @@ class SaveFileDialog(FormDialog):
             if (form == "safetensors" or targets) and (form != "module" or one_model):
                 self.form_choice.addItem(words, form)
         self.file = FileField(
-            "Save to", "", save=lambda: {self._suffix.removeprefix("."): FORMS[self.form_choice.currentData()][0]}
+            "Save", "", save=lambda: {self._suffix.removeprefix("."): FORMS[self.form_choice.currentData()][0]}
         )
         self.file.suggested = targets[0].replace(":", ".") if len(targets) == 1 else "workspace"
         self.overwrite = QCheckBox("replace the existing file")

@@ -21,7 +21,7 @@ from devexplorer.core.records.host import Folder, FolderEntry, ListFolder
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_files import FarSide, Wanted
 from devexplorer.gui.forms.save_dialog import named
-from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, push_button
+from devexplorer.gui.widgets import check_box, hbox, holder, label, line_edit, push_button
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
@@ -93,7 +93,7 @@ class FarFileDialog(FormDialog):
             self.add_row("machine", self.machine)
         self.add_row("folder", holder(hbox((self.path, 1), self.up_button, self.home_button)))
         self.add_part(self.table, 1)
-        self._saving = holder(hbox((self.name, 1), self.overwrite))
+        self._saving = holder(hbox(label("Name", words="dim"), (self.name, 1), self.overwrite))
         self._saving.setVisible(wanted is Wanted.SAVE)
         self.add_part(self._saving)
         self.add_part(hbox(self.hidden, None, self.kind))

@@ -44,6 +44,8 @@ class Approach(QObject):
         self.step: Progress | None = None
         self.said: deque[str] = deque(maxlen=MOST_LINES)
         self._prompts: dict[int, Prompt] = {}
+        self._failure: Failure | None = None
+        """The last one that was told."""
 
     @property
     def prompt(self) -> Prompt | None:
@@ -54,6 +56,7 @@ class Approach(QObject):
         """Take what was reported."""
         before = self.prompt
         reports = self.way.reports()
+        failed, self._failure = self.way.failure is not self._failure, self.way.failure
         for report in reports:
             if isinstance(report, Prompt):
                 self._prompts[report.number] = report
@@ -63,7 +66,7 @@ class Approach(QObject):
                 self.said.append(report.text)
             else:
                 self.step = report
-        if reports:
+        if reports or failed:
             self.changed.emit()
         if self.prompt is not None and self.prompt is not before:
             self.asked.emit()

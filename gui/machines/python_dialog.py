@@ -80,7 +80,8 @@ class PythonDialog(FormDialog):
             self.model, "Python environments", [190, 96, 66, 100, 96, 150, 130], stretched=0, gives_up=(1,)
         )
         self.path = ElidedLabel(Role.CODE, "dim")
-        self.remember = check_box(f"Remember for {folder}", tip="The window starts its engine in it from this folder")
+        place = pythons.machine if on else folder
+        self.remember = check_box(f"Remember for {place}", tip="The engine starts in it the next time")
         self.remember.setChecked(True)
         self.remember.setVisible(bool(folder))
         self.add_part(self.table, 1)

@@ -223,8 +223,12 @@ def test_a_host_that_was_started_anew_is_said_in_one_line_and_curves_go_on(far: 
 
 def test_a_host_that_ends_says_why_and_is_not_started_again(far: Far) -> None:
     far.connect()
+    failed: list[str] = []
     far.host.server.end("nobody needs it")
+    far.session.ask(WriteScript(), lambda _: None, failed.append)
     far.until(lambda: far.session.link.state == "lost")
+    far.until(lambda: failed)
+    assert failed == ["There is no connection to forge: nobody needs it."], "nobody waits for an answer"
     assert far.session.link.reason == "nobody needs it"
     assert far.route.asked == [False]
 

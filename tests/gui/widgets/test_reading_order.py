@@ -145,7 +145,7 @@ ORDER = {
         "Keys that do not match",
         "Cancel",
     ],
-    "save": ["Save to", "Choose: Save to", "Format", "Cancel"],
+    "save": ["Save", "Choose: Save", "Format", "Cancel"],
     "initialise": ["rule", "mean", "deviation", "seed", "Cancel", "Initialise"],
 }
 """What Tab reaches in each dialog as it opens; the button that cannot be pressed yet is left out."""
