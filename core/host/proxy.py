@@ -48,7 +48,6 @@ def pump(connection: socket.socket, read: int, write: int, first: bytes = b"") -
 
     def outwards() -> None:
         try:
-            _write(write, first)
             while data := connection.recv(CHUNK):
                 _write(write, data)
         except OSError:  # nobody reads any more
@@ -67,6 +66,10 @@ def pump(connection: socket.socket, read: int, write: int, first: bytes = b"") -
 
     for descriptor in (read, write):
         os.set_blocking(descriptor, True)
+    try:
+        _write(write, first)
+    except OSError:  # nobody reads
+        return
     for work in (outwards, inwards):
         threading.Thread(target=work, name=work.__name__, daemon=True).start()
     over.wait()
