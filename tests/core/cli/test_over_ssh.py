@@ -51,7 +51,8 @@ def test_the_document_is_that_of_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over a real sshd; a login script that prints does no harm."""
-    shared_sshd.login_script("echo Welcome; printf '\\033[2J'; echo Your quota is exceeded >&2")
+    threads = f"export OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}" if "OMP_NUM_THREADS" in os.environ else ""
+    shared_sshd.login_script(f"echo Welcome; printf '\\033[2J'; echo Your quota is exceeded >&2\n{threads}\n")
     monkeypatch.setenv("PATH", shared_sshd.environ()["PATH"])
     words = ["--virtual", "Tesla T4", "devices", "--json"]
     assert main(words) == 0
