@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO, NoReturn
 
-from devexplorer.core.base import LinkError
+from devexplorer.core.base import LinkError, module_prefix
 from devexplorer.core.engine.link import CANNOT_START, COMMAND_LIMIT, decode_command, frame, pieces, read_payload
 from devexplorer.core.engine.output import capture_output, take_link
 from devexplorer.core.records import Event, Log
@@ -93,6 +93,10 @@ def main() -> NoReturn:
     writer = _Writer(events)
     capture_output(writer.send)
     _stand_back()
+    if "-m" not in module_prefix():
+        from devexplorer.core.environments.in_use import keep_in_use  # tarfile, hashlib: only in another Python
+
+        keep_in_use()
     try:
         from devexplorer.core.engine.engine import Engine  # imports torch: about a second, with the link already open
 

@@ -4,11 +4,29 @@ what was not used for a day may be removed. Any thread."""
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from devexplorer.core.base import module_prefix
 from devexplorer.core.environments.code_cache import BOOTSTRAP
+
+NOTE_USE_S = 3600.0
+
+
+def keep_in_use() -> None:
+    """Note it every hour, on a thread, as long as this process runs, if it runs with such folders."""
+    command = module_prefix()
+    if "-m" not in command:
+        threading.Thread(target=_keep, args=(command,), name="in-use", daemon=True).start()
+
+
+def _keep(command: Sequence[str]) -> None:
+    while True:
+        note_use(command)
+        time.sleep(NOTE_USE_S)
 
 
 def note_use(command: Sequence[str]) -> None:

@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 
-import psutil
-
-from devexplorer.core.base import Clock, DevExplorerError, module_command
+from devexplorer.core.base import Clock, DevExplorerError
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
-from devexplorer.core.environments.in_use import note_use
+from devexplorer.core.environments.in_use import keep_in_use
 from devexplorer.core.host.copies import Copies
 from devexplorer.core.host.listener import Listener
 from devexplorer.core.host.listing import Description
@@ -40,8 +38,6 @@ LOOK_S = 1.0
 LONGEST_LOOK_S = 60.0
 """Longer looks were those of a machine that slept: a window has time to find its host again."""
 MOST_LOG_BYTES = 1 << 20
-NOTE_USE_S = 3600.0
-"""Between two notes that our code in the cache is in use: what was not for a day may be removed."""
 CLOSE_S = 2.5
 ENDING_S = 12.0
 """A host that ends lets go of the devices within this time."""
@@ -62,7 +58,7 @@ class Daemon:
         self._server, self._listener = server, listener
         self._idle_limit_s, self._idle_s = idle_s, 0.0
         self._monotonic = monotonic
-        self._looked_s = self._note_use_due_s = monotonic()
+        self._looked_s = monotonic()
         self._since_unix_s = clock()
         self._described: Description | None = None
         self.over = ""
@@ -79,21 +75,10 @@ class Daemon:
         if self._listener.place is not None:
             bound_log(self._listener.place.log)
         self.describe()
-        if now >= self._note_use_due_s:
-            self._note_use_due_s = now + NOTE_USE_S
-            self._note_use()
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
         if self._idle_s >= self._idle_limit_s:
             self.over = f"nobody was connected for {self._idle_limit_s / 60:.0f} minutes, and nothing was under way"
-
-    def _note_use(self) -> None:
-        """What this process and its engine were started with may not be removed."""
-        note_use(module_command(""))
-        engine = self._server.known.state.engine
-        if engine is not None:
-            with suppress(psutil.Error):  # it has just ended
-                note_use(psutil.Process(engine.pid).cmdline())
 
     def describe(self) -> None:
         """Write what runs here, if that has changed."""
@@ -135,6 +120,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         place = listener.claim(ENDING_S)
     except HostError as error:
         return _refuse(str(error))
+    keep_in_use()
     session.run_recorder = RunRecorder(history.add)
 
     def fault(event: Event) -> None:

@@ -180,6 +180,28 @@ def test_code_of_the_user_s_may_start_processes_that_import_the_main_module(cach
     assert run(folder, module(folder, text)).stdout == "[8]\n"
 
 
+def test_what_an_engine_runs_with_is_in_use_as_long_as_it_runs(cache: Path) -> None:
+    packages = cache_folder.kept("packages", "x", lambda folder: None)
+    folder = code_cache.folder()
+    text = (
+        "import threading, time, os; from devexplorer.core.environments.in_use import keep_in_use; keep_in_use()\n"
+        f"while os.stat({str(packages)!r}).st_mtime < 1e9: time.sleep(0.01)\n"
+        "print([thread.name for thread in threading.enumerate()])"
+    )
+    name = module(folder, text)
+    for used in (packages, folder):
+        os.utime(used, (0, 0))
+    own = run_with_packages(folder, name, packages)
+    assert (own.stdout, own.stderr) == ("['MainThread', 'in-use']\n", "")
+    assert folder.stat().st_mtime > 1e9
+
+
+def run_with_packages(folder: Path, name: str, packages: Path) -> subprocess.CompletedProcess[str]:
+    """As `run`, in a Python that has what our code needs."""
+    command = [sys.executable, "-P", str(folder / code_cache.BOOTSTRAP), f"--after={packages}", name]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+
+
 def test_a_module_that_is_not_there(cache: Path) -> None:
     result = run(code_cache.folder(), "devexplorer.core.nothing")
     assert (result.returncode, result.stderr) == (1, "devexplorer: there is no module devexplorer.core.nothing\n")
