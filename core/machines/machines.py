@@ -25,7 +25,7 @@ class FarMachine(Machine):
     def __init__(self, name: str, route: Route, client: str, clock: Clock = time.time) -> None:
         """`client`: of this window, 32 hexadecimal digits."""
         super().__init__(name)
-        self._clock = clock
+        self.aside.machine = name
         self.session = RemoteSession(name, route, client, clock=clock)
         self.history = FarHistory(self.session)
         self.files = FarFiles(self.session)

@@ -98,6 +98,8 @@ class State(QueryResults):
         self.alerts = Alerts()
         self.recording: str | None = None
         """Description of the recording that is shown instead of this machine; nothing can be changed then."""
+        self.machine = ""
+        """The name of the machine that this is about; empty: this one."""
         self.away = ""
         """Why nothing can be changed on the machine that this is about, one sentence; empty: it can."""
         self._known: dict[str, Device] = {}
@@ -111,6 +113,7 @@ class State(QueryResults):
 
     def go_on_from(self, old: State) -> None:
         """Keep the past of the same machine: its curves, its colours, its alerts, its runs, and lines of its log."""
+        self.machine = old.machine
         fresh, before = self.devices, set(map(id, old.devices.values()))
         self._known, self._next_colour, self.devices = old._known, old._next_colour, old.devices
         self.alerts, self.done, self.done_count = old.alerts, old.done, old.done_count

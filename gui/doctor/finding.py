@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
@@ -41,8 +42,10 @@ class FindingView(ScrollColumn):
     patch_requested = Signal(object)
     """The patch of this finding is to be applied (`Finding`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Callable[[], str] = lambda: "") -> None:
+        """`machine`: the one that the finding is of, where that is not this one."""
         super().__init__("The chosen finding", LEAST_PX, WIDTH_PX)
+        self._machine = machine
         self.shown: Finding | Unchecked | None = None
         """What is on show."""
         self.sign = Sign(size=_SIGN_PX)
@@ -138,10 +141,10 @@ class FindingView(ScrollColumn):
         self.place.setToolTip(plain_tip(full_place(thing)))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")
-        self.open_button.setEnabled(os.path.isfile(thing.file))
-        self.open_button.setToolTip(
-            thing.file if self.open_button.isEnabled() else f"{thing.file} is not on this machine."
-        )
+        far = self._machine()  # a path from there may name any file here
+        self.open_button.setEnabled(not far and os.path.isfile(thing.file))
+        where = f"on {far}" if far else "not on this machine"
+        self.open_button.setToolTip(thing.file if self.open_button.isEnabled() else f"{thing.file} is {where}.")
         self._show_sign()
 
     def _show_sign(self) -> None:

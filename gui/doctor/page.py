@@ -86,7 +86,7 @@ class DoctorPanel(QWidget):
         self.failure.command_requested.connect(self.command_requested)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
-        self.finding = FindingView()
+        self.finding = FindingView(lambda: state.machine)
         self._wide = False
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)

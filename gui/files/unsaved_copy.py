@@ -44,11 +44,15 @@ class UnsavedCopy(QObject):
     def why_none(self) -> str | None:
         """Reason when there is nothing to restore."""
         why = None if self.found is not None else "There is no copy of unsaved work."
+        if why is None and not self._context.machine.is_here:
+            why = "The copy is of this machine: show this machine first."
         return self._context.controller.why_no_engine() or why
 
     def restore(self) -> None:
         """Open the copy. Where that fails, the action in the menu File tries again."""
-        if self.found is not None and self._context.controller.why_no_engine() is None:
+        if (why := self.why_none()) is not None and self.found is not None:
+            self._context.hint(why)
+        elif self.found is not None:
             self._hide()
             self._context.controller.send(OpenWorkspace(path=str(self.found.path), copy=True))
 

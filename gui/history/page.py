@@ -47,6 +47,7 @@ from devexplorer.gui.widgets.form_fields import Choice
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.far_history import FarHistory
+    from devexplorer.gui.actions import WindowContext
 
 PAGE = 200
 """Runs that are listed at first, and more of when that is asked for."""
@@ -74,6 +75,8 @@ class HistoryPanel(QWidget):
         super().__init__()
         self._state = state
         self._source: StoreThread | FarHistory | None = None
+        self.context: WindowContext | None = None
+        """Asks for files of the machine that is on show; None: files of this one."""
         self._limit, self._total = PAGE, 0
         self._is_old = True
         """What is listed may not be what is kept."""
@@ -289,8 +292,12 @@ class HistoryPanel(QWidget):
 
     def _ask_where(self, kind: str) -> None:
         name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
-        dialog = SaveDialog(self, "Export runs", name, {kind: FORMATS[kind][1]}, self.folder)
-        dialog.saved.connect(functools.partial(self._export, kind, self._exported))
+        chosen, formats = functools.partial(self._export, kind, self._exported), {kind: FORMATS[kind][1]}
+        if self.context is not None:
+            self.context.save_file("Export runs", name, formats, chosen)
+            return
+        dialog = SaveDialog(self, "Export runs", name, formats, self.folder)
+        dialog.saved.connect(chosen)
         dialog.open()
 
     @property
@@ -304,9 +311,11 @@ class HistoryPanel(QWidget):
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _ask_what(self) -> None:
-        dialog = QFileDialog(
-            self, "Import runs", self.folder, "JSON (*.json);;All files (*)", fileMode=QFileDialog.FileMode.ExistingFile
-        )
+        kinds = "JSON (*.json);;All files (*)"
+        if self.context is not None:
+            self.context.choose_files("Import runs", kinds, lambda paths: self._import(str(paths[0])))
+            return
+        dialog = QFileDialog(self, "Import runs", self.folder, kinds, fileMode=QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self._import)
         dialog.open()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def _connect(context: WindowContext, page: HistoryPanel) -> None:
     page.benchmark_requested.connect(partial(BENCHMARK.show, context))
+    page.context = context
     page.set_source(context.history)
     page.show_problem(context.history_problem)
     context.history_opened.connect(page.set_source)
