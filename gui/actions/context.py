@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
-from devexplorer.gui.forms.far_files import Wanted
+from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
-    from devexplorer.gui.forms.far_files import FarSide
+    from devexplorer.gui.forms.far_side import FarSide
 
 
 MOST_RECENT = 10

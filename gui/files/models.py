@@ -16,7 +16,6 @@ from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
 
 from devexplorer.core.records import Load, LoadCheckpoint, OpenModel, RunModelCode
-from devexplorer.core.records.host import FindModels, ModelsFound
 from devexplorer.gui.actions import MOST_RECENT, WindowContext
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ class ModelOpener(QObject):
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
         from devexplorer.core.isolation.model_classes import Candidate, candidates
+        from devexplorer.core.records.host import FindModels, ModelsFound  # not for a window of this machine alone
 
         def show(found: Sequence[Candidate]) -> None:
             if isValid(dialog):  # it can have been closed since

@@ -17,13 +17,12 @@ from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
-from devexplorer.core.records.host import FileKinds, RecogniseFiles
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
-from devexplorer.gui.forms.far_files import FarSide
+from devexplorer.gui.forms.far_side import FarSide
 
 BY_WINDOW = (RECORDING, SCRIPT)
 """Files that the window itself reads, on this machine."""
@@ -47,12 +46,16 @@ class Opening(QObject):
 
     def _open_far(self, paths: Sequence[Path]) -> None:
         """The same of the machine that is on show."""
+        from devexplorer.core.records.host import RecogniseFiles  # not for a window of this machine alone
+
         far = self._context.far
         if far is not None:
             question = RecogniseFiles(paths=tuple(map(str, paths)))
             far.ask(question, lambda answer: self._show_far(far, answer))
 
     def _show_far(self, far: FarSide, answer: Any) -> None:
+        from devexplorer.core.records.host import FileKinds
+
         if not isinstance(answer, FileKinds):
             self._context.hint(f"The files on {far.name} could not be looked at: {answer}")
         elif far is self._context.far:

@@ -19,7 +19,7 @@ from shiboken6 import isValid
 from devexplorer.core.base import bytes_text, count_text, printable, sentence
 from devexplorer.core.records.host import Folder, FolderEntry, ListFolder
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.forms.far_files import FarSide, Wanted
+from devexplorer.gui.forms.far_side import FarSide, Wanted
 from devexplorer.gui.forms.save_dialog import named
 from devexplorer.gui.widgets import check_box, hbox, holder, label, line_edit, push_button
 from devexplorer.gui.widgets.form_fields import Choice

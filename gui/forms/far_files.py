@@ -4,44 +4,14 @@ nothing waits, what is not known is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
 
 from PySide6.QtCore import QObject, Signal
 from shiboken6 import isValid
 
-from devexplorer.core.records.host import Folder, ListFolder, Question
-
-Answered = Callable[[Any], None]
-"""Gets the result of the question, or one line (str) that says why there is none."""
-
-
-class FarSide(Protocol):
-    """A machine that can be asked about its files."""
-
-    @property
-    def name(self) -> str:
-        """What the machine is called in the window."""
-
-    def ask(self, question: Question, then: Answered) -> None:
-        """Ask; `then` is called at a later beat."""
-
-
-class Wanted(Enum):
-    """What is asked for."""
-
-    FILE, FILES, FOLDER, SAVE = range(4)
-
-
-class Found(NamedTuple):
-    """What is at a path."""
-
-    kind: Literal["file", "folder", "nothing", "unknown"]
-    words: str
-    """Why it is no file."""
+from devexplorer.core.records.host import Folder, ListFolder
+from devexplorer.gui.forms.far_side import FarSide, Found
 
 
 class FarFiles(QObject):

@@ -6,14 +6,18 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMimeData, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
-from devexplorer.gui.forms.far_files import FarFiles, FarSide, Found, Wanted
+from devexplorer.gui.forms.far_side import FarSide, Found, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
+
+if TYPE_CHECKING:
+    from devexplorer.gui.forms.far_files import FarFiles
 
 
 def dropped_files(data: QMimeData) -> list[Path]:
@@ -54,6 +58,8 @@ class FileField(QWidget):
 
     def set_side(self, side: FarSide) -> None:
         """The file is one of that machine."""
+        from devexplorer.gui.forms.far_files import FarFiles  # when the first one is asked for
+
         self._far = FarFiles(side, self)
         self._far.listed.connect(self.changed)
         self.setAcceptDrops(False)  # files that are dragged are of this machine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.machines.room import room_of
-from devexplorer.gui.machines.rows import state_words
+from devexplorer.gui.machines.words import state_words
 
 if TYPE_CHECKING:
     from devexplorer.gui.machines.approach import Approach

@@ -31,6 +31,16 @@ class Way(Protocol):
         """Answer a prompt; None: the user does not."""
 
 
+class FarWay(Way, Protocol):
+    """A way that a machine can be reached by."""
+
+    def open(self, *, unasked: bool) -> object:
+        """See `Route`."""
+
+    def cancel(self) -> None:
+        """See `Route`."""
+
+
 class Approach(QObject):
     """`prompt` is what waits for the user, `step` what is being done."""
 

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QPushButton
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext, fill_menu, refresh
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import room_of
-from devexplorer.gui.machines.rows import age_text, state_words, why
+from devexplorer.gui.machines.words import age_text, state_words, why
 from devexplorer.gui.widgets import plain_tip
 
 ALONE = "Machine"

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.machines.approach import Approach, Way
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.link import Route
     from devexplorer.core.machines.machines import FarMachine, Machines
     from devexplorer.core.session.machine import Machine
+    from devexplorer.gui.machines.approach import Approach, FarWay
 
 MOST_KNOWN = 30
-
-
-class FarWay(Way, Protocol):
-    """A way that a machine can be reached by."""
-
-    def open(self, *, unasked: bool) -> object:
-        """See `Route`."""
-
-    def cancel(self) -> None:
-        """See `Route`."""
 
 
 class MachineRoom(QObject):
@@ -94,6 +84,8 @@ class MachineRoom(QObject):
         """Begin to connect to a machine; it comes on show once it is connected. Raises `BadInput`."""
         if self._list is None:
             self._list = self._context.machines
+        from devexplorer.gui.machines.approach import Approach  # with the first connection
+
         way = self.make_way(host, python)
         approach = Approach(way, self)
         self._list.add(host, cast("Route", way))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from devexplorer.core.base import MISSING, bytes_text, elapsed_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
+from devexplorer.gui.machines.words import STALE_S, age_text, state_colour, state_words, why
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 from devexplorer.gui.widgets.theme import Colour
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.link import Link
+    pass
 
 GIB = 1 << 30
 COLUMNS = (
@@ -30,14 +31,6 @@ COLUMNS = (
 WIDTHS = (160, 184, 160, 68, 112, 88, 78, 84, 80, 72)
 DEVICES = 2
 GIVES_UP = (9, 8, 5, 7)
-STALE_S = 3.0
-"""Readings that are older than this are said to be so."""
-STATES: dict[str, str] = {
-    "connecting": "○ Connecting…",
-    "connected": "● Connected",
-    "reconnecting": "△ Reconnecting",
-    "lost": "✕ Not connected",
-}
 
 
 class Summary(NamedTuple):
@@ -48,35 +41,6 @@ class Summary(NamedTuple):
     used_bytes: int | None
     total_bytes: int | None
     hottest_c: float | None
-
-
-def state_words(link: Link | None) -> str:
-    """A sign and a word."""
-    if link is None:
-        return "● Here"
-    return "◐ Watching" if link.state == "connected" and link.watching else STATES[link.state]
-
-
-def state_colour(link: Link | None) -> Colour | str:
-    """Of these words."""
-    return {"reconnecting": "warning", "lost": "error"}.get("" if link is None else link.state, "")
-
-
-def why(link: Link | None) -> str:
-    """What there is to say about the state, as a sentence."""
-    if link is None:
-        return ""
-    if link.state == "connected":
-        return f"{link.holder or 'Another window'} controls it." if link.watching else ""
-    retry = "" if link.retry_in_s is None else f" Next attempt in {max(link.retry_in_s, 0):.0f} s."
-    return f"{link.reason[:1].upper()}{link.reason[1:].rstrip('.')}.{retry}" if link.reason else retry.strip()
-
-
-def age_text(seconds: float | None) -> str:
-    """`now`, `12 s`, `3:05`."""
-    if seconds is None:
-        return MISSING
-    return "now" if seconds < STALE_S else f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)
 
 
 def summary(state: State) -> Summary:
@@ -163,23 +127,3 @@ def _device_line(device: Device) -> str:
     load = "" if sample is None or sample.utilization_percent is None else f", {sample.utilization_percent:.0f} %"
     simulated = ", simulated" if device.info.simulated else ""
     return f"{device.info.id}  {device.info.name}{simulated}: {bytes_text(device.used_bytes, 1)}{load}"
-
-
-def link_words(link: Link) -> str:
-    """The link of the machine on show, for the line at the bottom."""
-    if link.state == "connected":
-        late = link.reading_age_s is not None and link.reading_age_s >= STALE_S
-        latency = "" if link.latency_s is None else f"{number_text(link.latency_s * 1000, 2)} ms"
-        rate = f"{(link.received_bytes_s + link.sent_bytes_s) / 1000:.0f} kB/s"
-        dropped = f"{link.dropped:,} readings dropped" if link.dropped else ""
-        age = f"readings are {age_text(link.reading_age_s)} old" if late else ""
-        watching = "watching" if link.watching else "connected"
-        return ", ".join(filter(None, (watching, latency, rate, dropped, age)))
-    age = "" if link.reading_age_s is None else f", readings are {_old(link.reading_age_s)} old"
-    words = {"connecting": "connecting", "reconnecting": "reconnecting", "lost": "not connected"}[link.state]
-    retry = "" if link.retry_in_s is None else f", next attempt in {link.retry_in_s:.0f} s"
-    return f"{words}{age}{retry}"
-
-
-def _old(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 FIRST_PAINT_MS = 20
 """The window is painted and answers before anything else is loaded. Counted from when events are handled: what came
 before that can take longer than this."""
+HERE = "this machine"
+"""What the line across the window is about that offers to start it."""
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
@@ -98,6 +100,7 @@ class App:
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
+        self.window.banner.action_chosen.connect(self._start_here)
         context.script_chosen.connect(self._script_chosen)
         self.window.recent.look_wanted.connect(self._look_for)
         self._history_file = history_file
@@ -185,6 +188,24 @@ class App:
 
         self.others = OtherMachines(self)
         return self.others.machines
+
+    def open_far(self, host: str, python: str = "") -> None:
+        """Connect to another machine and show it; nothing is started here until this machine is shown."""
+
+        self.replaying.follow_all()  # the heart beats, also for nothing
+        dialog = connect(self.window.context, host, python)
+        dialog.finished.connect(self._offer_here)
+
+    def _offer_here(self) -> None:
+        """The user has given up connecting: nothing is on show."""
+        if self.replaying.machine.session is None:
+            words = "No machine is on show: connect to one, or start the engine of this machine."
+            self.window.banner.say(words, about=HERE, action="Start this machine")
+
+    def _start_here(self, about: str) -> None:
+        if about == HERE:
+            self.window.banner.hide()
+            self.replaying.show(self.replaying.here)
 
     def show_this_machine(self) -> None:
         """In place of a recording, or of another machine."""
@@ -327,7 +348,8 @@ def open_window(
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
-    open it on this recording; `files`: open them in it; `far`: begin to connect to this host, with this Python."""
+    open it on this recording; `files`: open them in it; `far`: begin with this host
+    and this Python there, in place of this machine."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -378,7 +400,9 @@ def _run(
 
     def begin() -> None:
         app.replaying.go_live = live
-        if replay is None:
+        if far is not None:
+            app.open_far(*far)
+        elif replay is None:
             live()
         else:
             app.replaying.open(replay)  # the session waits until the user asks for this machine
@@ -386,8 +410,6 @@ def _run(
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:
             app.put(message)
-        if far is not None:
-            connect(app.window.context, *far)
         if guide is not None:
             guide.start()
         gc.freeze()  # what start-up made stays: no later collection has to look at it

@@ -142,6 +142,8 @@ class Replaying:
         """Show this machine, in place of another or of a recording."""
         if machine is self.machine:
             self.back()
+            if machine.session is None:
+                self.go_live()
             return
         if self.replay is None:
             self._put_aside()

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 from devexplorer.core.base import Clock, bytes_text, count_text
 from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.machines.rows import link_words
+from devexplorer.gui.machines.words import link_words
 from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
 

@@ -31,12 +31,31 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.records.host import Control
+from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.machines.connect_dialog import ConnectDialog
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
 
 DEADLINE_S = 20.0
 AGAIN = OpenWorkspace(path="/there/work.devexplorer")
+
+
+class FarWayFake:
+    """The route as the connecting dialog sees it."""
+
+    failure: Failure | None = None
+
+    def __init__(self, route: RouteHere, host: str, python: str) -> None:
+        self.host, self.python = host, python
+        self.open, self.cancel = route.open, route.cancel
+
+    def reports(self) -> list[Report]:
+        return []
+
+    def answer(self, number: int, text: str | None) -> None:
+        raise AssertionError("nothing was asked")
 
 
 class TwoMachines:
@@ -219,6 +238,37 @@ def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines
     machines.show(machines.here)
     two.until(lambda: two.state.engine is not None)
     assert two.engine is not None
+
+
+def test_a_window_that_could_not_connect_offers_this_machine(two: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, app = room_of(two.window.context), two.app
+    monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
+    two.route.refuse = CannotReach("no route to host", final=True)
+    app.open_far("forge", "/their/python")
+    assert app.heartbeat is not None
+    app.heartbeat.stop()
+    two.until(lambda: two.route.asked)
+    (dialog,) = two.window.findChildren(ConnectDialog)
+    dialog.reject()
+    two.until(two.window.banner.isVisible)
+    assert two.window.banner.words.text().startswith("No machine is on show")
+    assert two.engine is None
+    two.click(two.window.banner.action_button)
+    two.until(lambda: two.state.engine is not None)
+    assert two.engine is not None
+    assert not two.window.banner.isVisible()
+
+
+def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, app = room_of(two.window.context), two.app
+    monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
+    app.open_far("forge")
+    assert app.heartbeat is not None
+    app.heartbeat.stop()
+    two.until(lambda: two.state.engine is not None and not two.state.away)
+    assert app.replaying.machine.name == "forge"
+    assert two.engine is None
+    assert [one.host for one in two.window.context.settings.machines] == ["forge"]
 
 
 def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: TwoMachines) -> None:

@@ -1,0 +1,39 @@
+"""What a window asks of the machine that it shows, when that is another one. Protocols and values; loaded with the
+window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from devexplorer.core.records.host import Question
+
+Answered = Callable[[Any], None]
+"""Gets the result of the question, or one line (str) that says why there is none."""
+
+
+class FarSide(Protocol):
+    """A machine that can be asked about its files."""
+
+    @property
+    def name(self) -> str:
+        """What the machine is called in the window."""
+
+    def ask(self, question: Question, then: Answered) -> None:
+        """Ask; `then` is called at a later beat."""
+
+
+class Wanted(Enum):
+    """What is asked for."""
+
+    FILE, FILES, FOLDER, SAVE = range(4)
+
+
+class Found(NamedTuple):
+    """What is at a path."""
+
+    kind: Literal["file", "folder", "nothing", "unknown"]
+    words: str
+    """Why it is no file."""
