@@ -1,4 +1,4 @@
-"""The process of a host: it begins, serves, and ends by itself ten minutes after the last window, when nothing is under
+"""The process of a host: it begins, serves, and ends by itself some time after the last window, when nothing is under
 way. Main thread.
 
 A process of its own session, without terminal and standard input: a login that ends, or a connection that breaks, does
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType
 
@@ -32,7 +32,8 @@ from devexplorer.core.records.host import PROTOCOL
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.session import Session
 
-IDLE_S = 600.0
+IDLE_S, UNSAVED_IDLE_S = 600.0, 86_400.0
+"""How long a host waits for a window; the longer one with unsaved work of which there is no copy."""
 LOOK_S = 1.0
 """Between two looks at socket, log and windows."""
 LONGEST_LOOK_S = 60.0
@@ -51,12 +52,13 @@ class Daemon:
         server: Server,
         listener: Listener,
         *,
-        idle_s: float = IDLE_S,
+        would_lose: Callable[[], bool] = lambda: False,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
+        """`would_lose`: whether there is work of which nothing is left when the host ends."""
         self._server, self._listener = server, listener
-        self._idle_limit_s, self._idle_s = idle_s, 0.0
+        self._would_lose, self._idle_s = would_lose, 0.0
         self._monotonic = monotonic
         self._looked_s = monotonic()
         self._since_unix_s = clock()
@@ -77,8 +79,9 @@ class Daemon:
         self.describe()
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
-        if self._idle_s >= self._idle_limit_s:
-            self.over = f"nobody was connected for {self._idle_limit_s / 60:.0f} minutes, and nothing was under way"
+        limit_s = UNSAVED_IDLE_S if self._would_lose() else IDLE_S
+        if self._idle_s >= limit_s:
+            self.over = f"nobody was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
 
     def describe(self) -> None:
         """Write what runs here, if that has changed."""
@@ -114,7 +117,9 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     copies = Copies(session)
     server = Server(session, history, Questions(session, history, copies))
     listener = Listener(server.take, environ)
-    daemon = Daemon(server, listener)
+    unsaved = UnsavedCopy(session, server.known)
+    server.make_way = unsaved.make_way
+    daemon = Daemon(server, listener, would_lose=unsaved.is_lacking)
     daemon.describe()
     try:
         place = listener.claim(ENDING_S)
@@ -128,8 +133,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session.put(event)
 
     restore = install_hooks(fault, process="the host")
-    unsaved = UnsavedCopy(session, server.known)
-    server.make_way = unsaved.make_way
 
     def go_on() -> None:
         server.tick()

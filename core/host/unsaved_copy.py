@@ -69,6 +69,11 @@ class UnsavedCopy:
         elif file is not None and isinstance(file.again, OpenWorkspace) and file.again.path == str(found.path):
             self._autosave.restored = found.path  # it is of no use any more once this host ends well
 
+    def is_lacking(self) -> bool:
+        """Whether there is unsaved work, and no copy of it: it is too large, say, or the disk is full."""
+        state = self._known.state
+        return state.engine is not None and state.unsaved_work and self._autosave.copied != state.unsaved.contents
+
     def make_way(self) -> None:
         """A window wants something of the engine."""
         self._autosave.make_way()

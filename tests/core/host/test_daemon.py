@@ -52,8 +52,9 @@ def environ() -> Iterator[dict[str, str]]:
         made = {**os.environ, **home}
         yield made
         for found in listing.running(made):
-            os.kill(found.pid, signal.SIGKILL)
-            os.waitpid(found.pid, 0)
+            if found.pid != os.getpid():  # one of this process, in a test that failed
+                os.kill(found.pid, signal.SIGKILL)
+                os.waitpid(found.pid, 0)
 
 
 class Here:
@@ -230,11 +231,31 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
     assert find(environ) is None
 
 
+def test_it_waits_a_day_for_who_would_lose_work(host: HostHere, environ: dict[str, str]) -> None:
+    listener = Listener(host.server.take, environ)
+    listener.claim()
+    lacking = [True]
+    daemon = Daemon(
+        host.server, listener, would_lose=lambda: lacking[0], clock=lambda: host.now, monotonic=lambda: host.now
+    )
+    for _ in range(100):
+        host.now += 50
+        daemon.look()
+    assert not daemon.over
+    lacking[0] = False  # there is a copy now
+    host.now += 50
+    daemon.look()
+    assert daemon.over
+    listener.close()
+
+
 def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host: HostHere, tmp_path: Path) -> None:
     folder = tmp_path / "copies"
     copies = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
     held = ObjectSnapshot(name="x", kind="tensor", type="Tensor", rows=(), bytes_by_device={}, tensors_by_device={})
     host.say(READY, ObjectChanged(snapshot=held), UndoState(title="Create x", kept_bytes=1, contents=7))
+
+    assert copies.is_lacking()
 
     def go_on() -> None:
         (command,) = host.engine.sent
@@ -244,6 +265,7 @@ def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host
         host.say(JobEnded(request=command.request, ok=True, time_unix_s=1.0))
 
     copies.finish(go_on)
+    assert not copies.is_lacking()
     (kept,) = folder.iterdir()
     gone = folder / re.sub(r"-\d+-\d+\.", f"-{2**22 + 1}-1.", kept.name)  # of a process that there cannot be
 
