@@ -16,6 +16,7 @@ from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
+from devexplorer.gui.devices.veil import Veil
 from devexplorer.gui.widgets import HEADER_PX, Panel, Role, ScrollArea, draw_text, label, text_width
 
 CARD_WIDTH_PX, WIDEST_PX = 236, 420
@@ -101,6 +102,8 @@ class MonitorPanel(Panel):
         self._columns, self._compact = 0, False
         self.area = ScrollArea(self._content, "Devices")
         self.set_content(self.area)
+        self.veil = Veil(self.area)
+        self._age = ("", "")
         self.refresh_devices()
 
     def choose(self, device_id: str | None) -> None:
@@ -108,6 +111,13 @@ class MonitorPanel(Panel):
         self.chosen = device_id
         for name, item in self.items.items():
             item.set_selected(name == device_id)
+
+    def set_age(self, words: str, about: str = "") -> None:
+        """As that of the panel Devices."""
+        if (words, about) != self._age:
+            self._age = words, about
+            self.veil.setVisible(bool(words))
+            self._show_subtitle()
 
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
@@ -202,9 +212,14 @@ class MonitorPanel(Panel):
             device = self._state.devices.get(name)
             if device is not None:
                 card.refresh(device, self._state.problems, alerts)
+        self._show_subtitle()
+
+    def _show_subtitle(self) -> None:
+        age, about = self._age
         machine = dict.fromkeys(problem.reason for problem in self._state.problems if problem.device is None)
         first, others = [*machine][:1], [*machine][1:]
-        self.set_subtitle(" · ".join([*(["GiB"] if self._compact else []), *first]), "\n".join(map(sentence, others)))
+        words = [*([age] if age else []), *(["GiB"] if self._compact else []), *first]
+        self.set_subtitle(" · ".join(words), "\n".join([*([about] if about else []), *map(sentence, others)]))
 
     def _on_selected(self, device_id: str) -> None:
         self.choose(device_id)

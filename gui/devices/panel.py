@@ -4,7 +4,7 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.base import sentence
@@ -12,6 +12,7 @@ from devexplorer.core.session import State, UnderWay
 from devexplorer.gui.actions import verdicts
 from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.item import DeviceItem
+from devexplorer.gui.devices.veil import Veil
 from devexplorer.gui.widgets import (
     EDGE_PX,
     HEADER_PX,
@@ -19,7 +20,6 @@ from devexplorer.gui.widgets import (
     Panel,
     Role,
     ScrollArea,
-    current_theme,
     holder,
     label,
     plain_tip,
@@ -33,8 +33,6 @@ FULL_CARDS = 4
 """Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
 
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
-VEIL = 150
-"""Opacity of what lies over readings that are not of now, of 255."""
 ROW_GAP_PX = 4
 INDENT_PX = 14
 """Indent of the MIG instances of a card."""
@@ -71,7 +69,7 @@ class DevicesPanel(Panel):
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
         self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
-        self.veil = _Veil(self.area)
+        self.veil = Veil(self.area)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.set_content(holder(vbox((self.area, 1), self.machine, spacing=0)))
         self.refresh_devices()
@@ -157,7 +155,6 @@ class DevicesPanel(Panel):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.veil.setGeometry(self.area.rect())
         if self._room_for_cards() != self._full:
             self.refresh_devices()
 
@@ -232,26 +229,6 @@ class DevicesPanel(Panel):
 
     def sizeHint(self) -> QSize:
         return QSize(276, 520)
-
-
-class _Veil(QWidget):
-    """Makes what is below it pale; clicks go through."""
-
-    def __init__(self, below: QWidget) -> None:
-        super().__init__(below)
-        self._below = below
-        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.hide()
-
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        colour = QColor(current_theme().panel)
-        colour.setAlpha(VEIL)
-        QPainter(self).fillRect(self.rect(), colour)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.setGeometry(self._below.rect())
-        self.raise_()
 
 
 def families(state: State) -> dict[str, list[str]]:

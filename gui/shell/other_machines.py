@@ -47,10 +47,11 @@ class OtherMachines:
         self.bar.show_link(far)
         self._window.status.show_machine(far)
         link = far.link if far is not None and far.is_late else None
-        if far is None or link is None or link.reading_age_s is None:
-            self._window.devices.set_age("")
-        else:
-            self._window.devices.set_age(ago(link.reading_age_s), age_text(link, far.now()))
+        age = ("", "")
+        if far is not None and link is not None and link.reading_age_s is not None:
+            age = ago(link.reading_age_s), age_text(link, far.now())
+        for panel in (self._window.devices, self._window.workbench):
+            panel.set_age(*age)
 
     def write_script(self, path: Path) -> None:
         """The session of the machine on show as Python, in a file of this one."""

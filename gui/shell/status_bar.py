@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.machines import FarMachine
 
 HEIGHT_PX = 26
-LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 210, 110, 230, 30
+LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 260, 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 
 KEPT_FOR_UNDO = (

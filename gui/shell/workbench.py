@@ -316,6 +316,11 @@ class Workbench(QStackedWidget):
         if changes & Change.DEVICES and self._seen("cards"):
             self.cards.refresh_devices()
 
+    def set_age(self, words: str, about: str = "") -> None:
+        """The readings on the cards of Monitor are so old."""
+        if self._seen("cards"):
+            self.cards.set_age(words, about)
+
     def show_progress(self, work: UnderWay) -> None:
         """Show long work on the cards of Monitor."""
         if self._seen("cards"):

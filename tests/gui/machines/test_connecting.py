@@ -9,17 +9,20 @@ from typing import TypeVar
 
 import pytest
 from fakes.far_machines import CONNECTED, FarFake, MachinesFake, WayFake
-from fakes.look_records import CPU, VGPU
+from fakes.look_records import CPU, VGPU, mlp
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QPushButton
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records import ObjectChanged
+from devexplorer.core.records.host import SaveCopy
 from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
+from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.shell.palette import CommandPalette
 
@@ -255,3 +258,30 @@ def test_the_page_lists_every_machine(desk: Desk) -> None:
     page.table.select_key("gpu3")
     click(page.forget_button)
     assert [one.host for one in desk.context.settings.machines] == ["gpu2"]
+
+
+def test_copies_go_to_another_machine_where_there_is_one(desk: Desk) -> None:
+    menu = desk.window.toolbar.copy_button.menu()
+    menu.aboutToShow.emit()
+    assert not [action for action in menu.actions() if action.menu() is not None], "none while there is no other"
+    desk.quiet.tell(ObjectChanged(snapshot=mlp()))
+    desk.connect()
+    gpu1 = desk.arrive()
+    desk.window.objects.select("mlp")
+    desk.context.machine.session = gpu1.session
+    menu.aboutToShow.emit()
+    (others,) = [action.menu() for action in menu.actions() if action.menu() is not None]
+    assert [action.text() for action in others.actions()] == ["this machine"]
+    assert not others.actions()[0].isEnabled(), "its session has not started"
+    desk.machines.machines[0].session = gpu1.session
+    menu.aboutToShow.emit()
+    (others,) = [action.menu() for action in menu.actions() if action.menu() is not None]
+    others.actions()[0].trigger()
+    dialog = desk.dialog(CopyDialog)
+    assert dialog.words.full_text == "mlp: saving on gpu1"
+    question, _, failed = gpu1.calls[-1]
+    assert question == SaveCopy(targets=("mlp",))
+    failed("There is no space left on gpu1.")
+    assert not desk.has(CopyDialog)
+    assert desk.window.banner.words.text() == "There is no space left on gpu1."
+    desk.machines.machines[0].session = None

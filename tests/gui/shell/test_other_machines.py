@@ -194,6 +194,9 @@ def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
     assert bar.words.full_text.startswith("Reconnecting to forge: no route to host. ")
     assert two.window.devices.subtitle.endswith(" s ago")
     assert two.window.devices.veil.isVisible()
+    two.window.workbench.show_layout("monitor")
+    two.until(two.window.workbench.cards.veil.isVisible)
+    two.window.workbench.show_layout("explore")
     assert not action.isEnabled()
     assert action.toolTip() == "forge is being reconnected; wait a moment."
     stands = two.window.axis.now_unix_s
