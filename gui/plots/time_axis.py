@@ -37,6 +37,8 @@ class TimeAxis(QObject):
         self.now_unix_s = 0.0
         """x = 0. Does not move while paused."""
         self.paused = False
+        self.still = False
+        """Whether the right edge is a moment that is past."""
         self.span_s = 120.0
         """Seconds shown while live."""
         self.left_s, self.right_s = -self.span_s, 0.0
@@ -65,16 +67,24 @@ class TimeAxis(QObject):
         return self.right_s - self.left_s
 
     def ticks(self, width_px: float) -> list[tuple[float, str]]:
-        """Of an axis this wide: seconds before now while live, clock times while paused."""
-        if not self.paused:
+        """Of an axis this wide: seconds before now while live, clock times while paused or when time stands still."""
+        if not (self.paused or self.still):
             return live_ticks(self.span_s)
         return clock_ticks(self.left_s, self.right_s, self.now_unix_s, most=max(int(width_px // 90), 2))
 
     def advance(self, now_unix_s: float) -> None:
         """Time passes: called by the heartbeat, as often as it likes."""
-        self.clock_unix_s = now_unix_s
+        moves, self.clock_unix_s = now_unix_s != self.clock_unix_s, now_unix_s
         if not self.paused:
             self.now_unix_s = now_unix_s
+        if self.still and moves:
+            self.changed.emit()
+
+    def set_still(self, still: bool) -> None:
+        """The right edge is not now: nothing comes from the machine on show. The axis tells the time then."""
+        if still != self.still:
+            self.still = still
+            self.changed.emit()
 
     def set_paused(self, paused: bool) -> None:
         """Hold the picture, or go back to now."""

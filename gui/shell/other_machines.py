@@ -46,6 +46,7 @@ class OtherMachines:
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
         self.bar.show_link(far)
         self._window.status.show_machine(far)
+        self._window.axis.set_still(far is not None and far.is_late)
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
         if far is not None and link is not None and link.reading_age_s is not None:
