@@ -24,7 +24,10 @@ OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 
 def current(module: Any = torch) -> torch.device | None:
     """What `torch.accelerator` is about; None without an accelerator, and before torch 2.6, which brought it."""
-    return module.accelerator.current_accelerator() if hasattr(module, "accelerator") else None
+    try:
+        return module.accelerator.current_accelerator() if hasattr(module, "accelerator") else None
+    except RuntimeError:  # torch 2.6 where there is none
+        return None
 
 
 def failed(error: BaseException) -> bool:

@@ -27,6 +27,11 @@ from devexplorer.core.virtual.torch_api import parallel
 
 
 def test_before_2_6_there_is_no_generic_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_here() -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    older = SimpleNamespace(accelerator=SimpleNamespace(current_accelerator=none_here))
+    assert accelerator.current(older) is None, "2.6"
     monkeypatch.delattr(torch, "accelerator", raising=False)
     assert accelerator.current() is None
     with pytest.raises(Unavailable, match="about None, not about xpu:0"):
