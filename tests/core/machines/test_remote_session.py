@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -357,3 +358,33 @@ def test_a_session_that_is_hidden_says_so_on_every_run_of_the_host(far: Far) -> 
     far.another_host()
     far.route.free.set()
     far.until(lambda: far.host.server.connected and all(client.hidden for client in far.host.server.connected))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_breaks_whenever_each_event_comes_once_and_each_command_is_carried_out_once(
+    far: Far, seed: int
+) -> None:
+    chance, said, sent = random.Random(seed), 0, 0
+    far.connect()
+    for _ in range(20):
+        for _ in range(chance.randrange(1, 30)):
+            happens = chance.random()
+            if happens < 0.4:
+                far.host.say(log(str(said)))
+                said += 1
+            elif happens < 0.6 and not far.session.why_not():
+                far.session.send(BuildModel(recipe=str(sent)))
+                sent += 1
+            else:
+                far.beat()
+                far.host.server.tick()
+        if far.session.link.state == "connected":
+            links = len(far.route.links)
+            far.now += PROVED_S + 1
+            far.route.link.cut()
+            far.until(lambda links=links: len(far.route.links) > links)  # type: ignore[misc]
+    far.until(lambda: len(far.texts()) == said and len(far.host.engine.sent) == sent)
+    assert far.texts() == [str(number) for number in range(said)]
+    assert [command.recipe for command in far.host.engine.sent if isinstance(command, BuildModel)] == [
+        str(number) for number in range(sent)
+    ]
