@@ -5,7 +5,9 @@ because some systems remove old files from caches. Also sent to other machines a
 syntax of Python 3.6.
 """
 
+import contextlib
 import errno
+import fcntl
 import io
 import json
 import os
@@ -93,19 +95,30 @@ def _make(base: Path, kind: str, name: str, fill: "typing.Callable[[Path], None]
         files = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if path.is_file()}
         (new / LIST).write_text(json.dumps(files), encoding="ascii")
         target = place / name
-        for _ in range(2):
-            try:
+        with _locked(place):
+            if not _is_whole(target):  # else another window was first, and runs with it
+                if target.exists():
+                    aside = Path(tempfile.mkdtemp(prefix=".old-", dir=place))
+                    target.rename(aside)
+                    shutil.rmtree(aside, ignore_errors=True)
                 new.rename(target)
-                return target
-            except OSError:  # another window was first, or what is there is not whole
-                if not target.is_dir():
-                    raise
-                aside = Path(tempfile.mkdtemp(prefix=".old-", dir=place))
-                target.rename(aside)
-                shutil.rmtree(aside, ignore_errors=True)
         return target
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> "typing.Iterator[None]":
+    """One process at a time, where the file system has locks; elsewhere the moment is short."""
+    handle = os.open(str(place), os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -33,6 +33,12 @@ def test_every_top_level_folder_installs_below_one_name() -> None:
     assert not (ROOT / "devexplorer").exists()
 
 
+def test_what_is_installed_as_the_package_itself_has_nothing_beside_it() -> None:
+    """`core/public` becomes `devexplorer`; a file beside would be `devexplorer.core.public.…` in a checkout only."""
+    files = {path.name for path in (ROOT / "core" / "public").iterdir() if path.is_file()}
+    assert files == {"__init__.py", "py.typed"}
+
+
 def installed() -> list[str]:
     """The packages that setup.py names."""
     with mock.patch("setuptools.setup") as setup:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,31 @@ def test_two_windows_at_once_both_have_it(cache: Path) -> None:
     folder = cache_folder.kept("code", "same", fill)
     assert (folder / "file").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["same"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_many_windows_at_once_all_have_one_folder_that_stays(cache: Path, damaged: bool) -> None:
+    count = 8
+    if damaged:
+        (cache_folder.kept("code", "same", lambda folder: (folder / "file").write_text("former")) / "file").unlink()
+    ready, found = threading.Barrier(count), []
+
+    def fill(folder: Path) -> None:
+        (folder / "file").write_text("whole")
+        ready.wait()
+
+    def window() -> None:
+        folder = cache_folder.kept("code", "same", fill)
+        found.append((folder / "file").stat().st_ino)
+
+    windows = [threading.Thread(target=window) for _ in range(count)]
+    for thread in windows:
+        thread.start()
+    for thread in windows:
+        thread.join()
+    assert len(found) == count
+    assert len(set(found)) == 1
+    assert [path.name for path in (cache / "code").iterdir()] == ["same"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
