@@ -11,6 +11,7 @@ from devexplorer.core.base import BadInput, sentence
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.words import state_words
+from devexplorer.gui.widgets import NOT_READY, why_fixed
 
 if TYPE_CHECKING:
     from devexplorer.gui.machines.approach import Approach
@@ -61,9 +62,7 @@ def choices(context: WindowContext) -> list[tuple[str, str, bool, Callable[[], o
 
 
 def _why_no_python(context: WindowContext) -> str | None:
-    if context.state.recording is not None:
-        return "A recording is on show: go back to live first."
-    return context.state.away or (None if context.session is not None else "The engine is not ready yet.")
+    return why_fixed(context.state) or (None if context.session is not None else NOT_READY)
 
 
 # --- connecting

@@ -88,9 +88,8 @@ class Toolbar(QFrame):
         self.more_button.menu().aboutToShow.connect(self._fill_more)
         self.more_button.hide()
         self._leaving = [
-            self.theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.check,
-            self.lab_button, redo, self.undo,
-            forward,
+            self.theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.lab_button,
+            self.check, redo, self.undo, forward,
         ]  # fmt: skip
         """What leaves the row where there is no room, the first one first."""
         theme_changed.connect(self._draw_icons)
