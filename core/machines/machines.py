@@ -96,10 +96,12 @@ class Machines:
         return next((machine for machine in self.machines if machine.name == name), None)
 
     def show(self, machine: Machine) -> None:
-        """Put this one on show; the others go on unseen."""
-        if machine is not self.shown and machine in self.machines:
-            self.shown = machine
-            self._show(machine)
+        """Put this one on show, in place of another or of a recording; the others go on unseen."""
+        if machine not in self.machines:
+            return
+        before, self.shown = self.shown, machine
+        self._show(machine)
+        if machine is not before:
             self._changed()
 
     def remove(self, machine: FarMachine) -> None:

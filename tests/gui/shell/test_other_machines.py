@@ -245,7 +245,10 @@ def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines
     assert two.engine is not None
 
 
-def test_a_window_that_could_not_connect_offers_this_machine(two: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("switched", [False, True])
+def test_a_window_that_could_not_connect_offers_this_machine(
+    two: TwoMachines, monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
     room, app = room_of(two.window.context), two.app
     monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
     two.route.refuse = CannotReach("no route to host", final=True)
@@ -258,10 +261,13 @@ def test_a_window_that_could_not_connect_offers_this_machine(two: TwoMachines, m
     two.until(two.window.banner.isVisible)
     assert two.window.banner.words.text().startswith("No machine is on show")
     assert two.engine is None
-    two.click(two.window.banner.action_button)
+    if switched:
+        two.window.context.machines.show(app.replaying.here)
+    else:
+        two.click(two.window.banner.action_button)
+        assert not two.window.banner.isVisible()
     two.until(lambda: two.state.engine is not None)
     assert two.engine is not None
-    assert not two.window.banner.isVisible()
 
 
 def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
