@@ -101,6 +101,7 @@ class App:
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
         self.window.banner.action_chosen.connect(self._start_here)
+        context.machine_shown.connect(self._withdraw_offer)
         context.script_chosen.connect(self._script_chosen)
         self.window.recent.look_wanted.connect(self._look_for)
         self._history_file = history_file
@@ -149,6 +150,7 @@ class App:
         """Start the session and let the heart beat; returns it."""
         here = self.replaying.here
         self.session = here.session = session
+        self._withdraw_offer()
         self.window.may_close = self.leaving.may_close
         history = self._keep_runs(session)
         if self.replaying.machine is here:
@@ -204,8 +206,11 @@ class App:
 
     def _start_here(self, about: str) -> None:
         if about == HERE:
-            self.window.banner.hide()
             self.replaying.show(self.replaying.here)
+
+    def _withdraw_offer(self) -> None:
+        if self.window.banner.about == HERE:
+            self.window.banner.hide()
 
     def show_this_machine(self) -> None:
         """In place of a recording, or of another machine."""
