@@ -65,7 +65,7 @@ class Toolbar(QFrame):
         self.undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
         self.undo.setAccessibleName("Undo")
         redo.setAccessibleName("Redo")
-        self._shortened = [self.machine_button, tensor, backward]
+        self._shortened = [tensor, backward, self.machine_button]
         self._gap()
         self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
         fill_selection_menus(self.lab_button.menu(), specs, actions)
@@ -144,7 +144,7 @@ class Toolbar(QFrame):
         if words != self._words[button]:
             self._words[button] = words
             button.setText(words)
-            self._shortened = [button] * alone + [one for one in self._shortened if one is not button]
+            self._shortened = [one for one in self._shortened if one is not button] + [button] * alone
             self._fit()
 
     def _gap(self) -> None:
@@ -164,7 +164,7 @@ class Toolbar(QFrame):
         self.more_button.hide()
         for button in reversed(self._shortened):
             if self._lacks_room():
-                button.setText("")
+                button.setText("▾" if button.menu() is not None else "")
         for button in self._leaving:
             if self._lacks_room():
                 button.hide()
