@@ -211,6 +211,8 @@ class Wire:
         self._ping_due_s, self._pings = self._heard_s, 0
         self._trips: deque[tuple[float, float]] = deque(maxlen=8)
         """Of the last pings: seconds there and back, and how far the other clock is ahead."""
+        self.unreadable = False
+        """It ended because of what came, which would come again when the other side went on from here."""
         self.dropped_there = 0
         """Readings that the other side has dropped."""
         self._threads = [
@@ -313,6 +315,7 @@ class Wire:
                 self._acknowledge()
             self._end("" if not buffer else "the connection ended in the middle of a record")
         except (LinkError, zlib.error) as error:
+            self.unreadable = True
             self._end(f"what came cannot be read: {error}")
         except (OSError, ValueError) as error:
             self._end(getattr(error, "strerror", None) or str(error))

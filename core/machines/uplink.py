@@ -261,9 +261,10 @@ class Uplink:
         if before is not None and not before.join(GREETING_S):
             raise LinkError("the last connection does not end")  # and what it still delivers would come twice
         received = 0 if before is None else before.received
+        session = "" if before is not None and before.unreadable else self.hello.session  # "": begin with a snapshot
         ours = Hello(
-            devexplorer=_version(), features=(ZLIB,), client=self._client, session=self.hello.session,
-            received=received, machine=_who(),
+            devexplorer=_version(), features=(ZLIB,), client=self._client, session=session, received=received,
+            machine=_who(),
         )  # fmt: skip
         sent_s = self._clock()
         send_hello(channel, ours)

@@ -30,7 +30,7 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.host import Control, ListFolder, Text, WriteScript
+from devexplorer.core.records.host import Control, ListFolder, Numbered, Text, WriteScript
 from devexplorer.core.session import State
 
 
@@ -256,6 +256,19 @@ def test_what_a_host_says_is_not_trusted(far: Far) -> None:
     far.host.say(DeviceSample(device="cpu", time_unix_s=1.0, power_w=math.nan), log("and here"))
     far.until(lambda: "and here" in far.texts())
     assert any("a DeviceSample was refused" in text for text in far.texts())
+
+
+def test_a_record_that_is_not_understood_does_not_come_again_and_again(far: Far) -> None:
+    class Newer(Numbered, tag="Newer"):
+        """Of a host that knows more."""
+
+    far.connect()
+    (client,) = far.host.server.connected
+    client.tell(Newer())
+    far.until(lambda: len(far.route.asked) == 2 and far.session.link.state == "connected")
+    far.host.say(log("after"))
+    far.until(lambda: "after" in far.texts())
+    assert len(far.route.asked) == 2
 
 
 def test_readings_have_an_age_and_time_stands_still_without_them(far: Far) -> None:
