@@ -65,7 +65,7 @@ def main() -> int:
         return 2
     missed = False
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_RUNTIME_DIR"] = folder  # the hosts of this script are not the user's
+        os.environ |= {"XDG_RUNTIME_DIR": folder, "TMPDIR": folder}  # the hosts of this script are not the user's
         server = Sshd(Path(folder) / "sshd", sshd, XDG_RUNTIME_DIR=folder)
         try:
             times: dict[str, list[float]] = {name: [] for name in WANTED_S}

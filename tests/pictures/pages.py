@@ -157,7 +157,8 @@ class HostHere:
 
     def __init__(self, folder: Path, virtual: str, host: str) -> None:
         self.host, self._virtual = host, virtual
-        self.environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder / host)}
+        own = str(folder / host)
+        self.environ = {**os.environ, "XDG_RUNTIME_DIR": own, "TMPDIR": own}  # `stop` ends no other host
         (folder / host).mkdir(mode=0o700)
 
     def open(self, *, unasked: bool) -> SocketChannel:
