@@ -15,11 +15,12 @@ from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TextIO
 
-from devexplorer.core.base import printable
+from devexplorer.core.base import Unavailable, printable
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.records.ssh import Progress, Report, Said
 from devexplorer.core.ssh.connection import Connection
+from devexplorer.core.ssh.failures import ConnectionFailed
 from devexplorer.core.ssh.putting import choose, prepare
 
 MODULE = "devexplorer.core.cli"
@@ -36,9 +37,18 @@ def over_ssh(arguments: argparse.Namespace) -> int:
 
     with Raising(), closing(Connection(arguments.ssh, _Teller().tell, on_terminal=True)) as connection:
         connection.open()
-        command = prepare(connection, arguments.python or choose(connection))
+        command = prepare(connection, arguments.python or _chosen(connection))
         with _interrupting(connection):
             return connection.run([*command, MODULE, *arguments.argv], write, UTF_8)
+
+
+def _chosen(connection: Connection) -> str:
+    try:
+        return choose(connection)
+    except ConnectionFailed as error:
+        if error.failure.kind != "no torch":
+            raise
+        raise Unavailable(f"{error}; name one with --python") from None
 
 
 class _Teller:

@@ -399,20 +399,20 @@ class Log(BaseEvent, tag="Log"):
 
 
 class EngineLost(BaseEvent, tag="EngineLost"):
-    """The engine process ended; `cannot_start`: in its Python it would do so again. Made by the supervisor."""
+    """The engine process ended; `cannot_start`: in its Python it would do so again; `asked`: another was chosen."""
 
     reason: str
     will_restart: bool
     time_unix_s: float
     cannot_start: bool = False
+    asked: bool = False
 
 
 class Rebuilt(BaseEvent, tag="Rebuilt"):
-    """After a restart: what came back and what did not. Made by the session."""
+    """After a restart: what came back, and what did not, with its reason: `y: the result of an addition`."""
 
     restored: tuple[str, ...]
     lost: tuple[str, ...]
-    """Each with its reason: `y: the result of an addition`."""
 
 
 Event = (

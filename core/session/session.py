@@ -405,8 +405,8 @@ class Session(EventHandlers):
     def _after_death(self, reason: str, cannot_start: bool) -> EngineLost:
         now = self._clock()
         running = [title_of(sent.command) for request, sent in self._sent.items() if not self._rebuild.owns(request)]
-        if self._ended_because is not None:
-            reason, self._ended_because, cannot_start = self._ended_because, None, False
+        if (asked := self._ended_because) is not None:
+            reason, self._ended_because, cannot_start = asked, None, False
             self._rebuild.interrupted()
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
@@ -417,14 +417,14 @@ class Session(EventHandlers):
         self._deaths.append(now)
         self._rebuild_due, self._devices_known = True, False
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
-        if running:
-            reason = f"{reason} It was busy with: {', '.join(running)}."
-        if often:
-            reason = f"{reason} That is {len(self._deaths)} times within a minute."
+        reason += f" It was busy with: {', '.join(running)}." if running else ""
+        reason += f" That is {len(self._deaths)} times within a minute." if often else ""
         self._given_up = given_up = often or cannot_start
         if not given_up:
             self._new_engine()
-        return EngineLost(reason=reason, will_restart=not given_up, time_unix_s=now, cannot_start=cannot_start)
+        return EngineLost(
+            reason=reason, will_restart=not given_up, time_unix_s=now, cannot_start=cannot_start, asked=bool(asked)
+        )
 
     def _end_rebuild(self) -> Rebuilt:
         self._rebuilt = self._rebuild.result()

@@ -398,18 +398,23 @@ class State(QueryResults):
         for device in self.devices.values():
             device.allocator = None
             device.context.forget()
-        self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
-        self.markers.append(Marker(event.time_unix_s, "engine lost", None))
-        if event.will_restart:
+        asked = event.asked and event.will_restart
+        level, marker = ("info", "engine restarted") if asked else ("error", "engine lost")
+        self.log.append(Log(level=level, text=event.reason, time_unix_s=event.time_unix_s))
+        self.markers.append(Marker(event.time_unix_s, marker, None))
+        title = "The engine cannot start" if event.cannot_start else "The engine ended"
+        if asked:
+            title, words = "The engine is restarted", "The workspace is rebuilt."
+        elif event.will_restart:
             words = "It is being restarted and the workspace rebuilt."
         elif event.cannot_start:
             words = OTHER_PYTHON
         else:
             words = "It was not restarted: use “Restart engine”."
         self.answer = Answer(
-            title="The engine cannot start" if event.cannot_start else "The engine ended",
+            title=title,
             words=f"{event.reason} {words}",
-            failed=True,
+            failed=not asked,
             time_unix_s=event.time_unix_s,
         )
         return ~Change.NOTHING

@@ -64,7 +64,7 @@ _TEXTS: dict[FailureKind, str] = {
     "no python": "There is no Python on {host}: python3 was looked for on PATH",
     "old python": "Every Python on PATH of {host} is older than 3.6",
     "python refused": "{detail}",
-    "no torch": "No Python with torch 2.4 or newer was found on {host}; name one with --python (found: {detail})",
+    "no torch": "No Python with torch 2.4 or newer was found on {host} (found: {detail})",
     "no space": "There is no space left on {host}: {detail}",
     "read-only": "Nothing can be written on {host}: {detail}",
     "packages": "The packages that DevExplorer needs could not be put on {host}: {detail}",

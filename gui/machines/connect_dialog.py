@@ -9,6 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, sentence
+from devexplorer.core.records.ssh import FailureKind
 from devexplorer.core.ssh.hosts import checked
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.machines.approach import Approach
@@ -18,6 +19,8 @@ from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsT
 
 WIDTH_PX, ROWS = 560, 7
 BEFORE, CONFIGURED = "connected before", "~/.ssh/config"
+OF_PYTHON: tuple[FailureKind, ...] = ("no python", "old python", "python refused", "no torch")
+"""Failures that another Python there may mend."""
 WORDS = (
     "DevExplorer connects with your own ssh, its configuration and keys. Its code and the packages that it needs are"
     " put into your cache folder on that machine; nothing is installed."
@@ -73,9 +76,10 @@ class ConnectDialog(FormDialog):
         self._filter()
 
     def choose(self, host: str, python: str = "") -> None:
-        """Have this one chosen."""
+        """Have this one chosen, with the Python that it had the last time where none is named."""
+        known = next((one.python for one in self._known if one.host == host), "")
         self.host.setText(host)
-        self.python.setText(python)
+        self.python.setText(python or known)
 
     # --- choosing
 
@@ -89,6 +93,8 @@ class ConnectDialog(FormDialog):
         self._check()
 
     def _check(self) -> None:
+        if self._approach is not None:
+            return
         host = self.host.text().strip()
         try:
             if not host:
@@ -102,9 +108,8 @@ class ConnectDialog(FormDialog):
 
     def _take_known(self) -> None:
         host = self.table.selected_key
-        known = next((one for one in self._known if one.host == host), None)
-        if known is not None:
-            self.choose(known.host, known.python)
+        if isinstance(host, str):
+            self.choose(host)
 
     def _activated(self) -> None:
         if self.accept_button.isEnabled():
@@ -137,12 +142,14 @@ class ConnectDialog(FormDialog):
         self.cancel_button.setText("Close" if failed else "Cancel")
 
     def _go_back(self) -> None:
+        failure = None if self._approach is None else self._approach.way.failure
         self._approach = None
         self.given_up.emit()
         self._show_parts(choosing=True)
         self.accept_button.setText("Connect")
         self._filter()
         self.fit()
+        (self.python if failure is not None and failure.kind in OF_PYTHON else self.host).setFocus()
 
     def _show_parts(self, *, choosing: bool) -> None:
         self.words.setVisible(choosing)

@@ -112,6 +112,8 @@ class PythonDialog(FormDialog):
         for environment in found:
             self._add(environment)
         self._fill()
+        if self._current and all(one.python != self._current for one in found):
+            self.add(self._current)  # the user named it
         self.table.select_key(self._current)
 
     def add(self, path: str) -> None:

@@ -16,6 +16,7 @@ from fakes.ssh import RUNS_HERE, fake_ssh
 from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.cli.run import main
+from devexplorer.core.ssh.connection import Connection
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,14 @@ def test_a_host_that_cannot_be_reached_is_one_line(
 def test_a_python_that_is_not_there_is_one_line(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(command("devices", python="/nowhere/python")) == 2
     assert capfd.readouterr().err == "devexplorer: there is no file /nowhere/python\n"
+
+
+def test_where_no_python_will_do_one_can_be_named(
+    host: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "find", lambda *_: ())
+    assert main(["--ssh", "gpu1", "devices"]) == 2
+    assert "(found: none); name one with --python" in capfd.readouterr().err
 
 
 def test_what_asks_no_device_runs_here(capfd: pytest.CaptureFixture[str]) -> None:

@@ -309,10 +309,13 @@ def test_another_python_takes_a_new_engine_which_comes_back_in_it_with_the_works
     (lost,) = stage.session.drain().events
     assert isinstance(lost, EngineLost)
     assert (lost.reason, lost.will_restart) == ("It is started again in /a b/.venv/bin/python.", True)
+    assert lost.asked
     stage.say(READY)
     assert [type(command) for command in stage.engine.sent] == [BuildModel]
     stage.engine.kill()
-    stage.session.drain()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert not lost.asked, "that one ended by itself"
     stage.session.set_python(None)
     stage.session.drain()
     assert stage.pythons == [None, "/a b/.venv/bin/python", "/a b/.venv/bin/python", None]

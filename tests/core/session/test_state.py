@@ -195,6 +195,9 @@ def test_a_lost_engine_takes_its_objects_and_jobs_along_and_is_said(state: State
     assert state.answer is not None
     assert state.answer.failed
     assert state.log[-1].level == "error"
+    state.apply(EngineLost(reason="It is started again in /py.", will_restart=True, time_unix_s=6.0, asked=True))
+    assert (state.answer.title, state.answer.failed) == ("The engine is restarted", False)
+    assert (state.log[-1].level, state.markers[-1].text) == ("info", "engine restarted")
 
 
 def test_jobs_come_and_go(state: State) -> None:

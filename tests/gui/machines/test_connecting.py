@@ -121,6 +121,20 @@ def test_a_window_that_is_started_for_a_machine_begins_to_connect(desk: Desk) ->
     assert [(way.host, way.python) for way in desk.ways] == [("ada@gpu1", "~/there/.venv")]
 
 
+def test_the_python_that_was_chosen_there_is_used_again_and_another_can_be_named_after_a_failure(desk: Desk) -> None:
+    desk.context.save_settings(machines=(KnownMachine("gpu1", "/py"),))
+    dialog = connect(desk.context, "gpu1")
+    assert [(way.host, way.python) for way in desk.ways] == [("gpu1", "/py")]
+    desk.quiet.answered()
+    assert dialog.message.text() == "", "hosts of ~/.ssh/config that are read meanwhile say nothing"
+    desk.ways[-1].failure = Failure(kind="no torch", host="gpu1", detail="/usr/bin/python3")
+    desk.say()
+    assert "--" not in dialog.view.failure.text(), "options are for the command line"
+    assert "path of a Python" in dialog.view.help.text()
+    click(dialog.back_button)
+    assert dialog.focusWidget() is dialog.python
+
+
 def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
     dialog = desk.connect()
     view = dialog.view

@@ -142,6 +142,16 @@ def test_the_choice_restarts_the_engine_and_is_remembered(
     pythons.asked.append((OLD, lambda probe: None))
 
 
+def test_the_python_that_runs_is_listed_wherever_it_is(
+    opened: tuple[QuietWindow, PythonDialog, SessionFake], pythons: PythonsFake
+) -> None:
+    _, dialog, _ = opened
+    pythons.found[0](FOUND[:1])
+    pythons.answer()
+    assert texts(dialog)[1][0::6] == [OWN, "● runs now"]
+    assert dialog.table.selected_key == OWN
+
+
 def test_a_late_answer_finds_no_dialog(
     opened: tuple[QuietWindow, PythonDialog, SessionFake], pythons: PythonsFake
 ) -> None:
