@@ -54,6 +54,8 @@ class Approach(QObject):
         self.step: Progress | None = None
         self.said: deque[str] = deque(maxlen=MOST_LINES)
         self._prompts: dict[int, Prompt] = {}
+        self._answered = ""
+        """What was asked and answered last in this attempt."""
         self._failure: Failure | None = None
         """The last one that was told."""
 
@@ -61,6 +63,12 @@ class Approach(QObject):
     def prompt(self) -> Prompt | None:
         """The oldest one that was not answered."""
         return next(iter(self._prompts.values()), None)
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether the prompt is the one that was answered just now: ssh did not accept the answer, and need not say
+        so."""
+        return self.prompt is not None and self.prompt.text == self._answered
 
     def beat(self) -> None:
         """Take what was reported."""
@@ -86,6 +94,7 @@ class Approach(QObject):
         self.step = None
         self.said.clear()
         self._prompts.clear()
+        self._answered = ""
         self.changed.emit()
 
     def answer(self, text: str | None) -> None:
@@ -93,5 +102,6 @@ class Approach(QObject):
         prompt = self.prompt
         if prompt is not None:
             del self._prompts[prompt.number]
+            self._answered = prompt.text
             self.way.answer(prompt.number, text)
             self.changed.emit()

@@ -119,7 +119,7 @@ class ApproachView(QWidget):
         if done is not None:
             self.bar.setValue(int(done * 1000))
         if approach.prompt is not None and failure is None:
-            self.prompt.ask(approach.prompt)
+            self.prompt.ask(approach.prompt, again=approach.asks_again)
             self.bar.hide()
         else:
             self.prompt.clear()

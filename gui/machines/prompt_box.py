@@ -19,6 +19,7 @@ HEADINGS: dict[PromptKind, str] = {
 YES: dict[PromptKind, str] = {"host key": "It is, connect", "confirmation": "Allow"}
 """Kinds of prompts that are answered with yes or no, and what yes means."""
 NEVER_KEPT = "The answer goes to ssh and is not stored."
+NOT_ACCEPTED = "The last answer was not accepted."
 ABOUT_KEYS = (
     "Compare the fingerprint with one that the administrator of that machine has given you. ssh remembers the key in"
     " ~/.ssh/known_hosts."
@@ -53,8 +54,8 @@ class PromptBox(QFrame):
         self._kind: PromptKind = "notice"
         self._number = -1
 
-    def ask(self, prompt: Prompt) -> None:
-        """Show this prompt, with an empty field."""
+    def ask(self, prompt: Prompt, *, again: bool = False) -> None:
+        """Show this prompt, with an empty field; `again`: what was answered before was not accepted."""
         if prompt.number == self._number and self.isVisible():
             return
         self._number, self._kind = prompt.number, prompt.kind
@@ -62,7 +63,8 @@ class PromptBox(QFrame):
         is_typed = yes is None and prompt.kind != "notice"
         self.heading.setText(HEADINGS[prompt.kind])
         self.text.setText(prompt.text.strip())
-        show_text(self.note, ABOUT_KEYS if prompt.kind == "host key" else NEVER_KEPT if is_typed else "")
+        about = ABOUT_KEYS if prompt.kind == "host key" else NEVER_KEPT if is_typed else ""
+        show_text(self.note, f"{NOT_ACCEPTED} {about}" if again and is_typed else about)
         self.field.clear()
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
         self.field.setAccessibleName(HEADINGS[prompt.kind])

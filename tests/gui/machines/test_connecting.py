@@ -152,6 +152,10 @@ def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
     QTest.keyClick(view.prompt.field, Qt.Key.Key_Return)
     assert desk.ways[-1].answers == [(1, "yes"), (2, "secret")]
     assert (view.prompt.field.text(), view.prompt.isVisible()) == ("", False), "nothing of it is kept"
+    assert "not accepted" not in view.prompt.note.text()
+    desk.say(Prompt(number=4, kind="password", text="<b>ada</b>@gpu1's password: "))
+    assert view.prompt.note.text().startswith("The last answer was not accepted.")
+    desk.say(Withdrawn(number=4))
     desk.say(Prompt(number=3, kind="notice", text="Touch the key"))
     assert view.prompt.isVisible()
     desk.say(Withdrawn(number=3), Progress(step="code", done=0.5, detail="2.9 MB"))
