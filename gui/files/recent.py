@@ -16,6 +16,8 @@ from devexplorer.gui.widgets import EDGE_PX, plain_tip, why_not_live
 
 AGAIN_PX = 240
 """Width of the button for the newest workspace, at most."""
+FOLDER_PX = 260
+"""Of a folder in the menu: a wider menu would not fit beside that of the toolbar; the tooltip has all of it."""
 
 
 class RecentMenu(QMenu):
@@ -83,6 +85,7 @@ class RecentMenu(QMenu):
         paths = self._context.recent_files
         for path in paths:
             folder = str(path.parent).replace(str(Path.home()), "~", 1)
+            folder = self.fontMetrics().elidedText(folder, Qt.TextElideMode.ElideMiddle, FOLDER_PX)
             action = self.addAction(f"{path.name}\t{folder}".replace("&", "&&"), partial(self.open, path))
             action.setData(str(path))
         if paths:
