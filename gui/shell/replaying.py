@@ -33,7 +33,7 @@ class _Nothing:
 
     def drain(self) -> PollResult:
         """Nothing happens."""
-        return PollResult([], None)
+        return PollResult([], None, away="No machine is on show yet: nothing was started on this one.")
 
 
 NOTHING = _Nothing()

@@ -256,6 +256,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert app.heartbeat is not None
     app.heartbeat.stop()
     two.until(lambda: two.route.asked)
+    assert two.window.objects.empty.sentence.text().startswith("No machine is on show yet"), "no engine is starting"
     (dialog,) = two.window.findChildren(ConnectDialog)
     dialog.reject()
     two.until(two.window.banner.isVisible)
