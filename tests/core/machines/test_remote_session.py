@@ -271,6 +271,27 @@ def test_a_record_that_is_not_understood_does_not_come_again_and_again(far: Far)
     assert len(far.route.asked) == 2
 
 
+@pytest.mark.parametrize("gone_s", [1, 60, 3600])
+def test_a_slow_link_that_is_dead_for_a_while_loses_nothing(far: Far, gone_s: int) -> None:
+    far.route._link = {"bytes_per_s": 250_000.0, "delay_s": 0.01}  # 2 Mbit/s
+    far.connect()
+    rows = tuple(Row(path=f"{i}", name=f"{i}", kind="module", type="Linear", depth=1) for i in range(3000))
+    far.host.say(tensor("x", rows))
+    far.until(lambda: "x" in far.state.objects)
+    dead = far.route.link
+    dead.open.clear()
+    far.session.send(NewTensor(name="y"))
+    for index in range(50):
+        far.host.say(log(f"line {index}"))
+    far.now += gone_s
+    far.beat()
+    assert (far.session.link.state == "connected") == (gone_s == 1)
+    dead.open.set()
+    far.until(lambda: far.texts()[-1:] == ["line 49"] and far.host.engine.sent)
+    assert far.texts() == [f"line {index}" for index in range(50)]
+    assert [type(command) for command in far.host.engine.sent] == [NewTensor]
+
+
 def test_readings_have_an_age_and_time_stands_still_without_them(far: Far) -> None:
     far.connect()
     far.host.say(DeviceSample(device="cpu", time_unix_s=1000.0))
