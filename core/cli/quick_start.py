@@ -1,4 +1,4 @@
-"""What makes the first reading of `watch` come sooner. Main thread, before anything else of it is imported."""
+"""What makes the first reading of `watch`, and the window, come sooner. Main thread, before everything else."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput, DevExplorerError
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.run import ELSEWHERE, WINDOW_COMMANDS, ended, run
 from devexplorer.core.cli.terminal.refusal import refuse
 
@@ -47,6 +48,9 @@ def launch(argv: list[str] | None = None) -> int:
         return refuse(str(error))
 
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
+    quick_start()
+    import numpy  # noqa: F401 - before PySide, whose import hook makes this one take up to twice as long
+
     from devexplorer.gui.shell.font_scale import make_application
 
     application = make_application(sys.argv[:1])
