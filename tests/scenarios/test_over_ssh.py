@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -91,9 +93,8 @@ class Far:
 
 
 @pytest.fixture
-def far(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Far]:  # noqa: F811
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
+def far(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:  # noqa: F811
+    runtime = Path(tempfile.mkdtemp(prefix="dx-"))  # short: the path of a socket has at most 107 bytes
     sshd.stop()
     sshd.start(SetEnv=f"{sshd.settings['SetEnv']} XDG_RUNTIME_DIR={runtime} XDG_DATA_HOME={sshd.home}/data")
     monkeypatch.setenv("PATH", sshd.environ()["PATH"])
@@ -104,6 +105,7 @@ def far(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     for host in listing.running(there):
         if host.socket.startswith(str(runtime)):
             assert listing.stop(host)
+    shutil.rmtree(runtime)
 
 
 def test_a_day_on_another_machine(far: Far, sshd: Sshd) -> None:  # noqa: F811
