@@ -91,7 +91,8 @@ def test_a_card_that_is_plugged_in_is_among_the_devices_of_the_recording(
 
 def shown(devices: watch_devices.WatchedDevices, **wanted: str) -> dict[str, Reading]:
     """Readings by device, read until `wanted` ones have such a problem (empty: none)."""
-    for _ in range(200):
+    until = time.monotonic() + 10  # what is read every two seconds stays until then
+    while time.monotonic() < until:
         found = {reading.info.id: reading for reading in devices.read()[0]}
         if all(name in found and bool(problem) == bool(found[name].problem) for name, problem in wanted.items()):
             break
