@@ -242,11 +242,6 @@ class Wire:
         """By how much `ahead_s` can be wrong: half of that trip, when all of it was spent in one direction."""
         return min(tuple(self._trips), default=(0.0, 0.0))[0] / 2
 
-    @property
-    def silent_s(self) -> float:
-        """Since anything came."""
-        return self._monotonic() - self._heard_s
-
     def beat(self) -> None:
         """Send a `Ping` when it is time; end the connection when nothing has come for too long."""
         now = self._monotonic()

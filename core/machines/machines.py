@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from devexplorer.core.base import BadInput, Clock
-from devexplorer.core.machines.far_files import FarFiles
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
@@ -28,7 +27,6 @@ class FarMachine(Machine):
         self.aside.machine = name
         self.session = RemoteSession(name, route, client, clock=clock)
         self.history = FarHistory(self.session)
-        self.files = FarFiles(self.session)
 
     @property
     def is_here(self) -> bool:

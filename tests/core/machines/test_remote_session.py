@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -12,7 +13,6 @@ from fakes.far import RouteHere, both_until
 from fakes.hosts import READY, HostHere, WindowHere
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.machines.far_files import FarFiles
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.machines.remote_session import RemoteSession
@@ -30,7 +30,7 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.host import Control, ListFolder, Numbered, Text, WriteScript
+from devexplorer.core.records.host import Chunk, Control, ListFolder, Numbered, ReadFile, Text, WriteFile, WriteScript
 from devexplorer.core.session import State
 
 
@@ -351,20 +351,25 @@ def test_recordings_are_made_there(far: Far, tmp_path: Path) -> None:
     far.until(lambda: far.session.recording is None)
 
 
-def test_files_are_copied_both_ways(far: Far, tmp_path: Path) -> None:
+def test_files_are_written_and_read_there_piece_by_piece(far: Far, tmp_path: Path) -> None:
     far.connect()
-    files, data = FarFiles(far.session), bytes(range(256)) * 3000
-    done: list[object] = []
-    files.write(str(tmp_path / "there"), data, lambda: done.append("written"), done.append)
-    far.until(lambda: done)
-    assert done == ["written"]
-    assert (tmp_path / "there").read_bytes() == data
-    files.read(str(tmp_path / "there"), done.append, done.append)
+    path, data, done = str(tmp_path / "there"), bytes(range(256)) * 3000, list[object]()
+    half, digest = len(data) // 2, hashlib.sha256(data).hexdigest()
+    far.session.ask(WriteFile(path=path, offset=0, data=data[:half]), done.append, done.append)
+    far.session.ask(WriteFile(path=path, offset=half, data=data[half:], sha256=digest), done.append, done.append)
     far.until(lambda: len(done) == 2)
-    assert done[1] == data
-    files.read(str(tmp_path / "missing"), done.append, done.append)
-    far.until(lambda: len(done) == 3)
-    assert isinstance(done[2], str)
+    assert (tmp_path / "there").read_bytes() == data
+    for offset in (0, half):
+        far.session.ask(ReadFile(path=path, offset=offset, count=half), done.append, done.append)
+    far.until(lambda: len(done) == 4)
+    first, last = done[2:]
+    assert isinstance(first, Chunk)
+    assert isinstance(last, Chunk)
+    assert first.data + last.data == data
+    assert (first.sha256, last.sha256) == ("", digest)
+    far.session.ask(ReadFile(path=str(tmp_path / "missing")), done.append, done.append)
+    far.until(lambda: len(done) == 5)
+    assert isinstance(done[4], str)
 
 
 def test_the_history_there_has_the_same_interface(far: Far, tmp_path: Path) -> None:
