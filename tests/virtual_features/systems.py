@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -369,6 +370,7 @@ def ddp(device: str) -> Any:
             dist.all_reduce(x)
             return x, [one.grad for one in model.parameters()]
         finally:
+            _let_gloo_go()
             dist.destroy_process_group()
 
 
@@ -390,7 +392,14 @@ def fsdp(device: str) -> Any:
         finally:
             if device != "cpu":
                 torch.vgpu.set_device(0)
+            _let_gloo_go()
             dist.destroy_process_group()
+
+
+def _let_gloo_go() -> None:
+    """A thread of gloo lets go of its last tensor, for which it needs the interpreter's lock; the end of the group
+    waits for that thread without giving the lock away (torch 2.13: `~ProcessGroupGloo` joins it)."""
+    time.sleep(0.02)
 
 
 @feature("a full device")
