@@ -170,6 +170,8 @@ class DiffView(CodeView):
     def __init__(self) -> None:
         super().__init__()
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
+        # Qt counts the space at which a line is wrapped as part of its width: there would be a bar for nothing.
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("The fix as a patch")
         self.copy_button.setAccessibleName("copy the patch")
 

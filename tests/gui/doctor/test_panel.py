@@ -624,7 +624,10 @@ def test_what_can_be_done_is_at_the_top_and_a_patch_is_shown_whole(panel: Doctor
         corner = button.mapTo(found.viewport(), QPoint(button.width(), button.height()))
         assert found.viewport().rect().contains(corner)
         assert button.geometry().bottom() < found.message.geometry().top()
-    assert found.patch.horizontalScrollBar().maximum() == 0
+    assert not found.patch.horizontalScrollBar().isVisible()
+    for layout in (block.layout() for block in blocks(found.patch)):
+        widths = [layout.lineAt(line).naturalTextWidth() for line in range(layout.lineCount())]
+        assert max(widths) <= found.patch.viewport().width()
     assert found.patch.verticalScrollBar().maximum() == 0
 
 
