@@ -137,6 +137,14 @@ def _not_moved(command: msg.Move) -> str:
     return f"{objects_text(command.targets)} {'was' if len(command.targets) == 1 else 'were'} not {done}"
 
 
+def _loading(command: lab.Load) -> str:
+    sent = command.sent_from
+    if sent is None:
+        return "loading a file"
+    name = os.path.basename(sent.path)
+    return f"copying {os.path.splitext(name)[0] if sent.objects else name} from {sent.machine}"
+
+
 def _opening_snapshot(command: msg.OpenSnapshot) -> str:
     if command.device:
         return f"reading a snapshot of {command.device}"
@@ -245,7 +253,7 @@ SPECS: tuple[CommandSpec, ...] = (
         "commands.rebuild:run_model_code",
     ),
     CommandSpec(lab.ListFile, "looking into a file", "The file could not be read", "files.listing:list_file"),
-    _changing(lab.Load, "loading a file", "Nothing was loaded", "files.load:load"),
+    _changing(lab.Load, _loading, "Nothing was loaded", "files.load:load"),
     CommandSpec(
         lab.CompareCheckpoint,
         "comparing a checkpoint with {c.target}",

@@ -54,9 +54,9 @@ class TensorFile:
     document: Document | None = None
     """What a workspace file says about its objects."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.where = Path(path).expanduser()
+    def __init__(self, path: str, where: Path) -> None:
+        """`path`: as people know it."""
+        self.path, self.where = path, where
         self.size = self.where.stat().st_size
         self.entries: dict[str, Entry] = {}
         self.notes: list[str] = []

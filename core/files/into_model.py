@@ -29,6 +29,7 @@ from devexplorer.core.files import code
 from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.matching import Match, best_match, compared
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.sent import as_known, origin, plain_prefix, with_origin
 from devexplorer.core.models import device_id, is_uninitialised
 from devexplorer.core.records import Answer, CheckpointCompared, CompareCheckpoint, Fact, LoadCheckpoint, Offer
 from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace, check_sizes
@@ -47,7 +48,8 @@ def compare(workspace: Workspace, command: CompareCheckpoint, progress: Progress
 def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Load what matches; all or nothing."""
     target, model = _model(workspace, command.target)
-    with opened(command.path) as file:
+    known = as_known(command)
+    with opened(known.path, command.path) as file:
         match = best_match(model, target.name, file, command.strip)
         if not match.pairs or not (match.strict or command.partial):
             raise _refused(command, file, match)
@@ -61,7 +63,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         image = workspace.image(target.name, values=True, within=target.path)
         undoable = image is not None
         if image is not None:  # from here on the transaction reverts it when something fails
-            workspace.changed(f"the loading of {shown(command.path)} into {command.target}", image)
+            workspace.changed(f"the loading of {shown(known.path)} into {command.target}", image)
         else:
             image = _image_beyond_the_budget(workspace, target)
         if image is None:  # there is no room for the old values: make sure that the whole file can be read
@@ -71,7 +73,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         tick = Ticker(
             NO_PROGRESS if image is None else progress,
             match.nbytes,
-            f"reading {shown(command.path)}",
+            f"reading {shown(known.path)}",
             "the model is unchanged",
         )
         try:
@@ -171,9 +173,17 @@ def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Se
             else f"{command.target} has what fits of the checkpoint"
         ),
         words=" ".join([*words, *_notes(file, match)]),
-        facts=_facts(command.path, file, match),
-        code=code.checkpoint(
-            command, file.form, match.container.place, _prefix(match), _absent(file, match), bool(match.mismatched)
+        facts=_facts(origin(command), file, match),
+        code=with_origin(
+            code.checkpoint(
+                as_known(command),
+                file.form,
+                match.container.place,
+                _prefix(match).removeprefix(plain_prefix(command.sent_from, file)),
+                _absent(file, match),
+                bool(match.mismatched),
+            ),
+            command.sent_from,
         ),
         subject=object_name(command.target),
     )
@@ -181,13 +191,14 @@ def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Se
 
 def _refused(command: LoadCheckpoint, file: TensorFile, match: Match) -> Refused:
     """Why nothing was loaded, with the ways out."""
+    known = as_known(command).path
     if not match.pairs:
-        line = f"no key of '{command.path}' is one of '{command.target}' with the same shape"
+        line = f"no key of '{known}' is one of '{command.target}' with the same shape"
         if match.container.entries and match.missing:
             line += f": the file has {shown(next(iter(match.container.entries)))}, the model {shown(match.missing[0])}"
     else:
-        line = f"'{command.path}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
-    return Refused(line, facts=_facts(command.path, file, match), offers=tuple(_ways(command, match)))
+        line = f"'{known}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
+    return Refused(line, facts=_facts(origin(command), file, match), offers=tuple(_ways(command, match)))
 
 
 def _ways(command: LoadCheckpoint, match: Match) -> list[Offer]:

@@ -18,6 +18,7 @@ from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import slots, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.sent import as_known
 from devexplorer.core.models import Extras, is_uninitialised, samples
 from devexplorer.core.records import Load
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
@@ -54,19 +55,20 @@ class Loaded:
 def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> CommandResult:
     """Load what was chosen, all or nothing."""
     device = workspace.registry.choose(command.device)
-    with opened(command.path) as file:
+    known = as_known(command)
+    with opened(known.path, command.path) as file:
         chosen = choose(workspace, file, command.entries)
         sizes = _sizes(file, chosen)
         alone = len(chosen.tensors) + len(chosen.models) == 1
         if command.name is not None:  # with several it is the beginning of their names
             python_names.checked_name(command.name, workspace.names if alone else ())
         check_sizes(sizes, device, workspace.registry, "what is to be loaded")
-        tick = Ticker(progress, sum(sizes), f"reading {shown(command.path)}", "nothing was loaded")
+        tick = Ticker(progress, sum(sizes), f"reading {shown(known.path)}", "nothing was loaded")
         loaded = Loaded()
         taken = list(workspace.names)
 
         def new_name(key: str, prefix: str | None) -> str:
-            own = command.name.strip() if command.name and alone else name_for(key, prefix, command.path, taken)
+            own = command.name.strip() if command.name and alone else name_for(key, prefix, known.path, taken)
             taken.append(own)
             return own
 
@@ -80,14 +82,14 @@ def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> Comm
             kept = entry.same_as or entry.key
             if kept not in read:
                 read[kept] = _read(file, entry, device, tick)
-            name = new_name(entry.key if entry.place else stem_of(command.path), command.name)
+            name = new_name(entry.key if entry.place else stem_of(known.path), command.name)
             made[name], loaded.bound[name] = (read[kept], Extras()), entry
         if not made and not chosen.waiting:
             raise BadInput(f"'{file.path}' has no values that could become an object")
         if not made:
             return CommandResult(load_messages.only_offers(command, chosen))
         workspace.add_all(made)
-        workspace.changed(f"the loading of {shown(command.path)}", CreateChange(*made))
+        workspace.changed(load_messages.undo_title(known, made), CreateChange(*made))
         snapshots = workspace.snapshots(made)
         usable = workspace.registry.usable()
         return CommandResult(load_messages.loaded(command, device, file, chosen, loaded, snapshots, usable), snapshots)

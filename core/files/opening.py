@@ -29,11 +29,12 @@ class ArrayFile(TensorFile):
 
     form = "npy"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._array = read_array(Path(path))
+    def __init__(self, path: str, where: Path) -> None:
+        super().__init__(path, where)
+        self._array = read_array(where, path)
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
-        self.entries[self.where.stem] = Entry(self.where.stem, tuple(self._array.shape), dtype, ())
+        stem = Path(path).stem
+        self.entries[stem] = Entry(stem, tuple(self._array.shape), dtype, ())
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
         """The values in order."""
@@ -48,10 +49,11 @@ class ArrayFile(TensorFile):
 
 
 @contextmanager
-def opened(path: str) -> Iterator[TensorFile]:
-    """The file, checked; closed again at the end. `BadInput` for whatever cannot be opened."""
+def opened(path: str, copy: str = "") -> Iterator[TensorFile]:
+    """The file, checked; closed again at the end. `BadInput` for whatever cannot be opened. `copy`: what is read, where
+    `path` is only what people know it as."""
     try:
-        file = _open(path)
+        file = _open(path, copy or path)
     except OSError as error:
         raise BadInput(f"'{path}' could not be read: {(error.strerror or str(error)).lower()}") from error
     try:
@@ -60,12 +62,12 @@ def opened(path: str) -> Iterator[TensorFile]:
         file.close()
 
 
-def _open(path: str) -> TensorFile:
-    if not path.strip():
+def _open(path: str, read: str) -> TensorFile:
+    if not read.strip():
         raise BadInput("choose a file")
-    if "\0" in path:
+    if "\0" in read:
         raise BadInput("the name of the file holds a zero byte; choose another one")
-    where = Path(path).expanduser()
+    where = Path(read).expanduser()
     try:
         about = where.stat()
     except FileNotFoundError:
@@ -79,11 +81,11 @@ def _open(path: str) -> TensorFile:
     if not head:
         raise BadInput(f"'{path}' is empty; {KINDS}")
     if head[:4] == b"PK\x03\x04":
-        return TorchFile(path)
+        return TorchFile(path, where)
     if head[:6] == b"\x93NUMPY":
-        return ArrayFile(path)
-    if head[8:9] == b"{" or where.suffix == ".safetensors":
-        return SafeFile(path)
+        return ArrayFile(path, where)
+    if head[8:9] == b"{" or Path(path).suffix == ".safetensors":
+        return SafeFile(path, where)
     raise BadInput(f"'{path}' cannot be opened: {_other(path, where, head)}")
 
 

@@ -12,6 +12,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,8 +37,8 @@ class SafeFile(TensorFile):
 
     form = "safetensors"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, where: Path) -> None:
+        super().__init__(path, where)
         self._file = self.where.open("rb", buffering=0)
         self._offsets: dict[str, int] = {}
         try:

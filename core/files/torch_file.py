@@ -12,6 +12,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,9 +34,9 @@ class TorchFile(TensorFile):
 
     form = "pt"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        if self.where.suffix == ".safetensors":
+    def __init__(self, path: str, where: Path) -> None:
+        super().__init__(path, where)
+        if Path(path).suffix == ".safetensors":
             self.refuse("its name says safetensors and it is a file of torch.save; rename it to .pt")
         try:
             with zipfile.ZipFile(self.where) as archive:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 from devexplorer.core.base import bytes_text, objects_text
-from devexplorer.core.records import Command, Load
+from devexplorer.core.records import Command, Load, SentFrom
 from devexplorer.core.records.host import (
     Chunk,
     ForgetCopy,
@@ -47,6 +47,8 @@ class End(NamedTuple):
 
     name: str
     ask: Asks
+    known_as: str = ""
+    """What it is called on another machine; empty: the same."""
 
 
 class Copying:
@@ -167,7 +169,9 @@ class Copying:
             return
         self.done_bytes += count
         if self.done_bytes >= self.size_bytes:
-            self._send(Load(path=self._to, device=self._device))
+            file = f"{self.names[0] if len(self.names) == 1 else 'objects'}.safetensors"
+            origin = SentFrom(machine=self.source.known_as or self.source.name, path=file, objects=True)
+            self._send(Load(path=self._to, device=self._device, sent_from=origin))
             self.source.ask(ForgetCopy(path=self._from), lambda _: None)
             self.stage = "sent"
         else:

@@ -92,6 +92,7 @@ from devexplorer.core.records.laboratory import (
     OpenModel,
     PlanSplit,
     Save,
+    SentFrom,
     SetRequiresGrad,
     SetTraining,
     Split,

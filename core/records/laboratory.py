@@ -43,6 +43,17 @@ class OpenModel(BaseCommand, tag="OpenModel"):
     """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
 
 
+class SentFrom(msgspec.Struct, frozen=True):
+    """What a file is a copy of that was sent from another machine: people know that, not the copy, so answers, Undo and
+    Python name it."""
+
+    machine: str
+    path: str
+    """The file there; of objects: what a file with them would be called."""
+    objects: bool = False
+    """Objects of the workspace there, rather than a file."""
+
+
 class CompareCheckpoint(BaseCommand, tag="CompareCheckpoint"):
     """Say what a checkpoint would do to a model, without loading it. Answered with `CheckpointCompared`."""
 
@@ -61,6 +72,7 @@ class LoadCheckpoint(BaseCommand, tag="LoadCheckpoint"):
     partial: bool = False
     """Load what fits and leave the rest; without it, keys that are missing, unexpected or of another shape are a
     refusal."""
+    sent_from: SentFrom | None = None
 
 
 class KeyMismatch(msgspec.Struct, frozen=True):
@@ -131,6 +143,7 @@ class Load(BaseCommand, tag="Load"):
     device: str = "cpu"
     name: str | None = None
     """Name of the one tensor; with several: the beginning of their names."""
+    sent_from: SentFrom | None = None
 
 
 class FileEntry(msgspec.Struct, frozen=True):

@@ -159,32 +159,32 @@ def _from_file(path: Path, dtype: torch.dtype | None, device: str, registry: Dev
     return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)
 
 
-def read_array(path: Path) -> np.ndarray[Any, Any]:
+def read_array(path: Path, known_as: str = "") -> np.ndarray[Any, Any]:
     """The array of a .npy file, mapped: sizes are known before anything is read. `BadInput` for what PyTorch could not
-    have."""
+    have. `known_as`: the file in messages."""
     try:
         array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise BadInput(f"there is no file '{path}'") from None
+        raise BadInput(f"there is no file '{known_as or path}'") from None
     except (OSError, ValueError, EOFError) as error:
         reason = (
             "it holds Python objects, which are never loaded"
             if "object" in str(error).lower()
             else "it is not a .npy file of numbers"
         )
-        raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
+        raise BadInput(f"'{known_as or path}' cannot be loaded: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()
-        raise BadInput(f"'{path}' is an archive of several arrays (.npz); choose a .npy file with one")
+        raise BadInput(f"'{known_as or path}' is an archive of several arrays (.npz); choose a .npy file with one")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     try:
         torch.from_numpy(np.empty(0, array.dtype))
     except TypeError:
-        raise BadInput(f"'{path}' holds {array.dtype}, for which PyTorch has no dtype") from None
+        raise BadInput(f"'{known_as or path}' holds {array.dtype}, for which PyTorch has no dtype") from None
     findings = _wrong_shape(array.shape)
     if findings:
-        raise BadInput(f"'{path}' has the shape {array.shape}", *findings)
+        raise BadInput(f"'{known_as or path}' has the shape {array.shape}", *findings)
     return np.asarray(array)
 
 

@@ -3,6 +3,7 @@ that it knows, with progress and a cancel. Main thread; nothing waits."""
 
 from __future__ import annotations
 
+import platform
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ class Copies(QObject):
             app = QApplication.instance()
             assert app is not None
             app.aboutToQuit.connect(self._here.close)
-        return End(machine.name, self._here.ask)
+        return End(machine.name, self._here.ask, platform.node())
 
     def _beat(self) -> None:
         if self._here is not None:

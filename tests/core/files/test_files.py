@@ -16,7 +16,20 @@ from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonit
 from devexplorer.core.files import entries
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
-from devexplorer.core.records import BuildModel, FileListed, ListFile, Load, Move, NewTensor, Redo, Remove, Save, Undo
+from devexplorer.core.records import (
+    BuildModel,
+    FileListed,
+    ListFile,
+    Load,
+    LoadCheckpoint,
+    Move,
+    NewTensor,
+    Redo,
+    Remove,
+    Save,
+    SentFrom,
+    Undo,
+)
 
 
 @pytest.fixture(params=["cpu", "vgpu"])
@@ -419,3 +432,22 @@ def test_what_other_programs_say_in_their_metadata_does_no_harm(host: Place, tmp
     assert {entry.key for entry in event.contents.entries} == {"a", "author", "other"}, (
         "a name that means a key is a tie"
     )
+
+
+def test_a_file_that_was_sent_is_called_what_it_is_called_where_it_came_from(host: Place, tmp_path: Path) -> None:
+    copy = tmp_path / "0f0f.safetensors"  # whatever it holds
+    np.save(tmp_path / "copy.npy", np.arange(3.0))
+    (tmp_path / "copy.npy").rename(copy)
+    sent = SentFrom(machine="laptop", path="/home/me/weights.npy")
+    answer = host.answer(Load(path=str(copy), sent_from=sent))
+    assert (answer.title, answer.facts[0].value) == ("weights is on cpu", "laptop: /home/me/weights.npy")
+    assert host.workspace.history.state().title == "the loading of weights.npy"
+    assert "# From laptop: /home/me/weights.npy; put the file beside this script\nweights = " in answer.code
+    assert "'weights.npy'" in answer.code or '"weights.npy"' in answer.code
+    copy.write_bytes(b"\x93NUMPY and nothing")
+    with pytest.raises(BadInput) as refused:
+        host.do(Load(path=str(copy), sent_from=sent))
+    assert str(refused.value).startswith("'weights.npy' cannot be loaded")
+    with pytest.raises(BadInput) as refused:
+        host.do(LoadCheckpoint(target="nothing", path=str(copy), sent_from=sent))
+    assert str(copy) not in str(refused.value)

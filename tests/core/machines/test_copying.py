@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +15,9 @@ from fakes.engine import EngineHere
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.machines.copying import PIECE_BYTES, Copying, End
 from devexplorer.core.machines.here_files import HereFiles
-from devexplorer.core.records import BuildModel, Command, JobEnded, NewTensor
+from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, Save, UndoState
 from devexplorer.core.records.host import Chunk, Question, ReadFile, Result
+from devexplorer.core.session.script import Surroundings, script
 from devexplorer.core.session.session import Session
 
 
@@ -30,18 +32,29 @@ class Place:
         self.files = HereFiles(self.session, self.folder)
         self.end = End(name, self.files.ask)
         self.ended: list[JobEnded] = []
+        self.answers: list[Answer] = []
+        self.undo: str | None = None
 
     def _engine(self, put: Callable, spec: str | None, visible: str | None) -> EngineHere:  # type: ignore[type-arg]
         self.engines.append(EngineHere(put, spec, visible))
         return self.engines[-1]
 
     def beat(self) -> None:
-        self.ended += [event for event in self.session.drain().events if isinstance(event, JobEnded)]
+        for event in self.session.drain().events:
+            if isinstance(event, JobEnded):
+                self.ended.append(event)
+            elif isinstance(event, Answer):
+                self.answers.append(event)
+            elif isinstance(event, UndoState):
+                self.undo = event.title
         self.files.beat()
 
     @property
     def left(self) -> list[Path]:
         return list(self.folder.rglob("*.*"))
+
+    def tensors_named(self, name: str) -> bytes:
+        return self.engines[-1].engine.workspace.tensor_named(name).numpy().tobytes()
 
     def tensors(self) -> dict[str, bytes]:
         workspace = self.engines[-1].engine.workspace
@@ -172,3 +185,38 @@ def test_an_engine_that_dies_while_it_saves_is_one_line(both: Both) -> None:
     both.here.engines[-1].kill()
     both.until(lambda: copying.over)
     assert copying.words == "The engine ended before the objects were saved."
+
+
+def test_people_are_told_the_machine_and_never_the_file_between(both: Both, tmp_path: Path) -> None:
+    both.do(BuildModel(recipe="mlp", seed=5), NewTensor(name="x", fill="randn", shape=(3,)))
+    for names in (("mlp",), ("x",), ("x",), ("mlp", "x")):
+        due = len(both.there.ended) + 1
+        copying = both.copying(*names)
+        copying.start()
+        both.until(lambda due=due: len(both.there.ended) == due)
+    assert not [answer for answer in both.there.answers if "copies" in f"{answer}" or ".safetensors" in answer.words]
+    assert [answer.title for answer in both.there.answers] == [
+        "mlp was copied from here", "x was copied from here", "x2 was copied from here",
+        "2 objects were copied from here",
+    ]  # fmt: skip
+    assert "It is called x2 here, because there was x already." in both.there.answers[2].words
+    assert both.there.undo == "the copy of 2 objects from here"
+
+
+def test_the_script_loads_what_the_user_saves_on_the_other_machine(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.do(BuildModel(recipe="mlp", seed=5), NewTensor(name="x", fill="randn", shape=(3,)))
+    for name in ("mlp", "x"):
+        due = len(both.there.ended) + 1
+        both.copying(name).start()
+        both.until(lambda due=due: len(both.there.ended) == due)
+    text = script(both.there.session.actions, Surroundings())
+    assert "# From here: save it there as mlp.safetensors and put the file beside this script" in text
+    both.do(*(Save(targets=(name,), path=str(tmp_path / f"{name}.safetensors")) for name in ("mlp", "x")))
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, Any] = {}
+    exec(text, made)
+    assert made["x"].numpy().tobytes() == both.here.tensors_named("x")
+    original = both.here.engines[-1].engine.workspace.model("mlp").module
+    assert all(bool((a == b).all()) for a, b in zip(made["mlp"].parameters(), original.parameters(), strict=True))
