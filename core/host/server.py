@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
 from queue import Empty, SimpleQueue
@@ -61,6 +61,8 @@ REPEAT_S = 5.0
 """A reading that does not change is told so often all the same: the one before may have been dropped."""
 GREET_S = 10.0
 MOST_GREETING = 32
+MOST_ACTIONS = 1_000
+"""In one record."""
 MOST_CLIENTS = 16
 """Windows that are remembered."""
 FORGET_S = 86_400.0
@@ -380,7 +382,13 @@ class Server:
         if actions != self._actions:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(actions, self._actions, strict=False))
             keep, self._actions = sum(1 for _ in same), actions
-            self._tell(ActionsChanged(keep=keep, added=actions[keep:]))
+            for record in self._actions_after(keep):
+                self._tell(record)
+
+    def _actions_after(self, keep: int) -> Iterator[ActionsChanged]:
+        """In records of a length that a window accepts."""
+        for start in range(keep, max(len(self._actions), keep + 1), MOST_ACTIONS):
+            yield ActionsChanged(keep=start, added=self._actions[start : start + MOST_ACTIONS])
 
     def _recording_now(self) -> RecordingChanged:
         recorder = self._session.recording
@@ -394,5 +402,5 @@ class Server:
     def _snapshot(self) -> list[Numbered]:
         return [
             SnapshotBegin(), self._questions.engine_now(), *self.known.records(),
-            ActionsChanged(keep=0, added=self._actions), self._recording_now(), self._history_now(), SnapshotEnd(),
+            *self._actions_after(0), self._recording_now(), self._history_now(), SnapshotEnd(),
         ]  # fmt: skip

@@ -13,6 +13,7 @@ from fakes.far import RouteHere, both_until
 from fakes.hosts import READY, HostHere, WindowHere
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.engine.link import LONGEST_LIST
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.machines.remote_session import RemoteSession
@@ -32,6 +33,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.host import Chunk, Control, ListFolder, Numbered, ReadFile, Text, WriteFile, WriteScript
 from devexplorer.core.session import State
+from devexplorer.core.session.script import Action
+from devexplorer.core.session.session import Session
 
 
 class Far:
@@ -232,6 +235,21 @@ def test_a_host_that_ends_says_why_and_is_not_started_again(far: Far) -> None:
     assert failed == ["There is no connection to forge: nobody needs it."], "nobody waits for an answer"
     assert far.session.link.reason == "nobody needs it"
     assert far.route.asked == [False]
+
+
+def test_a_session_of_many_actions_arrives_whole(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a snapshot, as news, and when many are undone."""
+    made = [Action(f"step {number}", "", "x = 1", float(number)) for number in range(2 * LONGEST_LIST + 1_500)]
+    done = made[: LONGEST_LIST + 500]
+    monkeypatch.setattr(Session, "actions", property(lambda _: tuple(done)))
+    far.host.say(JobEnded(request=1, ok=True, time_unix_s=1.0))
+    far.connect()
+    assert list(far.session.actions) == done
+    for count in (len(made), 2_000, 0):
+        done[:] = made[:count]
+        far.host.say(JobEnded(request=2, ok=True, time_unix_s=2.0))
+        far.until(lambda: len(far.session.actions) == len(done))
+        assert list(far.session.actions) == done
 
 
 def test_times_of_the_other_clock_are_those_of_this_one(far: Far) -> None:
