@@ -29,15 +29,21 @@ LEFT_OUT = ("PYTHONHOME", "PYTHONPATH", "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", 
 
 
 def find(folder: Path | str = "", environ: Mapping[str, str] | None = None) -> tuple[Environment, ...]:
-    """The environments that concern somebody who works in `folder`, the most likely first; this Python is always one of
-    them. Reads many files."""
+    """The environments that concern somebody who works in `folder`: first those that can serve, as far as their files
+    tell, and of these the nearest. This Python is always one of them. Reads many files."""
     rows = finding.find(str(folder), dict(os.environ if environ is None else environ))
     found = [msgspec.convert(row, Environment) for row in rows]
     if not any(is_own(row.python) for row in found):
         version = _dotted(sys.version_info[:3])
         torch = finding.torch_of(sys.prefix, version, dict(os.environ))
         found.append(Environment(sys.executable, sys.prefix, "own", "DevExplorer's own", version, torch))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda one: not is_likely(one)))
+
+
+def is_likely(environment: Environment) -> bool:
+    """Whether it can be the engine's, by its files alone."""
+    old = environment.version and numbers(environment.version)[:2] < OLDEST_PYTHON
+    return not old and numbers(environment.torch or "0") >= OLDEST_TORCH
 
 
 def given(path: str) -> Environment:

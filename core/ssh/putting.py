@@ -7,14 +7,7 @@ from pathlib import Path
 
 from devexplorer.core.base import ProgressMonitor, Unavailable
 from devexplorer.core.environments import cache_folder, code_cache, packages
-from devexplorer.core.environments.environment import (
-    OLDEST_PYTHON,
-    OLDEST_TORCH,
-    Environment,
-    Probe,
-    numbers,
-    refusal,
-)
+from devexplorer.core.environments.environment import Probe, is_likely, refusal
 from devexplorer.core.records.ssh import Step
 from devexplorer.core.ssh.connection import Connection
 
@@ -39,17 +32,11 @@ def choose(connection: Connection, folder: str = "~") -> str:
     """The Python there that concerns somebody who works in that folder and has a torch that will do."""
     connection.progress("python")
     found = connection.find(folder)
-    python = next((environment.python for environment in found if _is_likely(environment)), None)
+    python = next((environment.python for environment in found if is_likely(environment)), None)
     if python is None:
         listed = ", ".join(environment.python for environment in found[:5]) or "none"
         connection.fail("no torch", listed)
     return python
-
-
-def _is_likely(environment: Environment) -> bool:
-    """By its files alone."""
-    old = environment.version and numbers(environment.version)[:2] < OLDEST_PYTHON
-    return not old and numbers(environment.torch or "0") >= OLDEST_TORCH
 
 
 def _code(connection: Connection) -> str:

@@ -154,6 +154,19 @@ def test_this_python_is_always_listed(tmp_path: Path) -> None:
     assert [row.kind for row in rows if environment.is_own(row.python)] == ["own"]
 
 
+def test_those_that_can_serve_come_first_and_of_these_the_nearest(tmp_path: Path) -> None:
+    active, folder = tmp_path / "active", tmp_path / "project" / "src"
+    venv_in(active)  # without torch
+    venv_in(tmp_path / "project" / ".venv", torch="2.3.1")  # too old
+    venv_in(folder / ".venv", torch="2.6.0+cu124")
+    venv_in(tmp_path / ".virtualenvs" / "a", "3.10.4", torch="2.6.0")
+    venv_in(tmp_path / ".virtualenvs" / "b", torch="2.9.1")
+    found = environment.find(folder, {"HOME": str(tmp_path), "VIRTUAL_ENV": str(active), "PATH": ""})
+    assert [row.label for row in found if str(tmp_path) in row.python] == [
+        "~/project/src/.venv", "b", "~/active", "~/project/.venv", "a",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13", "3.14"])
 def test_the_files_that_are_sent_run_in_other_pythons(version: str, tmp_path: Path) -> None:
     python = next(PYENV.glob(f"{version}.*/bin/python"), None)
