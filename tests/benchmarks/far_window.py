@@ -113,7 +113,7 @@ class Host:
         self._orders.sendall(words.encode())
 
     def open(self, *, unasked: bool) -> object:
-        from devexplorer.core.machines.socket_route import SocketChannel
+        from fakes.socket_channel import SocketChannel
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")
         _, (descriptor,), _, _ = socket.recv_fds(self._orders, 1, 1)

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fakes.socket_channel import SocketChannel
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 
 from devexplorer.core.host.starting import reach, serve_command
-from devexplorer.core.machines.socket_route import SocketChannel
 from devexplorer.core.records import (
     BuildModel,
     Check,

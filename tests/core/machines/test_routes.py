@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from devexplorer.core.base import Cancelled
 from devexplorer.core.machines import ssh_route
 from devexplorer.core.machines.link import CannotReach
-from devexplorer.core.machines.socket_route import SocketRoute
 from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.records.ssh import Failure, FailureKind, Prompt, Report
 from devexplorer.core.ssh.failures import ConnectionFailed
@@ -99,22 +96,3 @@ def test_it_can_be_given_up(made: list[PlayedConnection]) -> None:
         way.open(unasked=False)
     way.cancel()
     assert made[0].cancelled
-
-
-def test_a_socket_of_this_machine(tmp_path: Path) -> None:
-    path = tmp_path / "host.sock"
-    with pytest.raises(OSError, match="No such file"):
-        SocketRoute(path).open(unasked=False)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        channel = SocketRoute(path).open(unasked=False)
-        there, _ = listening.accept()
-        with there:
-            assert channel.write(b"ping") == 4
-            assert there.recv(10) == b"ping"
-            there.sendall(b"pong")
-            assert channel.read(10) == b"pong"
-            channel.close()
-            channel.close()
-            assert there.recv(10) == b""
