@@ -1,16 +1,19 @@
-"""Objects on their way between machines, as files: saved for another machine, or arrived from one. Main thread, but for
+"""Objects and files on their way between machines: saved for another machine, or arrived from one. Main thread, but for
 what `FileWork` is given to do.
 
-All of them are in one folder below the cache, which goes when the host does.
+Each has a folder of its own, so that it keeps its name; all of them are in one folder below the cache, which goes when
+the process does.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,10 @@ from devexplorer.core.records.host import Done, ForgetCopy, PlaceCopy, Result, S
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
 
-SUFFIX = ".safetensors"
+SAVED = "copy.safetensors"
+"""What objects are saved as."""
+LONGEST_NAME = 255
+"""In bytes."""
 Later = Callable[[Callable[[], None]], None]
 """Has something done on the main thread, soon."""
 
@@ -33,11 +39,12 @@ Later = Callable[[Callable[[], None]], None]
 class Copies:
     """`ask` what it `takes`; `close` at the end."""
 
-    def __init__(self, session: Session, folder: Path | None = None) -> None:
-        """`folder`: where those of all processes are; None: in the user's cache."""
-        self._session = session
+    def __init__(self, session: Session | None, folder: Path | None = None) -> None:
+        """`session`: None where there is nothing to save. `folder`: where those of all processes are; None: in the
+        user's cache."""
+        self.session = session
         base = folder or Path(platformdirs.user_cache_dir("devexplorer", appauthor=False)) / "copies"
-        self._folder = base / str(os.getpid())
+        self._folder = base / (platform.node() or "here") / str(os.getpid())  # machines can share a home folder
         self._saving: int | None = None
         """The command that saves now; 0: it is about to be sent."""
         self._handlers: dict[type, Callable[[FileWork, Later, Any, Reply], None]] = {
@@ -58,22 +65,25 @@ class Copies:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _save(self, files: FileWork, later: Later, question: SaveCopy, reply: Reply) -> None:
+        if self.session is None:
+            reply(None, "no engine was started on this machine")
+            return
         if self._saving is not None:
             reply(None, "objects are being saved for another machine already; wait until they are")
             return
-        self._saving = 0
+        self._saving, session = 0, self.session
 
         def prepared(result: Result | None, why_not: str) -> None:
-            later(lambda: self._begin(question, why_not if result is None else "", reply))
+            later(lambda: self._begin(session, question, result, why_not, reply))
 
-        files.do(self._prepared, prepared)
+        files.do(partial(self._new, SAVED), prepared)
 
-    def _begin(self, question: SaveCopy, why_not: str, reply: Reply) -> None:
-        if why_not:
+    def _begin(self, session: Session, question: SaveCopy, place: Result | None, why_not: str, reply: Reply) -> None:
+        if not isinstance(place, Text):
             self._saving = None
             reply(None, why_not)
             return
-        path = str(self._new())
+        path = place.text
         problems: list[str] = []
 
         def take(event: BaseEvent) -> None:
@@ -87,39 +97,36 @@ class Copies:
                     reply(None, problems[-1] if problems else "the engine ended before the objects were saved")
 
         command = Save(targets=question.targets, path=path, named=True, overwrite=True)
-        self._saving = self._session.send_aside(command, take)
+        self._saving = session.send_aside(command, take)
 
-    def _place(self, files: FileWork, _: Later, __: PlaceCopy, reply: Reply) -> None:
-        def work() -> Result:
-            self._prepared()
-            return Text(text=str(self._new()))
-
-        files.do(work, reply)
+    def _place(self, files: FileWork, _: Later, question: PlaceCopy, reply: Reply) -> None:
+        files.do(partial(self._new, question.name), reply)
 
     def _forget(self, files: FileWork, _: Later, question: ForgetCopy, reply: Reply) -> None:
         if not question.path:
-            if self._saving:
-                self._session.send_aside(Cancel(job=self._saving), lambda _: None)
+            if self._saving and self.session is not None:
+                self.session.send_aside(Cancel(job=self._saving), lambda _: None)
             reply(Done(), "")
             return
 
         def work() -> Result:
             path = Path(question.path)
-            if path.parent != self._folder or path.suffix != SUFFIX:
+            if path.parent.parent != self._folder or path.parent.name == "..":
                 raise BadInput(f"{path} is no copy of the host's")
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path.parent, ignore_errors=True)
             return Done()
 
         files.do(work, reply)
 
-    def _new(self) -> Path:
-        return self._folder / f"{secrets.token_hex(8)}{SUFFIX}"
-
-    def _prepared(self) -> Result:
-        """The folder, and none of processes that are gone."""
+    def _new(self, name: str) -> Result:
+        """A path of this name in a new folder; what processes that are gone have left is removed."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > LONGEST_NAME:
+            name = SAVED
+        place = self._folder / secrets.token_hex(8) / name
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700)
         with suppress(OSError):
             for other in self._folder.parent.iterdir():
                 if other.name.isdecimal() and not psutil.pid_exists(int(other.name)):
                     shutil.rmtree(other, ignore_errors=True)
-        return Done()
+        return Text(text=str(place))

@@ -1,58 +1,22 @@
-"""Sends tensors, or the state dicts of models, from one machine to another: saved there as safetensors, sent through
-this window piece by piece, verified, loaded here. Main thread; nothing waits.
-
-The pieces go through the window because the machines need not know each other. The file says its own SHA-256 when it is
-read to its end, and the other machine keeps it only with that sum.
-"""
+"""Sends tensors, or the state dicts of models, from one machine to another: saved there as safetensors, sent as a file,
+loaded here. Main thread; nothing waits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal, NamedTuple, Protocol
 
-from devexplorer.core.base import bytes_text, objects_text
+from devexplorer.core.base import objects_text
+from devexplorer.core.machines.file_copying import End, FileCopying, Stage
 from devexplorer.core.records import Command, Load, SentFrom
-from devexplorer.core.records.host import (
-    Chunk,
-    ForgetCopy,
-    PlaceCopy,
-    Question,
-    ReadFile,
-    Result,
-    SaveCopy,
-    Text,
-    WriteFile,
-)
+from devexplorer.core.records.host import ForgetCopy, Result, SaveCopy, Text
 
-PIECE_BYTES = 1 << 18
-AHEAD = 4
-"""Pieces that are asked for and not written yet: at 50 ms there and back 20 MB/s instead of 5."""
-
-Stage = Literal["saving", "sending", "sent", "failed", "cancelled"]
+NAME = "copy.safetensors"
 
 
-class Asks(Protocol):
-    """`RemoteSession.ask`, or `HereFiles.ask`."""
-
-    def __call__(
-        self, question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = ..., /
-    ) -> None:
-        """Ask; one of both is called at a later beat."""
-        ...
-
-
-class End(NamedTuple):
-    """One of the two machines."""
-
-    name: str
-    ask: Asks
-    known_as: str = ""
-    """What it is called on another machine; empty: the same."""
-
-
-class Copying:
+class Copying(FileCopying):
     """`start`, then look at `stage`; `cancel` whenever."""
+
+    stage: Stage = "saving"
 
     def __init__(
         self,
@@ -66,41 +30,9 @@ class Copying:
     ) -> None:
         """`send` gives the other machine the command that loads them, to `device` there. `changed` is called when
         anything to be seen is another."""
-        self.names, self.source, self.target = names, source, target
-        self.stage: Stage = "saving"
-        self.done_bytes = self.size_bytes = 0
-        self.problem = ""
-        """Why it failed, one sentence."""
-        self._send, self._changed, self._device = send, changed, device
-        self._from = self._to = ""
-        self._next = 0
-        """Where the next piece begins that is asked for."""
-        self._pieces: dict[int, Chunk] = {}
-        """Those that came and wait for their turn, by where they begin."""
-        self._writing = False
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more happens."""
-        return self.stage in ("sent", "failed", "cancelled")
-
-    @property
-    def done(self) -> float | None:
-        """How much of it, 0 to 1; None: not known."""
-        return self.done_bytes / self.size_bytes if self.size_bytes else None
-
-    @property
-    def words(self) -> str:
-        """What it does, for people."""
-        what = objects_text(self.names)
-        if self.stage == "saving":
-            return f"{what}: saving on {self.source.name}"
-        if self.stage == "sending":
-            size = f", {bytes_text(self.done_bytes)} of {bytes_text(self.size_bytes)}" if self.size_bytes else ""
-            return f"{what}: sending to {self.target.name}{size}"
-        if self.stage == "sent":
-            return f"{what} sent to {self.target.name} ({bytes_text(self.size_bytes)}, verified)"
-        return self.problem or f"{what}: not sent to {self.target.name}"
+        super().__init__("", NAME, source, target, self._load, changed)
+        self.names, self.what = names, objects_text(names)
+        self._send, self._device = send, device
 
     def start(self) -> None:
         """Have the objects saved."""
@@ -108,91 +40,30 @@ class Copying:
         self._changed()
 
     def cancel(self) -> None:
-        """Leave it; what was written is removed."""
-        if not self.over:
-            if self.stage == "saving":
-                self.source.ask(ForgetCopy(), lambda _: None)
-            self._end("cancelled")
-
-    # --- step by step
+        """Leave it; what was saved and written is removed."""
+        if self.stage == "saving":
+            self.source.ask(ForgetCopy(), lambda _: None)
+        super().cancel()
 
     def _saved(self, result: Result) -> None:
         assert isinstance(result, Text)
         self._from = result.text
         if self.over:
             self._forget()
-            return
-        self.stage = "sending"
-        self.target.ask(PlaceCopy(), self._placed, self._failed)
-        self._changed()
-
-    def _placed(self, result: Result) -> None:
-        assert isinstance(result, Text)
-        self._to = result.text
-        if self.over:
-            self._forget()
         else:
-            self._read()
+            self._place()
 
-    def _read(self) -> None:
-        """Ask for as many pieces as may be on their way; until the first one is here its size is not known."""
-        most = self.done_bytes + AHEAD * PIECE_BYTES if self.size_bytes else PIECE_BYTES
-        while self._next < min(most, self.size_bytes or PIECE_BYTES):
-            ask = ReadFile(path=self._from, offset=self._next, count=PIECE_BYTES)
-            self.source.ask(ask, partial(self._came, self._next), self._failed)
-            self._next += PIECE_BYTES
+    def _load(self, path: str) -> None:
+        file = f"{self.names[0] if len(self.names) == 1 else 'objects'}.safetensors"
+        origin = SentFrom(machine=self.source.known_as or self.source.name, path=file, objects=True)
+        self._send(Load(path=path, device=self._device, sent_from=origin))
+        self.source.ask(ForgetCopy(path=self._from), lambda _: None)
 
-    def _came(self, offset: int, chunk: Result) -> None:
-        if self.over:
-            return
-        assert isinstance(chunk, Chunk)
-        last = offset + len(chunk.data) >= chunk.size_bytes
-        if chunk.size_bytes != (self.size_bytes or chunk.size_bytes) or (not last and len(chunk.data) != PIECE_BYTES):
-            self._failed(f"{self.source.name} sent something else than the file that it saved.")
-            return
-        self.size_bytes = chunk.size_bytes
-        self._pieces[offset] = chunk
-        self._write()
-        self._read()
-
-    def _write(self) -> None:
-        """The next piece, when the one before is written."""
-        if self._writing or (chunk := self._pieces.pop(self.done_bytes, None)) is None:
-            return
-        self._writing = True
-        piece = WriteFile(path=self._to, offset=self.done_bytes, data=chunk.data, sha256=chunk.sha256, overwrite=True)
-        self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
-
-    def _went(self, count: int, _: Result) -> None:
-        self._writing = False
-        if self.over:
-            return
-        self.done_bytes += count
-        if self.done_bytes >= self.size_bytes:
-            file = f"{self.names[0] if len(self.names) == 1 else 'objects'}.safetensors"
-            origin = SentFrom(machine=self.source.known_as or self.source.name, path=file, objects=True)
-            self._send(Load(path=self._to, device=self._device, sent_from=origin))
-            self.source.ask(ForgetCopy(path=self._from), lambda _: None)
-            self.stage = "sent"
-        else:
-            self._write()
-            self._read()
-        self._changed()
-
-    def _failed(self, problem: str) -> None:
-        if not self.over:
-            self.problem = problem
-            self._end("failed")
-
-    def _end(self, stage: Stage) -> None:
-        self.stage = stage
-        self._pieces.clear()
-        self._forget()
-        self._changed()
+    def _changed_words(self) -> str:
+        return f"{self.source.name} sent something else than the file that it saved."
 
     def _forget(self) -> None:
-        """Remove what is there of it, as far as anybody answers."""
-        for end, path in ((self.source, self._from), (self.target, self._to)):
-            if path:
-                end.ask(ForgetCopy(path=path), lambda _: None)
-        self._from = self._to = ""
+        super()._forget()
+        if self._from:
+            self.source.ask(ForgetCopy(path=self._from), lambda _: None)
+        self._from = ""

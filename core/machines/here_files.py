@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 class HereFiles:
     """`ask` as a `RemoteSession` does, `beat` often, `close` at the end."""
 
-    def __init__(self, session: Session, folder: Path | None = None) -> None:
-        """`folder`: where files of copies are; None: in the user's cache."""
+    def __init__(self, session: Session | None, folder: Path | None = None) -> None:
+        """`session`: None where nothing of this machine is to be saved. `folder`: where files of copies are; None: in
+        the user's cache."""
         self._work = FileWork()
         self._copies = Copies(session, folder)
         self._due: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def set_session(self, session: Session | None) -> None:
+        """Objects of this one are saved from now on."""
+        self._copies.session = session
 
     def ask(
         self, question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = lambda problem: None

@@ -216,6 +216,9 @@ class PlaceCopy(Record, tag="PlaceCopy"):
     """Where a file from another machine is to be written; answered with `Text`, a path. The file stays until the host
     ends: what is loaded from it is loaded again after a crash of the engine."""
 
+    name: str = ""
+    """What the file is called there; empty: it has no name."""
+
 
 class ForgetCopy(Record, tag="ForgetCopy"):
     """Remove a file of `SaveCopy` or `PlaceCopy`, or end the saving; answered with `Done`."""

@@ -3,12 +3,11 @@ that it knows, with progress and a cancel. Main thread; nothing waits."""
 
 from __future__ import annotations
 
-import platform
 from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QApplication, QDialog, QMenu, QProgressBar, QWidget
+from PySide6.QtWidgets import QDialog, QMenu, QProgressBar, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.gui.actions import WindowContext
@@ -16,8 +15,7 @@ from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, hbox, push_button, vbox
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.copying import Copying, End
-    from devexplorer.core.machines.here_files import HereFiles
+    from devexplorer.core.machines.file_copying import FileCopying
     from devexplorer.core.session.machine import Machine
 
 WIDTH_PX = 420
@@ -32,9 +30,6 @@ class Copies(QObject):
         super().__init__(context)
         self._context = context
         self._room: MachineRoom = room_of(context)
-        self._here: HereFiles | None = None
-        """Answers for this machine; made with the first copy."""
-        context.state_changed.connect(self._beat)
 
     def offer(self, menu: QMenu) -> None:
         """List the other machines at the end of a menu; nothing where there is none."""
@@ -62,31 +57,15 @@ class Copies(QObject):
         if not names or session is None:
             return
         dialog = CopyDialog(self._context.window)
-        copying = Copying(names, self._end(self._room.shown), self._end(target), session.send, dialog.refresh)
+        copying = Copying(
+            names, self._room.end_of(self._room.shown), self._room.end_of(target), session.send, dialog.refresh
+        )
         dialog.follow(copying)
         dialog.over.connect(partial(self._say, copying))
         dialog.show()
         copying.start()
 
-    def _end(self, machine: Machine) -> End:
-        from devexplorer.core.machines.copying import End
-        from devexplorer.core.machines.here_files import HereFiles
-
-        for far in self._room.others:
-            if far is machine:
-                return End(far.name, far.session.ask)
-        if self._here is None:
-            self._here = HereFiles(machine.session)  # type: ignore[arg-type]  # this machine's own
-            app = QApplication.instance()
-            assert app is not None
-            app.aboutToQuit.connect(self._here.close)
-        return End(machine.name, self._here.ask, platform.node())
-
-    def _beat(self) -> None:
-        if self._here is not None:
-            self._here.beat()
-
-    def _say(self, copying: Copying) -> None:
+    def _say(self, copying: FileCopying) -> None:
         self._context.hint(f"{copying.words.rstrip('.')}.")
 
 
@@ -98,13 +77,13 @@ class CopyDialog(QDialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setFixedWidth(WIDTH_PX)
-        self._copying: Copying | None = None
+        self._copying: FileCopying | None = None
         self.words = ElidedLabel()
         self.bar = QProgressBar(textVisible=False)
         self.cancel_button = push_button("Cancel", self.reject)
         vbox(self.words, self.bar, hbox(None, self.cancel_button), margins=EDGE_PX, spacing=EDGE_PX, parent=self)
 
-    def follow(self, copying: Copying) -> None:
+    def follow(self, copying: FileCopying) -> None:
         """Show this one."""
         self._copying = copying
         self.setWindowTitle(f"Copy to {copying.target.name}")

@@ -6,6 +6,7 @@ The list itself is `core.machines.machines`, which is loaded with the first othe
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -16,9 +17,12 @@ from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.file_copying import End
+    from devexplorer.core.machines.here_files import HereFiles
     from devexplorer.core.machines.link import Route
     from devexplorer.core.machines.machines import FarMachine, Machines
     from devexplorer.core.session.machine import Machine
+    from devexplorer.core.session.session import Session
     from devexplorer.gui.machines.approach import Approach, FarWay
 
 MOST_KNOWN = 30
@@ -43,6 +47,8 @@ class MachineRoom(QObject):
         self._first: set[str] = set()
         """Those that were never connected yet: on show once they are, gone if they cannot be."""
         self._pythons: dict[str, str] = {}
+        self._here: HereFiles | None = None
+        """Answers for this machine; made with the first copy."""
         context.state_changed.connect(self._beat)
         context.machines_changed.connect(self._follow)
 
@@ -72,6 +78,20 @@ class MachineRoom(QObject):
     def find(self, name: str) -> Machine | None:
         """The machine of this name."""
         return next((machine for machine in self.machines if machine.name == name), None)
+
+    def end_of(self, machine: Machine) -> End:
+        """Who answers for the files of a machine."""
+        from devexplorer.core.machines.file_copying import End  # with the first copy
+        from devexplorer.core.machines.here_files import HereFiles
+
+        for far in self.others:
+            if far is machine:
+                return End(far.name, far.session.ask)
+        session = cast("Session | None", machine.session)  # this machine's own
+        if self._here is None:
+            self._here = HereFiles(session)
+        self._here.set_session(session)
+        return End(machine.name, self._here.ask, platform.node())
 
     # --- what can be done
 
@@ -134,9 +154,16 @@ class MachineRoom(QObject):
             self.asked.emit(self._approaches[host])
 
     def _beat(self) -> None:
-        """Take what ssh has said and asked."""
+        """Take what ssh has said and asked, and what the disk of this machine has answered."""
         for approach in tuple(self._approaches.values()):
             approach.beat()
+        if self._here is not None:
+            self._here.beat()
+
+    def close(self, deadline_s: float) -> None:
+        """Remove what was copied to this machine."""
+        if self._here is not None:
+            self._here.close(deadline_s)
 
     def _follow(self) -> None:
         """The list, what is on show, or the state of a link is another."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text, WriteScript
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.machine_bar import MachineBar, age_text, ago
 
 if TYPE_CHECKING:
@@ -68,3 +69,4 @@ class OtherMachines:
     def close(self, deadline_s: float) -> None:
         """End the connections; what runs there goes on."""
         self.machines.close(deadline_s)
+        room_of(self._window.context).close(deadline_s)

@@ -13,10 +13,11 @@ import pytest
 from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.copying import PIECE_BYTES, Copying, End
+from devexplorer.core.machines.copying import Copying
+from devexplorer.core.machines.file_copying import PIECE_BYTES, End, FileCopying
 from devexplorer.core.machines.here_files import HereFiles
 from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, Save, UndoState
-from devexplorer.core.records.host import Chunk, Question, ReadFile, Result
+from devexplorer.core.records.host import Chunk, ForgetCopy, Question, ReadFile, Result
 from devexplorer.core.session.script import Surroundings, script
 from devexplorer.core.session.session import Session
 
@@ -220,3 +221,50 @@ def test_the_script_loads_what_the_user_saves_on_the_other_machine(
     assert made["x"].numpy().tobytes() == both.here.tensors_named("x")
     original = both.here.engines[-1].engine.workspace.model("mlp").module
     assert all(bool((a == b).all()) for a, b in zip(made["mlp"].parameters(), original.parameters(), strict=True))
+
+
+def test_a_file_keeps_its_name_and_what_is_no_copy_stays(both: Both, tmp_path: Path) -> None:
+    file = tmp_path / "weights of mine.pt"
+    file.write_bytes(bytes(range(256)) * 5000)
+    arrived: list[Path] = []
+    copying = FileCopying(
+        str(file), file.name, both.here.end, both.there.end, lambda path: arrived.append(Path(path)), lambda: None
+    )
+    copying.start()
+    assert copying.words == "weights of mine.pt: sending to there"
+    both.until(lambda: copying.over)
+    assert copying.words == "weights of mine.pt sent to there (1.22 MiB, verified)"
+    assert arrived[0].name == file.name
+    assert arrived[0].read_bytes() == file.read_bytes()
+    said: list[object] = []
+    for wrong in (str(file), f"{arrived[0].parent.parent}/../x"):
+        both.there.files.ask(ForgetCopy(path=wrong), said.append, said.append)
+    both.there.files.ask(ForgetCopy(path=str(arrived[0])), said.append, said.append)
+    both.until(lambda: len(said) == 3)
+    assert all(str(words).endswith("is no copy of the host's.") for words in said[:2])
+    assert file.exists()
+    assert not both.there.left
+
+
+def test_a_file_that_is_too_large_or_grows_is_refused_and_leaves_nothing(both: Both, tmp_path: Path) -> None:
+    file = tmp_path / "run.devrec"
+    file.write_bytes(bytes(20 * PIECE_BYTES))
+
+    def copying(why_not: Callable[[int], str] = lambda size: "") -> FileCopying:
+        made = FileCopying(
+            str(file), file.name, both.here.end, both.there.end, lambda path: pytest.fail(path), lambda: None,
+            why_not=why_not,
+        )  # fmt: skip
+        made.start()
+        return made
+
+    first = copying(lambda size: f"{size} bytes are too many.")
+    both.until(lambda: first.over)
+    assert first.words == f"{20 * PIECE_BYTES} bytes are too many."
+    second = copying()
+    both.until(lambda: second.size_bytes)
+    with file.open("ab") as more:
+        more.write(b"x")
+    both.until(lambda: second.over)
+    assert second.words == "run.devrec changed on here while it was being sent: wait until it is complete."
+    both.until(lambda: not both.there.left)
