@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import devexplorer
 from devexplorer.core.base import BadInput
+from devexplorer.core.cli.fleet.arguments import fleet_arguments
 from devexplorer.core.cli.terminal.common_arguments import (
     PYTHON,
     SHAPES,
@@ -98,6 +99,8 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
 
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
     json_option(env)
+
+    fleet_arguments(commands.add_parser("fleet", help="show every card of many machines"))
 
     _host(commands.add_parser("host", help="what windows on other machines connect to: start it, list it, end it"))
 

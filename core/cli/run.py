@@ -27,7 +27,7 @@ ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env")
 _MODULES = {
     name: f"devexplorer.core.cli.{name}"
     for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop", "over_ssh")
-} | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench")}
+} | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")}
 """Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""

@@ -1,0 +1,1 @@
+"""`devexplorer fleet`. Main thread of its process; torch is not imported."""

@@ -1,0 +1,34 @@
+"""What `devexplorer fleet` takes. No torch, no Qt."""
+
+from __future__ import annotations
+
+import argparse
+
+from devexplorer.core.cli.terminal.common_arguments import VIRTUAL, add_options, json_option
+
+DEFECT = (
+    "with --nodes: give a card a fault, KIND:NODE/CARD[:SHARE%%]; KIND is slow, hot, pcie, link or lost; nodes and"
+    " cards count from 0; may be given again"
+)
+
+
+def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
+    """`fleet` alone lists the cards; further words come behind it."""
+    _machines(fleet)
+    fleet.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
+    add_options(
+        fleet,
+        ("--count", "TICKS", "print so many readings (default 1)"),
+        ("--prometheus", "PORT", "serve all cards for Prometheus at 127.0.0.1:PORT/metrics, until Ctrl-C"),
+        ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
+    )
+    json_option(fleet)
+
+
+def _machines(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--nodes", metavar="N", help="a simulated fleet of so many machines; --virtual says which cards"
+    )
+    command.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
+    command.add_argument("--defect", metavar="DEFECT", action="append", default=[], help=DEFECT)
+    command.add_argument("--seed", metavar="N", default="0", help="of the noise of a simulated fleet (default 0)")

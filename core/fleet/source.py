@@ -1,0 +1,28 @@
+"""Where the machines of a fleet come from: hosts over ssh, the nodes of a cluster, or a simulation. A protocol; no
+thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from devexplorer.core.records.fleet import FleetEvent
+
+MOST_EVENTS = 512
+"""That one `drain` returns: a beat of the window stays short when a thousand machines report at once."""
+
+
+class FleetSource(Protocol):
+    """`start`, then `drain` often; `close` at the end. Main thread, and no method waits, but for `close`."""
+
+    def start(self) -> None:
+        """Begin to look for machines; returns at once."""
+        ...
+
+    def drain(self) -> Sequence[FleetEvent]:
+        """What happened since the last call, in order; after a flood the rest comes with the next calls."""
+        ...
+
+    def close(self, deadline_s: float) -> bool:
+        """Give everything back; False when something of it still runs after `deadline_s`."""
+        ...

@@ -1,0 +1,163 @@
+"""Every card of a fleet as a row of numbers, with a short and coarse history: what the page Fleet draws, sorts and
+filters, and what is exported. Main thread only.
+
+The columns are numpy arrays over all cards, so that thousands of readings are one step; a card takes about 2 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.fleet import CardsListed, FleetEvent, FleetMachine, MachineChanged, MachineLeft, Readings
+
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = (
+    "time_unix_s", "utilization_percent", "memory_used_bytes", "memory_total_bytes", "temperature_c", "power_w",
+    "power_cap_w", "sm_clock_mhz", "memory_clock_mhz", "pcie_generation", "pcie_width", "ecc_corrected",
+    "ecc_uncorrected", "fan_percent",
+)  # fmt: skip
+"""Fields of `DeviceSample` that are kept of the last reading; NaN where one is not known."""
+DRAWN = ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w")
+"""Those with a history."""
+BIN_S, BINS = 5.0, 120
+"""Ten minutes in means of five seconds."""
+
+_values = attrgetter(*COLUMNS)
+_DRAWN = [COLUMNS.index(name) for name in DRAWN]
+
+
+class Card(NamedTuple):
+    """A row: which card it is."""
+
+    machine: str
+    info: DeviceInfo
+
+    @property
+    def name(self) -> str:
+        """`MACHINE/DEVICE`."""
+        return f"{self.machine}/{self.info.id}"
+
+
+class FleetTable:
+    """`apply` events; read `machines`, `cards` and `column`, whose rows belong together."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, FleetMachine] = {}
+        """By name, in the order in which they joined."""
+        self.cards: list[Card] = []
+        """Those of one machine next to each other."""
+        self.samples: list[DeviceSample | None] = []
+        """The last reading of each."""
+        self.problems: dict[str, tuple[Problem, ...]] = {}
+        """What could not be found out, by machine."""
+        self.structure = 0
+        """Counts changes of `cards`."""
+        self._rows: dict[tuple[str, str], int] = {}
+        self._values: Floats = np.empty((0, len(COLUMNS)))
+        self._history: npt.NDArray[np.float32] = np.empty((0, len(DRAWN), BINS), np.float32)
+        self._counts: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        """Readings in the present bin."""
+        self._bin = 0
+
+    def apply(self, events: Sequence[FleetEvent]) -> None:
+        """Take what happened, in order: first which cards there are, then what was read of them."""
+        listed: dict[str, Sequence[DeviceInfo]] = {}
+        for event in events:
+            match event:
+                case MachineChanged():
+                    self.machines[event.machine.name] = event.machine
+                case CardsListed():
+                    listed[event.machine] = event.devices
+                    self.problems[event.machine] = event.problems
+                case MachineLeft():
+                    self.machines.pop(event.name, None)
+                    self.problems.pop(event.name, None)
+                    listed[event.name] = ()
+        if listed:
+            self._list(listed)
+        samples: dict[int, DeviceSample] = {}
+        for event in events:
+            if isinstance(event, Readings):
+                for sample in event.samples:
+                    row = self._rows.get((event.machine, sample.device))
+                    if row is not None:
+                        samples[row] = sample
+        if samples:
+            self._put(samples)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every machine that is not lost is connected and has told of each card, or why not."""
+        known = {(machine, problem.device) for machine, problems in self.problems.items() for problem in problems}
+        silent = {
+            card.machine
+            for card, sample in zip(self.cards, self.samples, strict=True)
+            if sample is None and (card.machine, card.info.id) not in known
+        }
+        listed = {card.machine for card in self.cards}
+        return all(
+            machine.state == "lost" or (machine.state == "connected" and name in listed and name not in silent)
+            for name, machine in self.machines.items()
+        )
+
+    def row(self, machine: str, device: str) -> int | None:
+        """Where a card is; right until `structure` changes."""
+        return self._rows.get((machine, device))
+
+    def column(self, name: str) -> Floats:
+        """The last value of each card, one of `COLUMNS`; a view that `apply` changes."""
+        return self._values[:, COLUMNS.index(name)]
+
+    def history(self, row: int, name: str) -> npt.NDArray[np.float32]:
+        """Means of one of `DRAWN` in each bin, oldest first, NaN where there was no reading; the last bin is not full
+        yet. Shape `(BINS,)`."""
+        last = self._bin % BINS
+        return np.roll(self._history[row, DRAWN.index(name)], BINS - 1 - last)
+
+    def _put(self, samples: dict[int, DeviceSample]) -> None:
+        rows = np.fromiter(samples, np.intp, len(samples))
+        for row, sample in samples.items():
+            self.samples[row] = sample
+        values = np.array([_values(sample) for sample in samples.values()], dtype=np.float64)
+        self._values[rows] = values
+        self._turn(int(values[:, 0].max() // BIN_S))
+        self._counts[rows] += 1
+        bins = self._history[:, :, self._bin % BINS]
+        drawn, before = values[:, _DRAWN], bins[rows]
+        mean = before + (drawn - before) / self._counts[rows, None]
+        bins[rows] = np.where(np.isnan(before), drawn, mean)
+
+    def _turn(self, to: int) -> None:
+        """Begin the bin of a new time; those that were left out are empty."""
+        if to <= self._bin:
+            return
+        for passed in range(max(self._bin + 1, to - BINS + 1), to + 1):
+            self._history[:, :, passed % BINS] = np.nan
+        self._bin = to
+        self._counts[:] = 0
+
+    def _list(self, listed: dict[str, Sequence[DeviceInfo]]) -> None:
+        """Replace the cards of some machines; one that is still there keeps what is known of it."""
+        devices: dict[str, list[DeviceInfo]] = {}
+        for card in self.cards:
+            devices.setdefault(card.machine, []).append(card.info)
+        devices |= {machine: list(infos) for machine, infos in listed.items()}
+        before, values, history, counts, samples = self._rows, self._values, self._history, self._counts, self.samples
+        self.cards = [Card(machine, info) for machine, infos in devices.items() for info in infos]
+        self._rows = {(card.machine, card.info.id): row for row, card in enumerate(self.cards)}
+        old = [before.get(key) for key in self._rows]
+        stays = np.array([row is not None for row in old], dtype=bool)
+        rows = np.array([row for row in old if row is not None], dtype=np.intp)
+        self.samples = [None if row is None else samples[row] for row in old]
+        self._values = np.full((len(old), len(COLUMNS)), np.nan)
+        self._history = np.full((len(old), len(DRAWN), BINS), np.nan, np.float32)
+        self._counts = np.zeros(len(old), np.int32)
+        self._values[stays], self._history[stays], self._counts[stays] = values[rows], history[rows], counts[rows]
+        self.structure += 1

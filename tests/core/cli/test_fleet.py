@@ -1,0 +1,66 @@
+"""`devexplorer fleet`: one document of every card of every machine; one clear line for what does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.fleet.command import fleet
+
+T4S = ["--virtual", "2x Tesla T4"]
+
+
+def run(*words: str) -> int:
+    return fleet(parse(["fleet", *words]))
+
+
+def test_the_document_has_every_machine_and_card(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("--nodes", "3", *T4S, "--defect", "lost:1/1", "--json") == 0
+    document = json.loads(capfdbinary.readouterr().out)
+    assert document["schema"] == 1
+    assert [machine["name"] for machine in document["machines"]] == ["node0", "node1", "node2"]
+    assert {machine["state"] for machine in document["machines"]} == {"connected"}
+    assert all(machine["age_s"] < 60 for machine in document["machines"])
+    devices = document["devices"]
+    assert [(device["machine"], device["id"]) for device in devices][2:4] == [("node1", "vgpu:0"), ("node1", "vgpu:1")]
+    assert all(device["simulated"] and device["sample"]["simulated"] for device in devices)
+    assert devices[0]["sample"]["temperature_c"] > 0
+    assert devices[3]["sample"]["temperature_c"] is None
+    assert [(problem["machine"], problem["device"]) for problem in document["problems"]] == [("node1", "vgpu:1")]
+
+
+def test_every_tick_is_a_document(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("--nodes", "1", *T4S, "--interval", "0.1", "--count", "3", "--json") == 0
+    documents = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    times = [document["devices"][0]["sample"]["time_unix_s"] for document in documents]
+    assert len(times) == 3
+    assert times == sorted(times)
+
+
+def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("--nodes", "1", *T4S) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["machine", "device", "name"]
+    assert all("(simulated)" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--nodes", "0", *T4S], "--nodes"),
+        (["--nodes", "5000", *T4S], "more than 4096"),
+        (["--nodes", "2"], "--nodes needs the cards of a node"),
+        (["--defect", "slow:0/0"], "--defect is for simulated fleets"),
+        (["--nodes", "2", *T4S, "--defect", "slow:2/0"], "2 nodes with 2 cards, counted from 0"),
+        (["--nodes", "2", *T4S, "--defect", "broken"], "write KIND:NODE/CARD"),
+        (["--nodes", "2", *T4S, "--seed", "x"], "--seed 'x'"),
+        (["--nodes", "2", "--virtual", "no such card"], "no such card"),
+        (["--nodes", "2", *T4S, "--interval", "soon"], "soon"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(words: list[str], line: str) -> None:
+    with pytest.raises(BadInput, match=line):
+        run(*words)
