@@ -38,6 +38,13 @@ class KnownMachine(msgspec.Struct, frozen=True):
     """The interpreter of the engine there; empty: was not chosen."""
 
 
+class FarFile(msgspec.Struct, frozen=True):
+    """A file of another machine."""
+
+    machine: str
+    path: str
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings; a damaged or unknown field takes its default."""
 
@@ -73,8 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Models that were opened last, as earlier versions kept them: source and folder of `OpenModel`."""
     opened_models: tuple[OpenModel, ...] = ()
     """Models that were opened last, with every choice; the newest first."""
-    recent_files: tuple[str, ...] = ()
-    """Files of any kind that were opened or saved last, the newest first."""
+    recent_files: tuple[str | FarFile, ...] = ()
+    """Files of any kind that were opened or saved last, the newest first; a path is one of this machine."""
     machines: tuple[KnownMachine, ...] = ()
     """Machines that were connected, the newest first."""
     pythons: dict[str, str] = {}

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 
 from devexplorer.core.session import Change, Machine, Settings, State
+from devexplorer.core.session.settings import FarFile
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.selection import Selection
 from devexplorer.gui.forms.far_side import Wanted
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 
 MOST_RECENT = 10
 InBackground = Callable[[str, Callable[[], Any], Callable[[Any], None]], None]
+
+
+class RecentFile(NamedTuple):
+    """A file that was opened or saved."""
+
+    path: Path
+    machine: str = ""
+    """Where it is; empty: on this one."""
 
 
 class _Refreshable(Protocol):
@@ -180,15 +189,19 @@ class WindowContext(QObject):
         self.settings = msgspec.structs.replace(self.settings, **fields)
 
     @property
-    def recent_files(self) -> tuple[Path, ...]:
+    def recent_files(self) -> tuple[RecentFile, ...]:
         """Files of any kind that were opened or saved, the newest first."""
-        return tuple(map(Path, self.settings.recent_files))
+        return tuple(
+            RecentFile(Path(one)) if isinstance(one, str) else RecentFile(Path(one.path), one.machine)
+            for one in self.settings.recent_files
+        )
 
-    def remember_file(self, path: Path) -> None:
-        """A file of this machine was opened or saved; those of others are not remembered."""
-        if self.far is None:
-            others = (item for item in self.settings.recent_files if item != str(path))
-            self.save_settings(recent_files=(str(path), *others)[:MOST_RECENT])
+    def remember_file(self, path: Path, *, here: bool = False) -> None:
+        """A file of the machine on show was opened or saved; `here`: one of this machine, whichever is on show."""
+        name = str(path)
+        file = name if here or self.far is None else FarFile(self.far.name, name)
+        others = (item for item in self.settings.recent_files if item != file)
+        self.save_settings(recent_files=(file, *others)[:MOST_RECENT])
 
     # --- dialogs
 

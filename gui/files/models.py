@@ -135,15 +135,15 @@ class ModelOpener(QObject):
         new = min(state.done_count - self._done_count, len(state.done))
         self._done_count = state.done_count
         for done in list(state.done)[len(state.done) - new :] if new > 0 else ():
-            if done.ok and isinstance(done.command, Load | LoadCheckpoint):
+            if done.ok and isinstance(done.command, Load | LoadCheckpoint) and done.command.sent_from is None:
                 self._context.remember_file(Path(done.command.path).absolute())
             if not isinstance(done.command, OpenModel):
                 continue
             command = replace(done.command, request=0, name=None)
             self._failed = None if done.ok else command
+            if done.ok and (path := _file_of(command)) is not None:
+                self._context.remember_file(path)
             if done.ok and self._context.far is None:
-                if (path := _file_of(command)) is not None:
-                    self._context.remember_file(path)
                 source = command.source, command.folder
                 others = (item for item in self.recent if (item.source, item.folder) != source)
                 self._context.save_settings(opened_models=(command, *others)[:MOST_RECENT], recent_models=())

@@ -60,8 +60,10 @@ class Opening(QObject):
             self._context.hint(f"The files on {far.name} could not be looked at: {answer}")
         elif far is self._context.far:
             files = [FileKind(Path(file.path), file.kind, file.reason) for file in answer.files]
-            readable = [_not_far(file, far.name) if file.kind in BY_WINDOW else file for file in files]
-            self._open_known(readable)
+            for file in files:
+                if file.kind is not None:
+                    self._context.remember_file(file.path)
+            self._open_known([_said_of(file, far.name) for file in files])
 
     def show(self, files: Sequence[FileKind]) -> None:
         """Open files of this machine that were recognised."""
@@ -70,7 +72,7 @@ class Opening(QObject):
             files = [file if file.kind in (None, RECORDING) else _only_here(file, far.name) for file in files]
         for file in files:
             if file.kind not in (None, RECORDING):
-                self._context.remember_file(file.path.absolute())
+                self._context.remember_file(file.path.absolute(), here=True)
         self._open_known(files)
 
     def _open_known(self, files: Sequence[FileKind]) -> None:
@@ -122,6 +124,9 @@ def _only_here(file: FileKind, far: str) -> FileKind:
     return FileKind(file.path, None, reason)
 
 
-def _not_far(file: FileKind, far: str) -> FileKind:
-    reason = f"{file.path.name} is on {far}: copy it to this machine, which opens recordings and sessions."
-    return FileKind(file.path, None, reason)
+def _said_of(file: FileKind, far: str) -> FileKind:
+    """A file of another machine, where what cannot be opened says so."""
+    if file.kind in BY_WINDOW:
+        reason = f"{file.path.name} is on {far}: copy it to this machine, which opens recordings and sessions."
+        return FileKind(file.path, None, reason)
+    return file if file.kind is not None else file._replace(reason=f"On {far}: {file.reason}")

@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QMenu, QPushButton
 
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.actions.context import RecentFile
 from devexplorer.gui.files.workspace_file import SUFFIX
 from devexplorer.gui.widgets import EDGE_PX, plain_tip, why_not_live
 
@@ -24,7 +25,7 @@ class RecentMenu(QMenu):
     """Filled whenever it is shown; `Settings.recent_files` has the files, the newest first."""
 
     look_wanted = Signal(object)
-    """Which of these files are missing (tuple of Path)? Whoever answers calls `show_missing`."""
+    """Which of these files of this machine are missing (tuple of Path)? Whoever answers calls `show_missing`."""
 
     def __init__(self, context: WindowContext, again: QPushButton) -> None:
         """`again` opens the newest workspace; shown while there are no objects."""
@@ -32,7 +33,7 @@ class RecentMenu(QMenu):
         self._context = context
         self._missing: frozenset[Path] = frozenset()
         self._again = again
-        self._newest: Path | None = None
+        self._newest: RecentFile | None = None
         again.setMaximumWidth(AGAIN_PX)
         again.clicked.connect(self._open_newest)
         context.state_changed.connect(self._offer)
@@ -42,25 +43,37 @@ class RecentMenu(QMenu):
     def choices(self) -> list[tuple[str, str, Callable[[], None]]]:
         """For the palette: what it is called, where it is, what opens it."""
         return [
-            (f"Open recent {path.name}", str(path.parent), partial(self.open, path))
-            for path in self._context.recent_files
-            if path not in self._missing
+            (f"Open recent {file.path.name}", _place(file, str(file.path.parent)), partial(self.open, file))
+            for file in self._context.recent_files
+            if not self._is_missing(file)
         ]
 
-    def open(self, path: Path) -> None:
-        """Open it by what it is."""
-        self._context.files_chosen.emit([path])
+    def open(self, file: RecentFile) -> None:
+        """Open it by what it is, on its machine."""
+        context = self._context
+        if not file.machine:
+            context.files_chosen.emit([file.path])
+            return
+        machine = context.machines.find(file.machine)
+        if machine is None or machine.link is None or not machine.link.live:
+            context.hint(
+                f"{file.path.name} is on {file.machine}, which is not connected: choose it in the menu Machine, then"
+                " open the file."
+            )
+            return
+        context.machines.show(machine)
+        context.far_files_chosen.emit([file.path])
 
     def show_missing(self, missing: frozenset[Path]) -> None:
         """These are not there."""
         self._missing = missing
         self._offer()
         for action in self.actions():
-            path = action.data()
-            if isinstance(path, str):
-                there = Path(path) not in missing
+            file = action.data()
+            if isinstance(file, RecentFile):
+                there = not self._is_missing(file)
                 action.setEnabled(there)
-                action.setToolTip(path if there else f"{path} is not there any more.")
+                action.setToolTip(_place(file, str(file.path)) if there else f"{file.path} is not there any more.")
 
     def _open_newest(self) -> None:
         if self._newest is not None:
@@ -68,28 +81,39 @@ class RecentMenu(QMenu):
 
     def _offer(self) -> None:
         """Bring the button up to date."""
-        known = self._context.settings.recent_files
-        newest = next((name for name in known if name.endswith(SUFFIX) and Path(name) not in self._missing), None)
+        shown = "" if self._context.far is None else self._context.far.name
+        known = (file for file in self._context.recent_files if file.machine == shown)
+        newest = next((file for file in known if file.path.name.endswith(SUFFIX) and not self._is_missing(file)), None)
         state = self._context.state
         self._again.setVisible(newest is not None and not state.objects and why_not_live(state) is None)
-        if newest is not None and newest != str(self._newest):
-            self._newest = Path(newest)
-            words = f"Open {self._newest.name}"
+        if newest is not None and newest != self._newest:
+            self._newest = newest
+            words = f"Open {newest.path.name}"
             shown = self._again.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, AGAIN_PX - 2 * EDGE_PX)
             self._again.setText(shown.replace("&", "&&"))
             self._again.setAccessibleName(words)
-            self._again.setToolTip(plain_tip(newest))
+            self._again.setToolTip(plain_tip(_place(newest, str(newest.path))))
+
+    def _is_missing(self, file: RecentFile) -> bool:
+        return not file.machine and file.path in self._missing
 
     def _fill(self) -> None:
         self.clear()
-        paths = self._context.recent_files
-        for path in paths:
-            folder = str(path.parent).replace(str(Path.home()), "~", 1)
-            folder = self.fontMetrics().elidedText(folder, Qt.TextElideMode.ElideMiddle, FOLDER_PX)
-            action = self.addAction(f"{path.name}\t{folder}".replace("&", "&&"), partial(self.open, path))
-            action.setData(str(path))
-        if paths:
+        files = self._context.recent_files
+        for file in files:
+            home = (
+                str(file.path.parent).replace(str(Path.home()), "~", 1) if not file.machine else str(file.path.parent)
+            )
+            folder = self.fontMetrics().elidedText(_place(file, home), Qt.TextElideMode.ElideMiddle, FOLDER_PX)
+            action = self.addAction(f"{file.path.name}\t{folder}".replace("&", "&&"), partial(self.open, file))
+            action.setData(file)
+        if files:
             self.addSeparator()
-        self.addAction("Clear", partial(self._context.save_settings, recent_files=())).setEnabled(bool(paths))
+        self.addAction("Clear", partial(self._context.save_settings, recent_files=())).setEnabled(bool(files))
         self.show_missing(self._missing)
-        self.look_wanted.emit(paths)
+        self.look_wanted.emit(tuple(file.path for file in files if not file.machine))
+
+
+def _place(file: RecentFile, path: str) -> str:
+    """Where it is, with its machine."""
+    return f"{file.machine}: {path}" if file.machine else path

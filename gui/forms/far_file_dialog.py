@@ -128,7 +128,7 @@ class FarFileDialog(FormDialog):
             return
         self._asked = self._failed = ""
         if isinstance(answer, str) or (failed and not any(entry.name == wanted for entry in answer.entries)):
-            self.say(sentence(printable(failed or str(answer))), wrong=True)
+            self.say(f"On {self._side.name}: {sentence(printable(failed or str(answer)))}", wrong=True)
             return
         self._folder = answer
         self.path.setText(answer.path)

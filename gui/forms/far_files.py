@@ -34,7 +34,7 @@ class FarFiles(QObject):
         if known is None:
             return Found("unknown", f"Looking for {path} on {self.side.name}…")
         if isinstance(known, str):
-            return Found("nothing", known)
+            return Found("nothing", f"On {self.side.name}: {known}")
         entry = next((entry for entry in known.entries if entry.name == path.name), None)
         if entry is not None:
             return (

@@ -76,7 +76,8 @@ def _files(arguments: argparse.Namespace) -> tuple[Path, ...]:
     paths = tuple(Path(name) for name in getattr(arguments, "files", ()))
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
-        raise BadInput(f"there is no file {' and no file '.join(missing)}")
+        where = " on this machine" if arguments.ssh is not None else ""
+        raise BadInput(f"there is no file {' and no file '.join(missing)}{where}")
     return tuple(path.absolute() for path in paths)
 
 

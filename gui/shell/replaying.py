@@ -97,7 +97,7 @@ class Replaying:
         cannot be."""
         from devexplorer.core.replay.session import ReplaySession  # when the first one is opened
 
-        self._window.context.remember_file(path.absolute())
+        self._window.context.remember_file(path.absolute(), here=True)
         rules = self._state.alerts.rules
         self._fits = False
         if self.replay is None:
@@ -212,7 +212,7 @@ class Replaying:
             self._window.hint(f"Recorded to {path} on {self.machine.name}.")
             return
         path = path.absolute()
-        self._window.context.remember_file(path)
+        self._window.context.remember_file(path, here=True)
         self._window.banner.say(f"Recorded to {path.name}.", passing=True, about=f"{RECORDED}{path}", action="Open")
 
     def _open_offered(self, about: str) -> None:

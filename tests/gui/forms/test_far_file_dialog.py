@@ -119,7 +119,7 @@ def test_a_typed_path_may_be_a_file_or_nothing(opened: Open, side: FarSideFake) 
         dialog.path.setText(typed)
         QTest.keyClick(dialog.path, Qt.Key.Key_Return)
         side.answer()
-        assert dialog.message.text() == (words or f"{typed}: no such file or directory.")
+        assert dialog.message.text() == (words or f"On {side.name}: {typed}: no such file or directory.")
     assert dialog.table.selected_key is None or dialog.path.text() == "/root", "what was typed stays to be corrected"
 
 
