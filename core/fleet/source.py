@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from devexplorer.core.records.fleet import FleetEvent
+from devexplorer.core.records.fleet_events import FleetEvent
 
 MOST_EVENTS = 512
 """That one `drain` returns: a beat of the window stays short when a thousand machines report at once."""

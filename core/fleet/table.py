@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
-from devexplorer.core.records.fleet import CardsListed, FleetEvent, FleetMachine, MachineChanged, MachineLeft, Readings
+from devexplorer.core.records.fleet_events import (
+    CardsListed,
+    FleetEvent,
+    FleetMachine,
+    MachineChanged,
+    MachineLeft,
+    Readings,
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.defects import parse_defect
+from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
-from devexplorer.core.fleet.virtual_fleet import MOST_NODES, VirtualFleet
 
 
 def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings) -> FleetSource:
@@ -30,7 +30,7 @@ def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings)
     findings.demand_none()
     assert nodes is not None
     known = [defect for defect in defects if defect is not None]
-    return VirtualFleet(nodes, profiles, known, interval_s=interval_s, seed=seed)
+    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed)
 
 
 def _seed(text: str) -> int:

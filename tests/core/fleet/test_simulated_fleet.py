@@ -10,15 +10,15 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.defects import parse_defect
+from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.virtual_cards import VirtualCards, highest_clock_mhz
-from devexplorer.core.fleet.virtual_fleet import VirtualFleet
 
 H100 = "8x NVIDIA H100 80GB HBM3"
 
 
 def test_every_card_of_every_node_reports_and_is_marked_simulated() -> None:
-    fleet = VirtualFleet(3, parse_virtual(H100), [parse_defect("lost:2/7")], interval_s=0.05)
+    fleet = SimulatedFleet(3, parse_virtual(H100), [parse_defect("lost:2/7")], interval_s=0.05)
     table = FleetTable()
     fleet.start()
     try:

@@ -1,5 +1,5 @@
 """A simulated fleet: any number of machines with virtual GPUs, for learning, demonstrations and tests. Its readings are
-made on the thread `virtual-fleet`; everything is marked simulated."""
+made on the thread `simulated-fleet`; everything is marked simulated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devexplorer.core.fleet.defects import Defect
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.fleet.virtual_cards import VirtualCards
 from devexplorer.core.records import DeviceInfo, Problem
-from devexplorer.core.records.fleet import CardsListed, FleetEvent, FleetMachine, MachineChanged, Readings
+from devexplorer.core.records.fleet_events import CardsListed, FleetEvent, FleetMachine, MachineChanged, Readings
 
 MOST_NODES = 4096
 """More is a slip of the pen."""
@@ -42,7 +42,7 @@ def card_info(index: int, profile: Profile) -> DeviceInfo:
     )
 
 
-class VirtualFleet:
+class SimulatedFleet:
     """Machines `node0`, `node1`, … in racks of eight."""
 
     def __init__(
@@ -61,7 +61,7 @@ class VirtualFleet:
         self._interval_s, self._clock = interval_s, clock
         self._events: deque[FleetEvent] = deque()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="virtual-fleet", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="simulated-fleet", daemon=True)
 
     def start(self) -> None:
         """The machines join at once; readings follow."""
