@@ -369,7 +369,7 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     assert session.recording is None
     banner = driver.window.banner
     assert banner.words.text() == "Recorded to here.devx."
-    assert driver.window.context.recent_files[0] == path
+    assert driver.window.context.recent_files[0].path == path
     driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
     driver.window.axis.set_span(3600)
     QTest.mouseClick(banner.action_button, Qt.MouseButton.LeftButton)
