@@ -1,9 +1,10 @@
-"""What the window remembers between starts: one small JSON file in the user's configuration folder. Main thread, a few
-hundred bytes."""
+"""What the window remembers between starts: one small JSON file in the user's configuration folder. Main thread, and any
+for `SettingsFile.write`."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,6 +99,9 @@ class SettingsFile:
 
     def __init__(self, folder: Path | None = None, clock: Clock = time.time) -> None:
         self._clock = clock
+        self._writing = threading.Lock()
+        self._wanted: Settings | None = None
+        self._written: Settings | None = None
         self.damage: str | None = None
         """One sentence about a damaged file, and where `load` moved it."""
         self.path = (folder or Path(platformdirs.user_config_dir("devexplorer", appauthor=False))) / "window.json"
@@ -142,6 +146,26 @@ class SettingsFile:
 
     def save(self, settings: Settings) -> str | None:
         """Write all or nothing; returns one sentence when that was not possible."""
+        self.keep(settings)
+        return self.write()
+
+    def keep(self, settings: Settings) -> None:
+        """What the next `write` writes."""
+        self._wanted = settings
+
+    def write(self) -> str | None:
+        """As `save`, of what is to be kept. Any thread, several at once as well: whoever comes last writes what was kept
+        last."""
+        with self._writing:
+            settings = self._wanted
+            if settings is None or settings is self._written:
+                return None
+            problem = self._write(settings)
+            if problem is None:
+                self._written = settings
+            return problem
+
+    def _write(self, settings: Settings) -> str | None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self.path) as temporary:

@@ -93,6 +93,8 @@ class WindowContext(QObject):
     """Files of any kind to open (list of Path), of this machine."""
     far_files_chosen = Signal(object)
     """The same of the other machine that is on show."""
+    settings_changed = Signal(object)
+    """What is to be remembered (`Settings`): with the layout of the last start, which is asked for at the end."""
     rules_changed = Signal(object)
     """The rules for alerts (tuple of `Rule`)."""
 
@@ -186,7 +188,9 @@ class WindowContext(QObject):
 
     def save_settings(self, **fields: Any) -> None:
         """Remember these fields of `Settings` for the next start."""
-        self.settings = msgspec.structs.replace(self.settings, **fields)
+        before, self.settings = self.settings, msgspec.structs.replace(self.settings, **fields)
+        if self.settings != before:
+            self.settings_changed.emit(self.settings)
 
     @property
     def recent_files(self) -> tuple[RecentFile, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from devexplorer.core.session.autosave import Autosave, Found
     from devexplorer.core.session.session import Session
+    from devexplorer.core.session.settings import Settings
     from devexplorer.gui.shell.app import App
 
 LEAVE_SECONDS = 4.0
@@ -27,6 +28,18 @@ class Leaving:
         """Whether the window closes without a question: the system ends it, or the tour runs."""
         self._found: Found | None = None
         self._leave_by: float | None = None
+        app.window.context.settings_changed.connect(self._save_settings)
+
+    def _save_settings(self, settings: Settings) -> None:
+        """At once: a window that crashes must not forget what was chosen in it."""
+        app = self._app
+
+        def written(problem: str | None) -> None:
+            if problem is not None:
+                app.window.say(problem)
+
+        app.settings_file.keep(settings)
+        app.background.ask("settings", app.settings_file.write, written)
 
     def keep_copies(self, session: Session, folder: Path | None = None) -> None:
         """From now on keep a copy of unsaved work there, and offer the one of a window that crashed."""

@@ -20,6 +20,18 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert os.listdir(file.path.parent) == ["window.json"], "nothing temporary is left"
 
 
+def test_whoever_writes_last_writes_what_was_kept_last(tmp_path: Path) -> None:
+    """Threads that were started earlier than `save`, and come later."""
+    file = SettingsFile(tmp_path)
+    file.keep(Settings(theme="light"))
+    file.save(Settings(theme="dark"))
+    assert file.write() is None
+    assert file.load().theme == "dark"
+    file.path.unlink()
+    file.write()
+    assert not file.path.exists(), "it was written"
+
+
 def test_alert_rules_and_the_choice_of_notifications_are_kept(tmp_path: Path) -> None:
     file = SettingsFile(tmp_path)
     settings = Settings(

@@ -15,7 +15,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
-from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.gui.actions import encode
 from devexplorer.gui.shell import tour as tour_module
 from devexplorer.gui.shell.first_minute import TOUR
@@ -272,6 +272,19 @@ def test_the_python_of_a_folder_is_remembered_as_long_as_it_is_there(
     app.window.context.save_settings(pythons={str(tmp_path): "/gone/python"})
     assert app.remembered_python() is None
     assert "/gone/python, is no longer there" in app.window.banner.words.text()
+
+
+def test_what_is_chosen_is_saved_at_once(start: Start, tmp_path: Path) -> None:
+    """A window that crashes has forgotten nothing; a disk that takes it no more is said."""
+    driver, file = start(None), SettingsFile(tmp_path)
+    driver.window.context.save_settings(pythons={"/work": "/opt/python"})
+    driver.window.context.save_settings(machines=(KnownMachine("gpu1", "/opt/python"),))
+    driver.until(lambda: file.load().machines)
+    assert file.load().pythons == {"/work": "/opt/python"}
+    file.path.unlink()
+    file.path.mkdir()
+    driver.window.context.save_settings(pythons={})
+    driver.until(lambda: "could not be saved" in driver.window.banner.words.text())
 
 
 def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
