@@ -169,11 +169,12 @@ def ctrl_c_is_heard() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Benchmarks store runs in the user's data folder, windows copies in the state folder; tests must not write to the
-    real ones."""
+    real ones. Commands go by what the user chose in the window; those of tests must not."""
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield folder
 
 

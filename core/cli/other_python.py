@@ -1,4 +1,5 @@
-"""`--python PATH`: this command in another Python, in place of this process. Main thread."""
+"""`--python PATH`, or what was chosen in the window: this command in another Python, in place of this process. Main
+thread."""
 
 from __future__ import annotations
 
@@ -7,22 +8,30 @@ import os
 import sys
 
 import devexplorer
-from devexplorer.core.base import BadInput, ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor, printable
+from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.environments.chosen import chosen, current_folder, for_folder, is_there
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> None:
-    """Replace this process by the same command in the Python that `--python` names; returns where that is this one.
+    """Replace this process by the same command in the Python that `--python` names, or else in the one that was chosen
+    in the window for this folder; returns where that is this one.
 
     Raises `BadInput` for a Python that cannot be used, `Unavailable` for want of a package or of space.
     """
-    if arguments.python is None or "__start__" in vars(devexplorer):  # it is there already
+    if "__start__" in vars(devexplorer):  # it is there already
+        return
+    named = _chosen() if arguments.python is None else arguments.python
+    if named is None:
         return
     from devexplorer.core.environments.environment import environ_for, given, is_own
     from devexplorer.core.environments.preparing import prepare  # tarfile, hashlib: only for this
 
-    python = given(arguments.python).python
+    python = given(named).python
     if is_own(python):
         return
+    if arguments.python is None:
+        say_chosen(python, "this folder")
     command = [*prepare(python, ProgressMonitor(_tell)), "devexplorer.core.cli", *arguments.argv]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -30,6 +39,19 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
         os.execve(python, command, environ_for(python))
     except OSError as error:
         raise BadInput(f"{python} cannot be started: {error.strerror or error}") from error
+
+
+def _chosen() -> str | None:
+    python = for_folder(chosen().pythons, current_folder())
+    if python is not None and not is_there(python):
+        say(f"the Python that was chosen for this folder, {printable(python)}, is no longer there")
+        return None
+    return python
+
+
+def say_chosen(python: str, place: str) -> None:
+    """That it was the window's user who has named it."""
+    say(f"using {printable(python)}, chosen in the window for {place}; --python names another")
 
 
 def _tell(done: float, text: str, part: str = "", /) -> None:

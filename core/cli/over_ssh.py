@@ -16,8 +16,10 @@ from types import FrameType
 from typing import TextIO
 
 from devexplorer.core.base import Unavailable, printable
+from devexplorer.core.cli.other_python import say_chosen
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.environments.chosen import chosen
 from devexplorer.core.records.ssh import Progress, Report, Said
 from devexplorer.core.ssh.connection import Connection
 from devexplorer.core.ssh.failures import ConnectionFailed
@@ -37,12 +39,20 @@ def over_ssh(arguments: argparse.Namespace) -> int:
 
     with Raising(), closing(Connection(arguments.ssh, _Teller().tell, on_terminal=True)) as connection:
         connection.open()
-        command = prepare(connection, arguments.python or _chosen(connection))
+        command = prepare(connection, arguments.python or _chosen(connection) or _found(connection))
         with _interrupting(connection):
             return connection.run([*command, MODULE, *arguments.argv], write, UTF_8)
 
 
-def _chosen(connection: Connection) -> str:
+def _chosen(connection: Connection) -> str | None:
+    """In the window, for this machine."""
+    python = chosen().for_machine(connection.host)
+    if python is not None:
+        say_chosen(python, connection.host)
+    return python
+
+
+def _found(connection: Connection) -> str:
     try:
         return choose(connection)
     except ConnectionFailed as error:

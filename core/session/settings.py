@@ -1,5 +1,5 @@
-"""What the window remembers between starts: one small JSON file in the user's configuration folder. Main thread, and any
-for `SettingsFile.write`."""
+"""What the window remembers between starts: one small JSON file in the user's configuration folder. Main thread;
+`SettingsFile.write` on any."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import platformdirs
 
 from devexplorer.core.base import Clock, replacing
+from devexplorer.core.environments.chosen import FILE, settings_file
+from devexplorer.core.environments.chosen import KnownMachine as KnownMachine
 from devexplorer.core.records import OpenModel
 from devexplorer.core.telemetry.alert_rules import Rule
 
@@ -28,15 +29,6 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     width: _Size
     height: _Size
     maximised: bool = False
-
-
-class KnownMachine(msgspec.Struct, frozen=True):
-    """A machine that was connected; it is connected again only when the user says so."""
-
-    host: str
-    """As ssh takes it."""
-    python: str = ""
-    """The interpreter of the engine there; empty: was not chosen."""
 
 
 class FarFile(msgspec.Struct, frozen=True):
@@ -104,7 +96,7 @@ class SettingsFile:
         self._written: Settings | None = None
         self.damage: str | None = None
         """One sentence about a damaged file, and where `load` moved it."""
-        self.path = (folder or Path(platformdirs.user_config_dir("devexplorer", appauthor=False))) / "window.json"
+        self.path = settings_file() if folder is None else folder / FILE
 
     def load(self) -> Settings:
         """The saved settings, as far as they can be read; defaults for the rest. A damaged file is put aside."""
@@ -154,7 +146,7 @@ class SettingsFile:
         self._wanted = settings
 
     def write(self) -> str | None:
-        """As `save`, of what is to be kept. Any thread, several at once as well: whoever comes last writes what was kept
+        """As `save`, of what is to be kept. Any thread, several at once, too: whoever comes last writes what was kept
         last."""
         with self._writing:
             settings = self._wanted

@@ -131,9 +131,9 @@ class App:
 
     def remembered_python(self) -> str | None:
         """What was chosen for the engine of a window in this folder; None: nothing, or it is no longer there."""
-        from devexplorer.core.session.python_choice import current_folder, is_there, remembered
+        from devexplorer.core.environments.chosen import current_folder, for_folder, is_there
 
-        python = remembered(self.window.context.settings, current_folder())
+        python = for_folder(self.window.context.settings.pythons, current_folder())
         if python is not None and not is_there(python):
             self.window.say(f"The Python that was chosen for this folder, {python}, is no longer there.", error=True)
             return None

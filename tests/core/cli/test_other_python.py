@@ -12,6 +12,7 @@ import pytest
 import devexplorer
 from devexplorer.core.cli.run import main
 from devexplorer.core.environments import code_cache
+from devexplorer.core.session.settings import Settings, SettingsFile
 
 
 class ReplacedError(Exception):
@@ -52,6 +53,50 @@ def test_the_command_goes_on_in_the_other_python(other: Path, line: str) -> None
     bootstrap = str(code_cache.folder() / code_cache.BOOTSTRAP)
     assert replaced.value.command == [python, "-P", bootstrap, "devexplorer.core.cli", *argv]
     assert "PYTHONPATH" not in replaced.value.environ
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsFile:
+    """The window's, and a folder that a command is started in."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "project" / "src"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return SettingsFile()
+
+
+def test_what_was_chosen_in_the_window_counts_and_is_said(
+    other: Path, settings: SettingsFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python = str(other / "bin" / "python")
+    settings.save(Settings(pythons={str(tmp_path / "project"): python}))
+    with pytest.raises(ReplacedError) as replaced:
+        main(["devices", "--json"])
+    assert replaced.value.file == python
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"devexplorer: using {python}, chosen in the window for this folder; --python names another\n" in err
+    assert main(["place", "mlp", "--python", sys.executable]) == 0, "named on the command line"
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("chosen", ["", sys.executable, "/gone/python"])
+def test_devexplorers_own_python_is_used_where_no_other_is_chosen(
+    chosen: str, other: Path, settings: SettingsFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings.save(Settings(pythons={str(tmp_path): str(other / "bin" / "python"), str(tmp_path / "project"): chosen}))
+    assert main(["place", "mlp"]) == 0
+    gone = "devexplorer: the Python that was chosen for this folder, /gone/python, is no longer there\n"
+    assert capfd.readouterr().err == (gone if "gone" in chosen else "")
+
+
+def test_damaged_settings_are_the_windows_affair(
+    other: Path, settings: SettingsFile, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings.save(Settings())
+    settings.path.write_text('{"pythons": 3')
+    assert main(["place", "mlp"]) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_it_goes_on_once(other: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

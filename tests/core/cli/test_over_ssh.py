@@ -16,6 +16,7 @@ from fakes.ssh import RUNS_HERE, fake_ssh
 from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.cli.run import main
+from devexplorer.core.session.settings import KnownMachine, Settings, SettingsFile
 from devexplorer.core.ssh.connection import Connection
 
 
@@ -103,6 +104,22 @@ def test_where_no_python_will_do_one_can_be_named(
     monkeypatch.setattr(Connection, "find", lambda *_: ())
     assert main(["--ssh", "gpu1", "devices"]) == 2
     assert "(found: none); name one with --python" in capfd.readouterr().err
+
+
+def test_the_python_that_the_window_remembers_for_the_host_is_used(
+    host: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(host / "config"))
+    monkeypatch.setattr(Connection, "find", lambda *_: ())
+    known = (KnownMachine("gpu2"), KnownMachine("gpu1", sys.executable))
+    SettingsFile().save(Settings(machines=known))
+    assert main(["--ssh", "gpu1", "place", "mlp", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["target"] == "mlp"
+    assert f"devexplorer: using {sys.executable}, chosen in the window for gpu1; --python names another\n" in err
+    assert main(command("place", "mlp", "--json")) == 0
+    assert capfd.readouterr().err == ""
+    assert main(["--ssh", "gpu2", "place", "mlp"]) == 2, "none was chosen there, and none is found"
 
 
 def test_what_asks_no_device_runs_here(capfd: pytest.CaptureFixture[str]) -> None:

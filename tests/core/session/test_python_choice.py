@@ -7,20 +7,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.session.python_choice import MOST, choice, current_folder, is_there, remembered
+from devexplorer.core.environments.chosen import current_folder, for_folder, is_there
+from devexplorer.core.session.python_choice import MOST, choice
 from devexplorer.core.session.settings import Settings
 
 
 def test_a_choice_counts_in_its_folder_and_below_until_another_is_made() -> None:
     settings = Settings()
-    assert remembered(settings, Path("/work/net/src")) is None
+    assert for_folder(settings.pythons, Path("/work/net/src")) is None
     settings = replace(settings, pythons=choice(settings, Path("/work"), "/opt/python"))
     settings = replace(settings, pythons=choice(settings, Path("/work/net"), "/work/net/.venv/bin/python"))
-    assert remembered(settings, Path("/work/net/src")) == "/work/net/.venv/bin/python"
-    assert remembered(settings, Path("/work/other")) == "/opt/python"
-    assert remembered(settings, Path("/workshop")) is None
+    assert for_folder(settings.pythons, Path("/work/net/src")) == "/work/net/.venv/bin/python"
+    assert for_folder(settings.pythons, Path("/work/other")) == "/opt/python"
+    assert for_folder(settings.pythons, Path("/workshop")) is None
     settings = replace(settings, pythons=choice(settings, Path("/work/net"), None))
-    assert remembered(settings, Path("/work/net/src")) is None, "the window's own, although a folder above has another"
+    assert for_folder(settings.pythons, Path("/work/net/src")) is None, (
+        "the window's own, although a folder above has another"
+    )
 
 
 def test_the_oldest_choice_goes_first() -> None:

@@ -6,8 +6,10 @@ import os
 import time
 from pathlib import Path
 
+import platformdirs
 import pytest
 
+from devexplorer.core.environments.chosen import settings_file
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
@@ -18,6 +20,13 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert file.save(settings) is None
     assert file.load() == settings
     assert os.listdir(file.path.parent) == ["window.json"], "nothing temporary is left"
+
+
+@pytest.mark.parametrize("home", [None, "", "/somewhere/else"])
+def test_they_are_where_the_system_wants_them(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME") if home is None else monkeypatch.setenv("XDG_CONFIG_HOME", home)
+    folder = platformdirs.user_config_path("devexplorer", appauthor=False)
+    assert settings_file() == SettingsFile().path == folder / "window.json"
 
 
 def test_whoever_writes_last_writes_what_was_kept_last(tmp_path: Path) -> None:
