@@ -72,9 +72,10 @@ def visibility_answer(
         Fact("now", value_text(now_is)),
         *(Fact(info.id, f"{_card_text(info)}{', simulated' if info.simulated else ''}") for info in visible),
         *(Fact(info.id, f"{_card_text(info)}, not visible") for info in cards if not info.usable),
-        Fact("restored", ", ".join(rebuilt.restored) or "nothing"),
-        Fact("not restored", "; ".join(rebuilt.lost) or "nothing"),
     ]
+    if rebuilt.restored or rebuilt.lost:
+        facts.append(Fact("restored", ", ".join(rebuilt.restored) or "nothing"))
+        facts.append(Fact("not restored", "; ".join(rebuilt.lost) or "nothing"))
     sentences = [ONCE]
     offers: tuple[Offer, ...] = ()
     if not cards:

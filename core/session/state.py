@@ -387,6 +387,7 @@ class State(QueryResults):
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
         self.cannot_start = event.cannot_start
         self.jobs.clear()
+        rebuilds = event.will_restart and bool(self.objects)
         self.objects.clear()
         self.row_tables.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
@@ -404,16 +405,16 @@ class State(QueryResults):
         self.markers.append(Marker(event.time_unix_s, marker, None))
         title = "The engine cannot start" if event.cannot_start else "The engine ended"
         if asked:
-            title, words = "The engine is restarted", "The workspace is rebuilt."
+            title, words = "The engine is restarted", "The workspace is rebuilt." if rebuilds else ""
         elif event.will_restart:
-            words = "It is being restarted and the workspace rebuilt."
+            words = f"It is being restarted{' and the workspace rebuilt' if rebuilds else ''}."
         elif event.cannot_start:
             words = OTHER_PYTHON
         else:
             words = "It was not restarted: use “Restart engine”."
         self.answer = Answer(
             title=title,
-            words=f"{event.reason} {words}",
+            words=f"{event.reason} {words}".rstrip(),
             failed=not asked,
             time_unix_s=event.time_unix_s,
         )
@@ -421,6 +422,10 @@ class State(QueryResults):
 
     @handles(Rebuilt)
     def _rebuilt(self, event: Rebuilt) -> Change:
+        self.unsaved.rebuilt(event)
+        if not (event.restored or event.lost):
+            self.answer = Answer(title="The engine was restarted", words="It runs again.")
+            return Change.ANSWER
         facts: Sequence[Fact] = [
             Fact("restored", ", ".join(event.restored) or "nothing"),
             Fact("not restored", "; ".join(event.lost) or "nothing"),
@@ -429,7 +434,6 @@ class State(QueryResults):
             "The engine runs again. Sample models and tensors were made again from their recipes and moved to where"
             " they were."
         )
-        self.unsaved.rebuilt(event)
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
         return Change.ANSWER
 

@@ -39,6 +39,8 @@ class TimeAxis(QObject):
         self.paused = False
         self.still = False
         """Whether the right edge is a moment that is past."""
+        self.age = ""
+        """How long ago that was; empty: not known, or said elsewhere."""
         self.span_s = 120.0
         """Seconds shown while live."""
         self.left_s, self.right_s = -self.span_s, 0.0
@@ -80,9 +82,11 @@ class TimeAxis(QObject):
         if self.still and moves:
             self.changed.emit()
 
-    def set_still(self, still: bool) -> None:
-        """The right edge is not now: nothing comes from the machine on show. The axis tells the time then."""
-        if still != self.still:
+    def set_still(self, still: bool, age: str = "") -> None:
+        """The right edge is not now: a recording is on show, or nothing comes from the machine. The axis tells the time
+        then, and each plot this `age`."""
+        changed, self.age = still != self.still, age
+        if changed:
             self.still = still
             self.changed.emit()
 

@@ -27,8 +27,8 @@ EDGE_PX, ABOVE_PX = 28, 28
 
 
 class TimeNote(QToolButton):
-    """In a corner of each plot: that it is paused, with a click as the way back; how much time it shows, when that has
-    changed."""
+    """In a corner of each plot: how old it is where nothing comes, that it is paused, with a click as the way back; how
+    much time it shows, when that has changed."""
 
     def __init__(self, axis: TimeAxis, canvas: QWidget) -> None:
         super().__init__(canvas)
@@ -47,7 +47,7 @@ class TimeNote(QToolButton):
         if abs(axis.width_s - self._width_s) > 1e-6 * axis.width_s:
             self._width_s, self._changed_unix_s = axis.width_s, axis.clock_unix_s
         is_new = 0 <= axis.clock_unix_s - self._changed_unix_s < TOLD_S
-        words = [word for word, holds in (("paused", axis.paused), (width, is_new)) if holds]
+        words = [word for word, holds in ((axis.age, axis.age), ("paused", axis.paused), (width, is_new)) if holds]
         self.setText(" · ".join(words))
         self.setAccessibleName(f"Paused, {width} shown: go on" if axis.paused else f"{width} shown")
         self.setToolTip(f"Paused, {width} shown: a click, or Space, follows the present again" if axis.paused else "")

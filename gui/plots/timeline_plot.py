@@ -406,7 +406,7 @@ class TimelinePlot(Panel):
         if axis.cursor_s is not None:
             at_s, time_s = axis.cursor_s, axis.now_unix_s + axis.cursor_s
             bin_s = max((line.history.seconds_at(time_s) for line in series), default=0.0)
-            ago = "" if axis.paused else f"−{duration_text(-axis.cursor_s)} · "
+            ago = "" if axis.paused or axis.still else f"−{duration_text(-axis.cursor_s)} · "
             titles.append(f"{ago}{clock_text(time_s)}{f' · mean of {bin_s:g} s' if bin_s else ''}")
             heads.append("here")
         if selection is not None:

@@ -46,14 +46,23 @@ class OtherMachines:
         shown = self._replaying.machine
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
         self.bar.show_link(far)
-        self._window.status.show_machine(far)
-        self._window.axis.set_still(far is not None and far.is_late)
+        self._window.status.show_machine(far, self._instead_of_engine())
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
         if far is not None and link is not None and link.reading_age_s is not None:
             age = ago(link.reading_age_s), age_text(link, far.now())
         for panel in (self._window.devices, self._window.workbench):
             panel.set_age(*age)
+        self._window.axis.set_still(self._replaying.replay is not None or link is not None, age[0])
+
+    def _instead_of_engine(self) -> str:
+        """What the status bar says while no engine starts: this window has none here, or a host is not reached yet."""
+        shown = self._replaying.machine
+        asked = self.machines.far if shown.session is None else (shown,)
+        for machine in asked:
+            if (link := machine.link) is not None and link.state == "connecting":
+                return f"connecting to {machine.name}"
+        return "engine: not started" if shown.session is None else ""
 
     def write_script(self, path: Path) -> None:
         """The session of the machine on show as Python, in a file of this one."""

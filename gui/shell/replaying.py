@@ -229,6 +229,7 @@ class Replaying:
 
     def _show_everything(self) -> None:
         self._window.axis.set_paused(False)
+        self._window.axis.set_still(self.replay is not None)
         now = self.replay.now() if self.replay is not None else self.machine.now()
         self._window.refresh(~Change.NOTHING, now)
         self._window.refresh_texts()

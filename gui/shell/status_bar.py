@@ -70,6 +70,7 @@ class StatusBar(QFrame):
         self._shown_job: int | None = None
         self._old = False
         """What is on show is not of now."""
+        self._instead = ""
         self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
         self.machine.hide()
         left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.python, self.versions, self.visible)
@@ -83,8 +84,12 @@ class StatusBar(QFrame):
         assert layout is not None
         layout.addWidget(widget)
 
-    def show_machine(self, machine: FarMachine | None) -> None:
-        """Which machine is on show, and how quick the link is; None: this one."""
+    def show_machine(self, machine: FarMachine | None, instead: str = "") -> None:
+        """Which machine is on show, and how quick the link is; None: this one. `instead`: what is said in place of how
+        its engine is."""
+        if instead != self._instead:
+            self._instead = instead
+            self.refresh()
         self._old = machine is not None and machine.is_late
         if machine is None:
             self.machine.say("")
@@ -103,7 +108,9 @@ class StatusBar(QFrame):
             panel.show_progress(work)
         ready = state.engine
         live = state.recording is None and not self._old
-        self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
+        self.engine.say(
+            f"{'●' if live and ready is not None else '○'} {state.recording or self._instead or state.engine_words}"
+        )
         for button in (self.start, self.python):
             button.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:

@@ -29,6 +29,7 @@ from devexplorer.core.records import (
     ObjectRemoved,
     ObjectSnapshot,
     ProcessUse,
+    Rebuilt,
     UndoState,
 )
 from devexplorer.core.session.state import LEFT_S, Change, State
@@ -271,3 +272,12 @@ def test_a_device_that_left_long_ago_is_forgotten_and_one_that_left_just_now_com
     state.set_catalog(Catalog((CPU, vgpu[0])))
     state.set_catalog(Catalog((CPU, *vgpu)))
     assert [len(device.history) for device in state.devices.values()] == [5, 3, 0, 0]
+
+
+def test_an_engine_that_is_restarted_with_an_empty_workspace_restores_nothing_and_says_so_of_nothing() -> None:
+    state = State()
+    state.apply(EngineLost(reason="It was killed.", will_restart=True, time_unix_s=5.0))
+    assert state.answer is not None
+    assert state.answer.words == "It was killed. It is being restarted."
+    state.apply(Rebuilt(restored=(), lost=()))
+    assert (state.answer.title, state.answer.facts) == ("The engine was restarted", ())

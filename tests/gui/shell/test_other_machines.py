@@ -140,6 +140,9 @@ def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
     assert action.toolTip() == "forge is being reconnected; wait a moment."
     stands = two.window.axis.now_unix_s
     assert "now" not in [text for _, text in two.window.axis.ticks(600.0)]
+    note = two.window.memory.plot.time_note
+    assert note.isVisible()
+    assert note.text().endswith(" s ago")
     two.until(lambda: time.time() > stands + 0.1)
     assert two.window.axis.now_unix_s == stands
     assert "forge: reconnecting" in two.window.status.machine.full_text
@@ -153,6 +156,7 @@ def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
     assert two.window.devices.subtitle == ""
     assert two.window.axis.now_unix_s > stands
     assert "now" in [text for _, text in two.window.axis.ticks(600.0)]
+    assert "ago" not in note.text()
 
 
 def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
@@ -200,6 +204,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     dialog.reject()
     two.until(two.window.banner.isVisible)
     assert two.window.banner.words.text().startswith("No machine is on show")
+    assert two.window.status.engine.full_text == "○ engine: not started"
     assert two.engine is None
     if switched:
         two.window.context.machines.show(app.replaying.here)
@@ -208,14 +213,19 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert not two.window.banner.isVisible()
     two.until(lambda: two.state.engine is not None)
     assert two.engine is not None
+    assert two.window.status.engine.full_text == "● engine ready"
 
 
 def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
     room, app = room_of(two.window.context), two.app
     monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
+    two.route.free.clear()
     app.open_far("forge")
     assert app.heartbeat is not None
     app.heartbeat.stop()
+    app.heartbeat.tick()
+    assert two.window.status.engine.full_text == "○ connecting to forge"
+    two.route.free.set()
     two.until(lambda: two.state.engine is not None and not two.state.away)
     assert app.replaying.machine.name == "forge"
     assert two.engine is None

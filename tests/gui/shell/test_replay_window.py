@@ -169,6 +169,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
     assert driver.window.inspector.answer is driver.state.answer
     QTest.mouseClick(driver.bar.play, Qt.MouseButton.LeftButton)
     assert not driver.view.playing
+    assert "now" not in [text for _, text in driver.window.axis.ticks(600.0)], "it is of 2023"
 
     for at_s in (100, 25, 60):
         driver.slide_to(at_s)
@@ -190,6 +191,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
     assert driver.state.recording is None
     assert set(driver.window.devices.items) == here
     assert driver.window.axis.now_unix_s == pytest.approx(time.time(), abs=DEADLINE_S)
+    assert "now" in [text for _, text in driver.window.axis.ticks(600.0)]
 
 
 def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, forge: Path) -> None:
