@@ -1,0 +1,89 @@
+"""One line for each card's verdict, made from its structure where it is shown. Pure functions, any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.base import number_text
+from devexplorer.core.records.fleet import (
+    Basis,
+    CardVerdict,
+    Cause,
+    CauseId,
+    GroupCase,
+    GroupFinding,
+    RateComparison,
+    WhyUnknown,
+)
+
+_WHY = {
+    WhyUnknown.LOST: "stopped answering",
+    WhyUnknown.NOT_MEASURED: "could not be measured",
+    WhyUnknown.WRONG_VALUES: "computed wrong values",
+    WhyUnknown.TOO_FEW_EQUAL: "no comparison: needs two equal cards more, or earlier runs of this card",
+    WhyUnknown.NEAR_PUBLISHED: "below the published figure, but within what other setups differ by",
+    WhyUnknown.ABSURD: "faster than its kind can be; measure again",
+    WhyUnknown.NOISY: "its rate varies too much; measure again",
+}
+_BASIS = {
+    Basis.EQUAL_CARDS: "the median of equal cards",
+    Basis.OWN_HISTORY: "its own earlier runs",
+    Basis.PUBLISHED: "the published figure",
+}
+_CAUSE = {
+    CauseId.THERMAL: ("too hot", "°C"),
+    CauseId.POWER_CAP: ("lower power limit", "W"),
+    CauseId.POWER_SUPPLY: ("power supply asks for less", "W"),
+    CauseId.CLOCKS_SET: ("clocks are set lower", "MHz"),
+    CauseId.ECC: ("memory errors", ""),
+    CauseId.OTHER_PROCESS: ("another process", "%"),
+    CauseId.PCIE_WIDTH: ("fewer PCIe lanes", ""),
+    CauseId.PCIE_GENERATION: ("lower PCIe generation", ""),
+    CauseId.NUMA: ("measured from CPUs of another NUMA node", ""),
+    CauseId.LINK: ("the link", ""),
+    CauseId.CARD: ("the card itself; its readings show no other cause", ""),
+}
+
+
+def line(card: CardVerdict) -> str:
+    """The verdict without the card's name."""
+    marked = " (simulated)" if card.simulated else ""
+    if card.why is not None:
+        return f"{card.verdict.value}: {_WHY[card.why]}{marked}"
+    if card.worst is None:
+        return f"{card.verdict.value}{marked}"
+    cause = f"; likely cause: {cause_text(card.causes[0])}" if card.causes else ""
+    return f"{card.verdict.value}: {ratio_text(card.worst)}{cause}{marked}"
+
+
+def ratio_text(comparison: RateComparison) -> str:
+    """What was measured, the ratio, and to what."""
+    measured = f"{comparison.kind.value} {comparison.dtype}".rstrip()
+    return f"{measured} at {100 * comparison.ratio:.1f} % of {_BASIS[comparison.basis]}"
+
+
+def cause_text(cause: Cause) -> str:
+    """The cause with the reading that speaks for it."""
+    name, unit = _CAUSE[cause.cause]
+    if cause.value is None:
+        return name
+    others = "" if cause.usual is None else f", equal cards {_reading(cause.usual, unit)}"
+    return f"{name} ({_reading(cause.value, unit)}{others})"
+
+
+def _reading(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}".rstrip() if float(value).is_integer() else f"{number_text(value)} {unit}".rstrip()
+
+
+def group_line(finding: GroupFinding) -> str:
+    """What a group of equal cards says together."""
+    measured = f"{finding.name}, {finding.kind.value} {finding.dtype}".rstrip()
+    percent = "" if finding.ratio is None else f"{100 * finding.ratio:.1f} %"
+    match finding.case:
+        case GroupCase.TWO_SPEEDS:
+            return (
+                f"{measured}: two speeds. {finding.concerned} of {finding.cards} cards run at {percent} of the others;"
+                " look for what they share (rack, power limit, cooling, driver)."
+            )
+        case GroupCase.ALL_CHANGED:
+            return f"{measured}: all {finding.cards} cards together run at {percent} of their earlier runs."
+        case GroupCase.TOO_FEW:
+            return f"{measured}: {finding.concerned} of {finding.cards} cards have no equals to compare with."
