@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from fakes.fleet_measurements import Defect, DefectKind, measured
 from msgspec.structs import replace
 
 from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.fleet.verdicts import judge
-from fakes.fleet_measurements import Defect, DefectKind, measured
 from devexplorer.core.records.fleet import (
     Basis,
     CardMeasurement,
