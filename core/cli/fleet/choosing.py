@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.cli.fleet.this_machine import ThisMachine
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.defects import parse_defect
+from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.hosts_file import read_hosts
 from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.records.ssh import Prompt, Report
+from devexplorer.core.ssh.connection import Connection
 
 
 def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings) -> FleetSource:
     """The source that the options name, not started. Raises `BadInput` with everything that is wrong."""
+    if arguments.hosts is not None:
+        return _hosts(arguments, findings)
     defects = [findings.checked(partial(parse_defect, text)) for text in arguments.defect]
     nodes = findings.count(arguments.nodes, "--nodes")
     seed = findings.parsed(arguments.seed, _seed, 0)
@@ -23,14 +33,39 @@ def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings)
     if arguments.nodes is None:
         if defects:
             findings.add("--defect is for simulated fleets; give --nodes and --virtual as well")
-        findings.add('name the machines: --nodes N --virtual "8x NVIDIA H100 80GB HBM3"')
-    elif arguments.virtual is None:
+        findings.check_virtual(arguments.virtual)
+        findings.demand_none()
+        return ThisMachine(arguments.virtual, interval_s)
+    if arguments.virtual is None:
         findings.add('--nodes needs the cards of a node; give --virtual "8x NVIDIA H100 80GB HBM3", for example')
     profiles = [] if arguments.virtual is None else findings.checked(partial(parse_virtual, arguments.virtual), [])
     findings.demand_none()
     assert nodes is not None
     known = [defect for defect in defects if defect is not None]
     return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed)
+
+
+def _hosts(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
+    for option in ("nodes", "virtual", "defect"):
+        if getattr(arguments, option):
+            findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
+    hosts = findings.checked(lambda: read_hosts(Path(arguments.hosts)), [])
+    findings.demand_none()
+    return HostFleet([Member(host.name, SshRoute(host.host, host.python, _silently), host.rack) for host in hosts])
+
+
+def _silently(host: str, report: Callable[[Report], None]) -> Connection:
+    """A connection that gives up where ssh asks something: questions of a dozen hosts at once could not be told
+    apart."""
+    connection: Connection
+
+    def told(what: Report) -> None:
+        report(what)
+        if isinstance(what, Prompt):
+            connection.answer(what.number, None)
+
+    connection = Connection(host, told)
+    return connection
 
 
 def _seed(text: str) -> int:
