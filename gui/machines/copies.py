@@ -15,7 +15,9 @@ from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, hbox, push_button, vbox
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.copying import Copying
     from devexplorer.core.machines.file_copying import FileCopying
+    from devexplorer.core.records import Command
     from devexplorer.core.session.machine import Machine
 
 WIDTH_PX = 420
@@ -30,6 +32,9 @@ class Copies(QObject):
         super().__init__(context)
         self._context = context
         self._room: MachineRoom = room_of(context)
+        self._loading: list[tuple[Copying, Machine, int]] = []
+        """What has arrived and is being loaded there: with that machine, and the command."""
+        context.state_changed.connect(self._look)
 
     def offer(self, menu: QMenu) -> None:
         """List the other machines at the end of a menu; nothing where there is none."""
@@ -57,16 +62,42 @@ class Copies(QObject):
         if not names or session is None:
             return
         dialog = CopyDialog(self._context.window)
-        copying = Copying(
-            names, self._room.end_of(self._room.shown), self._room.end_of(target), session.send, dialog.refresh
-        )
+
+        def load(command: Command) -> None:
+            self._loading.append((copying, target, session.send(command)))
+
+        copying = Copying(names, self._room.end_of(self._room.shown), self._room.end_of(target), load, dialog.refresh)
         dialog.follow(copying)
         dialog.over.connect(partial(self._say, copying))
         dialog.show()
         copying.start()
 
-    def _say(self, copying: FileCopying) -> None:
-        self._context.hint(f"{copying.words.rstrip('.')}.")
+    def _say(self, copying: Copying) -> None:
+        if copying.stage != "sent":
+            self._hint(copying.words)
+
+    def _look(self) -> None:
+        """Say what has become of those that arrived: what it is called there is seen nowhere else on this machine."""
+        for loading in tuple(self._loading):
+            copying, target, request = loading
+            shown = self._context.machine is target and self._context.state.recording is None
+            state = self._context.state if shown else target.aside
+            done = next((done for done in reversed(state.done) if done.command.request == request), None)
+            lost = target.link is not None and not target.link.live
+            if done is None and not lost:
+                continue
+            self._loading.remove(loading)
+            answer = None if done is None else done.answer
+            if answer is not None and answer.failed:
+                self._hint(f"{copying.what} arrived on {target.name} and was not loaded: {answer.words}")
+            elif not shown:  # there the inspector says it
+                name = answer.subject if answer is not None else None
+                called = f" as {name}" if name is not None and (name,) != copying.names else ""
+                words = f"{copying.what} is on {target.name}{called}" if done is not None else copying.words
+                self._hint(words)
+
+    def _hint(self, words: str) -> None:
+        self._context.hint(f"{words.rstrip('.')}.")
 
 
 class CopyDialog(QDialog):

@@ -14,6 +14,7 @@ from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.machines.machines import FarMachine
 from devexplorer.core.records import Event
+from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App
@@ -22,6 +23,22 @@ from fakes.hosts import READY, HostHere, SilentEngine
 from fakes.nvml import FakeNvml
 
 DEADLINE_S = 20.0
+
+
+class FarWayFake:
+    """The route as the connecting dialog sees it."""
+
+    failure: Failure | None = None
+
+    def __init__(self, route: RouteHere, host: str, python: str) -> None:
+        self.host, self.python = host, python
+        self.open, self.cancel = route.open, route.cancel
+
+    def reports(self) -> list[Report]:
+        return []
+
+    def answer(self, number: int, text: str | None) -> None:
+        raise AssertionError("nothing was asked")
 
 
 class TwoMachines:

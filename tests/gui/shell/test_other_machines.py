@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.far import RouteHere
 from fakes.hosts import WindowHere
-from fakes.two_machines import TwoMachines
+from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.machines.link import CannotReach
@@ -25,27 +24,10 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.records.host import Control
-from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
 from devexplorer.gui.machines.room import room_of
 
 AGAIN = OpenWorkspace(path="/there/work.devexplorer")
-
-
-class FarWayFake:
-    """The route as the connecting dialog sees it."""
-
-    failure: Failure | None = None
-
-    def __init__(self, route: RouteHere, host: str, python: str) -> None:
-        self.host, self.python = host, python
-        self.open, self.cancel = route.open, route.cancel
-
-    def reports(self) -> list[Report]:
-        return []
-
-    def answer(self, number: int, text: str | None) -> None:
-        raise AssertionError("nothing was asked")
 
 
 @pytest.fixture
