@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from devexplorer.core.base import BadInput, DevExplorerError, open_regular
+from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, open_regular
 from devexplorer.core.environments.environment import find, given, probe
 from devexplorer.core.files.kinds import recognise
 from devexplorer.core.isolation.model_classes import candidates
@@ -135,6 +136,7 @@ class FileWork:
         if question.offset == 0:
             if (old := self._writing.pop(str(path), None)) is not None:
                 old.discard()
+            _check_room(path, question.size_bytes)
             self._writing[str(path)] = _Writing.begin(path, overwrite=question.overwrite)
         writing = self._writing.get(str(path))
         if writing is None:
@@ -205,6 +207,15 @@ def _check_free(path: Path, *, overwrite: bool) -> None:
         raise BadInput(f"{path} exists already and is not overwritten")
     if not path.parent.is_dir():
         raise BadInput(f"there is no folder {path.parent}")
+
+
+def _check_room(path: Path, size_bytes: int) -> None:
+    free = shutil.disk_usage(path.parent).free if size_bytes else 0
+    if size_bytes > free:
+        raise BadInput(
+            f"there is no room for {path.name}: it needs {bytes_text(size_bytes)}, and {bytes_text(free)} are free on"
+            " that disk"
+        )
 
 
 def list_folder(question: ListFolder) -> Folder:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from devexplorer.core.base import bytes_text
 from devexplorer.core.records.host import Chunk, ForgetCopy, PlaceCopy, Question, ReadFile, Result, Text, WriteFile
 
@@ -52,17 +54,14 @@ class FileCopying:
         target: End,
         arrived: Callable[[str], None],
         changed: Callable[[], None],
-        *,
-        why_not: Callable[[int], str] = lambda size_bytes: "",
     ) -> None:
         """`name`: of the file, there as here. `arrived` gets its path on the other machine, once it is whole; it stays
-        there until `ForgetCopy`. `changed` is called when anything to be seen is another. `why_not` is asked once the
-        size is known: why so much cannot be taken, one sentence."""
+        there until `ForgetCopy`. `changed` is called when anything to be seen is another."""
         self.what, self.source, self.target = name, source, target
         self.done_bytes = self.size_bytes = 0
         self.problem = ""
         """Why it failed, one sentence."""
-        self._name, self._arrived, self._changed, self._why_not = name, arrived, changed, why_not
+        self._name, self._arrived, self._changed = name, arrived, changed
         self._from, self._to = path, ""
         self._next = 0
         """Where the next piece begins that is asked for."""
@@ -133,9 +132,6 @@ class FileCopying:
         if chunk.size_bytes != (self.size_bytes or chunk.size_bytes) or (not last and len(chunk.data) != PIECE_BYTES):
             self._failed(self._changed_words())
             return
-        if not self.size_bytes and (why_not := self._why_not(chunk.size_bytes)):
-            self._failed(why_not)
-            return
         self.size_bytes = chunk.size_bytes
         self._pieces[offset] = chunk
         self._write()
@@ -150,6 +146,8 @@ class FileCopying:
             return
         self._writing = True
         piece = WriteFile(path=self._to, offset=self.done_bytes, data=chunk.data, sha256=chunk.sha256, overwrite=True)
+        if not self.done_bytes:
+            piece = replace(piece, size_bytes=self.size_bytes)
         self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
 
     def _went(self, count: int, _: Result) -> None:

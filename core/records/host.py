@@ -128,6 +128,8 @@ class WriteFile(Record, tag="WriteFile"):
     sha256: str = ""
     """With the last piece: of the whole file, in hexadecimal."""
     overwrite: bool = False
+    size_bytes: int = 0
+    """With the first piece: of the whole file, so that room is looked for; 0: not said."""
 
 
 class ListRuns(Record, tag="ListRuns"):
@@ -213,11 +215,10 @@ class SaveCopy(Record, tag="SaveCopy"):
 
 
 class PlaceCopy(Record, tag="PlaceCopy"):
-    """Where a file from another machine is to be written; answered with `Text`, a path. The file stays until the host
-    ends: what is loaded from it is loaded again after a crash of the engine."""
+    """Where a file of this name from another machine is to be written; answered with `Text`, a path. The file stays
+    until the host ends: what is loaded from it is loaded again after a crash of the engine."""
 
     name: str = ""
-    """What the file is called there; empty: it has no name."""
 
 
 class ForgetCopy(Record, tag="ForgetCopy"):

@@ -40,6 +40,8 @@ class ReplayView(NamedTuple):
     """The state of a replay at this moment."""
 
     file: str
+    """Its name; of a copy, also the machine that it came from."""
+    is_copy: bool
     host: str
     simulated: bool
     """Whether devices in it are."""
@@ -80,10 +82,12 @@ class ReplaySession:
         path: Path,
         rules: tuple[Rule, ...] = DEFAULT_RULES,
         *,
+        known_as: str = "",
         monotonic: Clock = time.monotonic,
         clock: Clock = time.time,
     ) -> None:
-        self._path = path
+        """`known_as`: the file that people know, where this one is a copy of it."""
+        self._path, self._known_as = path, known_as
         self.rules = rules
         """Of alerts, for the states from the next jump on."""
         self._monotonic, self._clock = monotonic, clock
@@ -170,7 +174,8 @@ class ReplaySession:
         reel, recording = self._reel, self._recording
         header = recording.header if recording is not None else None
         return ReplayView(
-            file=self._path.name,
+            file=self._known_as or self._path.name,
+            is_copy=bool(self._known_as),
             host=header.host if header is not None else "",
             simulated=self._simulated,
             opened=reel is not None,
@@ -266,14 +271,14 @@ class ReplaySession:
         try:
             recording = open_recording(self._path, self._opening)
         except BadInput as error:
-            self._failed = str(error)
+            self._failed = str(error).replace(str(self._path), self._known_as or str(self._path))
             return
         if recording is None:
             return  # closed in the meantime
         with recording:
             self._simulated, self._findings = recording.simulated, recording.findings
             self._recording = recording
-            self._wind(RecordingTimeline(recording, lambda: initial_state(recording, self.rules)))
+            self._wind(RecordingTimeline(recording, lambda: initial_state(recording, self.rules, self._known_as)))
 
     def _opening(self, done: float) -> bool:
         self._progress = done
@@ -342,22 +347,22 @@ def refusal(time_unix_s: float) -> Answer:
     return Answer(title="A recording cannot be changed", words=sentence(REFUSED), failed=True, time_unix_s=time_unix_s)
 
 
-def initial_state(recording: Recording, rules: tuple[Rule, ...]) -> State:
+def initial_state(recording: Recording, rules: tuple[Rule, ...], known_as: str = "") -> State:
     """The state before any of the recording is read; its answer describes the recording."""
     state = State()
     state.alerts.set_rules(rules)
     header = recording.header
     state.recording = f"recording of {header.host}"
     words = [f"Recorded on {header.host}.", sentence(REFUSED), *recording.findings]
-    state.answer = Answer(title=f"Recording of {header.host}", words=" ".join(words), facts=_facts(recording))
+    state.answer = Answer(title=f"Recording of {header.host}", words=" ".join(words), facts=_facts(recording, known_as))
     return state
 
 
-def _facts(recording: Recording) -> tuple[Fact, ...]:
+def _facts(recording: Recording, known_as: str) -> tuple[Fact, ...]:
     header, begin_s = recording.header, recording.first_unix_s
     devices = [f"{info.id} {info.name}{', simulated' if info.simulated else ''}" for info in recording.first_devices]
     return (
-        Fact("file", recording.path.name),
+        Fact("file", known_as or recording.path.name),
         Fact("recorded on", header.host),
         Fact("from", moment_text(begin_s)),
         Fact("to", moment_text(recording.last_unix_s)),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
-    from devexplorer.gui.forms.far_side import FarSide
+    from devexplorer.gui.forms.far_side import CopiesFiles, FarSide
 
 
 MOST_RECENT = 10
@@ -86,7 +86,7 @@ class WindowContext(QObject):
     recording_stopped = Signal(object)
     """The user ended the recording to this file (Path)."""
     replay_chosen = Signal(object)
-    """Recording to show (Path)."""
+    """Recording to show (Path, or `CopiedFile`)."""
     script_chosen = Signal(object)
     """File for the session as Python (Path); a notebook if it ends in `.ipynb`."""
     files_chosen = Signal(object)
@@ -126,6 +126,8 @@ class WindowContext(QObject):
         """Where the last file was chosen."""
         self.far: FarSide | None = None
         """The machine that is on show, when that is another one: its files are chosen, not those of this machine."""
+        self.file_copies: CopiesFiles
+        """Copies files between this machine and the one on show; `gui.machines.file_copies` sets it."""
         self._far_folders: dict[str, str] = {}
         """Where the last file was chosen on each of them."""
         self.current_settings: Callable[[], Settings] = lambda: self.settings
@@ -206,6 +208,10 @@ class WindowContext(QObject):
         file = name if here or self.far is None else FarFile(self.far.name, name)
         others = (item for item in self.settings.recent_files if item != file)
         self.save_settings(recent_files=(file, *others)[:MOST_RECENT])
+
+    def trust_of(self, folder: str) -> str:
+        """A folder of the machine on show, as `Settings.trusted_folders` has it."""
+        return folder if self.far is None else f"{self.far.name}:{folder}"
 
     # --- dialogs
 

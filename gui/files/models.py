@@ -108,9 +108,8 @@ class ModelOpener(QObject):
     def _when_trusted(self, source: str, folder: str, send: Callable[[], object]) -> None:
         from devexplorer.core.isolation.model_source import describe  # when first needed
 
-        far = self._context.far
-        code = describe(source, folder, "this machine" if far is None else far.name)
-        trusted = code.folder if far is None else f"{far.name}:{code.folder}"
+        code = describe(source, folder, self._context.machine.name)
+        trusted = self._context.trust_of(code.folder)
         if not code.own_code or trusted in self._context.settings.trusted_folders:
             send()
             return

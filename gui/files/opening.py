@@ -22,10 +22,10 @@ from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
-from devexplorer.gui.forms.far_side import FarSide
+from devexplorer.gui.forms.far_side import CopiedFile, FarSide
 
-BY_WINDOW = (RECORDING, SCRIPT)
-"""Files that the window itself reads, on this machine."""
+BY_ENGINE = (MODEL, SNAPSHOT, TENSORS, WORKSPACE)
+"""Files that the engine reads; the others are read by the window itself, on this machine."""
 
 
 class Opening(QObject):
@@ -63,19 +63,21 @@ class Opening(QObject):
             for file in files:
                 if file.kind is not None:
                     self._context.remember_file(file.path)
-            self._open_known([_said_of(file, far.name) for file in files])
+            known = [file if file.kind else file._replace(reason=f"On {far.name}: {file.reason}") for file in files]
+            self._open_known(known, far)
 
     def show(self, files: Sequence[FileKind]) -> None:
         """Open files of this machine that were recognised."""
         far = self._context.far
         if far is not None:
-            files = [file if file.kind in (None, RECORDING) else _only_here(file, far.name) for file in files]
+            files = [_only_here(file, far.name) if file.kind in BY_ENGINE else file for file in files]
         for file in files:
             if file.kind not in (None, RECORDING):
                 self._context.remember_file(file.path.absolute(), here=True)
         self._open_known(files)
 
-    def _open_known(self, files: Sequence[FileKind]) -> None:
+    def _open_known(self, files: Sequence[FileKind], far: FarSide | None = None) -> None:
+        """`far`: the machine that they are on; None: this one."""
         lines = [file.reason for file in files if file.kind is None]
         recordings = [file.path for file in files if file.kind == RECORDING]
         others = [file for file in files if file.kind not in (None, RECORDING)]
@@ -84,18 +86,16 @@ class Opening(QObject):
             lines.append(reason)
         else:
             for file in others:
-                if file.kind == SNAPSHOT:
-                    self._context.controller.open_snapshot(path=str(file.path))
-                elif file.kind == WORKSPACE:
-                    self._workspaces.open(file.path)
-                elif file.kind == SCRIPT:
-                    repeat_session(self._context, file.path)
-                elif file.kind == MODEL:
-                    self._waiting.append(partial(self._models.open, file.path))
-                elif file.kind == TENSORS:
-                    self._waiting.append(partial(load_tensors, self._context, file.path))
+                if far is not None and file.kind == SCRIPT:
+                    self._context.file_copies.bring(file.path, self._repeat)
+                else:
+                    self._open_one(file.kind, file.path)
         if recordings:
-            self._context.replay_chosen.emit(recordings[0])
+            show = self._context.replay_chosen.emit
+            if far is None:
+                show(recordings[0])
+            else:
+                self._context.file_copies.bring(recordings[0], show)
             if len(recordings) > 1:
                 more = count_text(len(recordings) - 1, "other recording")
                 lines.append(
@@ -108,6 +108,22 @@ class Opening(QObject):
                 else f"{lines[0]} {count_text(len(lines) - 1, 'more file')} could not be opened either."
             )
         self._next()
+
+    def _open_one(self, kind: str | None, path: Path) -> None:
+        """Open what the machine on show can read there."""
+        if kind == SNAPSHOT:
+            self._context.controller.open_snapshot(path=str(path))
+        elif kind == WORKSPACE:
+            self._workspaces.open(path)
+        elif kind == SCRIPT:
+            repeat_session(self._context, path)
+        elif kind == MODEL:
+            self._waiting.append(partial(self._models.open, path))
+        elif kind == TENSORS:
+            self._waiting.append(partial(load_tensors, self._context, path))
+
+    def _repeat(self, script: CopiedFile) -> None:
+        repeat_session(self._context, script.path, script.remove)
 
     def _next(self) -> None:
         if self._dialog is None and self._waiting:
@@ -122,11 +138,3 @@ class Opening(QObject):
 def _only_here(file: FileKind, far: str) -> FileKind:
     reason = f"{file.path.name} is on this machine, and {far} is on show: copy it there, or show this machine first."
     return FileKind(file.path, None, reason)
-
-
-def _said_of(file: FileKind, far: str) -> FileKind:
-    """A file of another machine, where what cannot be opened says so."""
-    if file.kind in BY_WINDOW:
-        reason = f"{file.path.name} is on {far}: copy it to this machine, which opens recordings and sessions."
-        return FileKind(file.path, None, reason)
-    return file if file.kind is not None else file._replace(reason=f"On {far}: {file.reason}")

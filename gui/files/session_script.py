@@ -4,6 +4,7 @@ change. Main thread only."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,16 @@ if TYPE_CHECKING:
     from devexplorer.core.isolation.model_source import WhatRuns
 
 
-def repeat_session(context: WindowContext, path: Path) -> None:
-    """Read the script elsewhere, then repeat it; one line where that cannot be."""
-    context.in_background("recognise", partial(_read, path), partial(_ask, context, path))
+def repeat_session(context: WindowContext, path: Path, was_read: Callable[[], None] = lambda: None) -> None:
+    """Read the script on a thread, then repeat it on the machine on show; one line where that cannot be."""
+    machine = context.machine
+
+    def ask(commands: tuple[Command, ...] | str) -> None:
+        was_read()
+        if machine is context.machine:
+            _ask(context, path, commands)
+
+    context.in_background("recognise", partial(_read, path), ask)
 
 
 def _read(path: Path) -> tuple[Command, ...] | str:
@@ -39,12 +47,13 @@ def _ask(context: WindowContext, path: Path, commands: tuple[Command, ...] | str
 
     steps = [step for one in commands for step in steps_of(one)]
     try:
-        runs = [describe(step.source, step.folder) for step in steps if isinstance(step, OpenModel)]
+        models = [step for step in steps if isinstance(step, OpenModel)]
+        runs = [describe(step.source, step.folder, context.machine.name) for step in models]
     except BadInput as error:
         context.hint(sentence(str(error)))
         return
     trusted = context.settings.trusted_folders
-    folders = {code.folder: code for code in runs if code.own_code and code.folder not in trusted}
+    folders = {code.folder: code for code in runs if code.own_code and context.trust_of(code.folder) not in trusted}
     _next(context, path, deque(folders.values()), commands)
 
 
@@ -59,7 +68,7 @@ def _next(context: WindowContext, path: Path, questions: deque[WhatRuns], comman
 
     def allowed(remember: bool) -> None:
         if remember:
-            context.save_settings(trusted_folders=(*context.settings.trusted_folders, code.folder))
+            context.save_settings(trusted_folders=(*context.settings.trusted_folders, context.trust_of(code.folder)))
         _next(context, path, questions, commands)
 
     dialog = TrustDialog(code, context.window)

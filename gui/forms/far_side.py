@@ -8,6 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devexplorer.core.records import SentFrom
     from devexplorer.core.records.host import Question
 
 Answered = Callable[[Any], None]
@@ -37,3 +40,30 @@ class Found(NamedTuple):
     kind: Literal["file", "folder", "nothing", "unknown"]
     words: str
     """Why it is no file."""
+
+
+class CopiedFile(NamedTuple):
+    """A copy of a file of another machine."""
+
+    path: Path
+    """Where it is now."""
+    origin: SentFrom
+    """Where the file is that people know."""
+    remove: Callable[[], None]
+    """It is of no more use."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, with its machine."""
+        return f"{self.path.name} on {self.origin.machine}"
+
+
+class CopiesFiles(Protocol):
+    """Copies files between this machine and the one on show; `then` is called at a later beat, or never, with one line
+    for the user."""
+
+    def send(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
+        """Have a file of this machine there."""
+
+    def bring(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
+        """Have a file of that machine here."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QDialog, QMenu, QProgressBar, QWidget
 
 from devexplorer.core.base import object_name
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from devexplorer.core.session.machine import Machine
 
 WIDTH_PX = 420
+LATE_MS = 150
+"""What takes less needs no dialog."""
 MENU = "copy to machines"
 """Object name of the submenu."""
 
@@ -113,12 +115,18 @@ class CopyDialog(QDialog):
         self.bar = QProgressBar(textVisible=False)
         self.cancel_button = push_button("Cancel", self.reject)
         vbox(self.words, self.bar, hbox(None, self.cancel_button), margins=EDGE_PX, spacing=EDGE_PX, parent=self)
+        self._late = QTimer(self, singleShot=True, interval=LATE_MS)
+        self._late.timeout.connect(self.show)
 
-    def follow(self, copying: FileCopying) -> None:
+    def follow(self, copying: FileCopying, title: str = "") -> None:
         """Show this one."""
         self._copying = copying
-        self.setWindowTitle(f"Copy to {copying.target.name}")
+        self.setWindowTitle(title or f"Copy to {copying.target.name}")
         self.refresh()
+
+    def show_late(self) -> None:
+        """Show it if it is not over soon."""
+        self._late.start()
 
     def refresh(self) -> None:
         """Show how far it is."""
@@ -131,6 +139,7 @@ class CopyDialog(QDialog):
             self.bar.setValue(int(copying.done * 1000))
         if copying.over:
             self._copying = None
+            self._late.stop()
             self.over.emit()
             self.accept()
             self.deleteLater()

@@ -38,8 +38,6 @@ class MachineRoom(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
-        self._list: Machines | None = None
-        """None: nothing was connected yet, and what that needs was not loaded."""
         self.make_way: Callable[[str, str], FarWay] = _over_ssh
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
@@ -53,6 +51,11 @@ class MachineRoom(QObject):
         context.machines_changed.connect(self._follow)
 
     # --- what there is
+
+    @property
+    def _list(self) -> Machines | None:
+        """None: nothing was connected yet, and what that needs was not loaded."""
+        return cast("Machines | None", vars(self._context).get("machines"))
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -102,13 +105,11 @@ class MachineRoom(QObject):
 
     def connect_to(self, host: str, python: str = "") -> Approach:
         """Begin to connect to a machine; it comes on show once it is connected. Raises `BadInput`."""
-        if self._list is None:
-            self._list = self._context.machines
         from devexplorer.gui.machines.approach import Approach  # with the first connection
 
         way = self.make_way(host, python)
         approach = Approach(way, self)
-        self._list.add(host, cast("Route", way))
+        self._context.machines.add(host, cast("Route", way))
         self._approaches[host], self._pythons[host] = approach, python
         self._first.add(host)
         approach.asked.connect(partial(self._pass_on, host))

@@ -100,7 +100,8 @@ def _choose_recording(context: WindowContext) -> None:
 def _choose_replay(context: WindowContext) -> None:
     kinds = f"{RECORDINGS} (*.devrec);;All files (*)"
     chosen = context.replay_chosen.emit
-    context.choose_files("Open a recording", kinds, lambda paths: chosen(paths[0]), by_window=True)
+    far = context.far_files_chosen.emit
+    context.choose_files("Open a recording", kinds, lambda paths: chosen(paths[0]), far=far)
 
 
 def _switch_machine(context: WindowContext) -> None:

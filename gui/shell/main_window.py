@@ -41,6 +41,7 @@ from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.file_field import dropped_files
 from devexplorer.gui.machines.copies import Copies
+from devexplorer.gui.machines.file_copies import FileCopies
 from devexplorer.gui.machines.menu import MachineMenu
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
@@ -123,6 +124,7 @@ class MainWindow(QMainWindow):
         self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
         bar = self.toolbar
         self.copies = Copies(self.context)
+        FileCopies(self.context)
         bar.copy_button.menu().aboutToShow.connect(partial(self.copies.offer, bar.copy_button.menu()))
         MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
         self.news = News(self.context, self.banner)

@@ -153,7 +153,8 @@ class ReplayBar(QFrame):
         if not view.opened:
             return f"Opening {view.file}, {view.progress:.0%}"
         read = "" if view.progress >= 1 else f", {view.progress:.0%} looked through"
-        return f"Recording of {view.host}, {moment_text(view.now_unix_s)[:10]}{read}"
+        file = f", {view.file}" if view.is_copy else ""
+        return f"Recording of {view.host}, {moment_text(view.now_unix_s)[:10]}{file}{read}"
 
     def _show_moment(self, view: ReplayView) -> None:
         """Times; the title has the day, which can change on the way."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from devexplorer.core.replay.session import ReplaySession
     from devexplorer.core.session.session import Session
     from devexplorer.core.telemetry.alert_rules import Rule
+    from devexplorer.gui.actions.context import RecentFile
+    from devexplorer.gui.forms.far_side import CopiedFile
     from devexplorer.gui.shell.replay_bar import ReplayBar
 
 
@@ -37,8 +39,8 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-RECORDED = "recorded "
-"""What the line across the window is about that offers a recording: this, and its path."""
+RECORDED = "recorded"
+"""What the line across the window is about that offers a recording."""
 
 
 class Replaying:
@@ -57,6 +59,10 @@ class Replaying:
         """The one on show, or that a recording hides."""
         self.replay: ReplaySession | None = None
         self._ended: list[ReplaySession] = []
+        self._copy: CopiedFile | None = None
+        """What is replayed, when it is a copy of another machine's file."""
+        self._offered: RecentFile | None = None
+        """The recording that was offered last."""
         self._fits = False
         """Whether the plots show as much time as the recording on show has."""
         window.context.rules_changed.connect(self._rules_changed)
@@ -92,12 +98,16 @@ class Replaying:
         self.machines = machines
         self.follow_all()
 
-    def open(self, path: Path) -> None:
+    def open(self, file: Path | CopiedFile) -> None:
         """Show a recording in place of what is on show; the bar says how far it is, and a line across the window why it
-        cannot be."""
+        cannot be. A copy is removed when it is closed."""
         from devexplorer.core.replay.session import ReplaySession  # when the first one is opened
 
-        self._window.context.remember_file(path.absolute(), here=True)
+        if isinstance(file, Path):
+            path, copy, known_as = file, None, ""
+            self._window.context.remember_file(file.absolute(), here=True)
+        else:
+            path, copy, known_as = file.path, file, file.name
         rules = self._state.alerts.rules
         self._fits = False
         if self.replay is None:
@@ -106,8 +116,9 @@ class Replaying:
             self._end()
         self._state.exchange(State())
         self._state.alerts.set_rules(rules)
-        self.replay = ReplaySession(path, rules)
-        self._state.recording = f"opening {path.name}"
+        self.replay = ReplaySession(path, rules, known_as=known_as)
+        self._copy = copy
+        self._state.recording = f"opening {known_as or path.name}"
         self.follow_all()
         self.replay.start()
         self._show_everything()
@@ -205,20 +216,25 @@ class Replaying:
         self._bar.replay = None
         self._ended = [replay for replay in (*self._ended, self.replay) if not replay.close(0.0)]
         self.replay = None
+        if self._copy is not None:
+            self._copy.remove()
+            self._copy = None
 
     def _offer(self, path: Path) -> None:
         """Say where the recording is, and offer to open it."""
-        if not self.machine.is_here:
-            self._window.hint(f"Recorded to {path} on {self.machine.name}.")
-            return
-        path = path.absolute()
-        self._window.context.remember_file(path, here=True)
-        self._window.banner.say(f"Recorded to {path.name}.", passing=True, about=f"{RECORDED}{path}", action="Open")
+        where = "" if self.machine.is_here else f" on {self.machine.name}"
+        path = path if where else path.absolute()
+        self._window.context.remember_file(path)
+        self._offered = self._window.context.recent_files[0]
+        self._window.banner.say(f"Recorded to {path.name}{where}.", passing=True, about=RECORDED, action="Open")
 
     def _open_offered(self, about: str) -> None:
-        if about.startswith(RECORDED):
+        if about == RECORDED and self._offered is not None:
             self._window.banner.hide()
-            self.open(Path(about.removeprefix(RECORDED)))
+            if self._offered.machine:
+                self._window.recent.open(self._offered)
+            else:
+                self.open(self._offered.path)
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
         """Thresholds are this person's, not the recording's or the machine's: they hold everywhere."""

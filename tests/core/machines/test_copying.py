@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -246,21 +248,23 @@ def test_a_file_keeps_its_name_and_what_is_no_copy_stays(both: Both, tmp_path: P
     assert not both.there.left
 
 
-def test_a_file_that_is_too_large_or_grows_is_refused_and_leaves_nothing(both: Both, tmp_path: Path) -> None:
+def test_a_file_that_does_not_fit_or_grows_is_refused_and_leaves_nothing(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "run.devrec"
     file.write_bytes(bytes(20 * PIECE_BYTES))
 
-    def copying(why_not: Callable[[int], str] = lambda size: "") -> FileCopying:
-        made = FileCopying(
-            str(file), file.name, both.here.end, both.there.end, lambda path: pytest.fail(path), lambda: None,
-            why_not=why_not,
-        )  # fmt: skip
+    def copying() -> FileCopying:
+        made = FileCopying(str(file), file.name, both.here.end, both.there.end, pytest.fail, lambda: None)
         made.start()
         return made
 
-    first = copying(lambda size: f"{size} bytes are too many.")
-    both.until(lambda: first.over)
-    assert first.words == f"{20 * PIECE_BYTES} bytes are too many."
+    with monkeypatch.context() as little:
+        little.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=PIECE_BYTES))
+        first = copying()
+        both.until(lambda: first.over)
+    room = "it needs 5.00 MiB, and 256.00 KiB are free on that disk."
+    assert first.words == f"There is no room for run.devrec: {room}"
     second = copying()
     both.until(lambda: second.size_bytes)
     with file.open("ab") as more:

@@ -1,0 +1,91 @@
+"""Files that are opened where they are not: those of this machine are sent to the one on show, those of that one are
+brought here. One after the other, with progress and a cancel. Main thread; nothing waits.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+
+from devexplorer.core.base import printable
+from devexplorer.core.records import SentFrom
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.forms.far_side import CopiedFile
+from devexplorer.gui.machines.copies import CopyDialog
+from devexplorer.gui.machines.room import MachineRoom, room_of
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.file_copying import FileCopying
+    from devexplorer.core.session.machine import Machine
+
+Then = Callable[[CopiedFile], None]
+
+
+class FileCopies(QObject):
+    """`send` or `bring` a file; what was asked for gets its copy, unless another machine is on show by then."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context = context
+        self._room: MachineRoom = room_of(context)
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._copying: FileCopying | None = None
+        context.file_copies = self
+
+    def send(self, path: Path, then: Then) -> None:
+        """Have a file of this machine on the one that is on show."""
+        self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then))
+
+    def bring(self, path: Path, then: Then) -> None:
+        """Have a file of the machine on show on this one."""
+        self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
+
+    def _queue(self, begin: Callable[[], None]) -> None:
+        self._waiting.append(begin)
+        self._next()
+
+    def _next(self) -> None:
+        if self._copying is None and self._waiting:
+            self._waiting.popleft()()
+
+    def _begin(self, source: Machine, target: Machine, path: Path, then: Then) -> None:
+        from devexplorer.core.machines.file_copying import FileCopying  # with the first copy
+
+        far = target if source.is_here else source
+        ends = self._room.end_of(source), self._room.end_of(target)
+        dialog = CopyDialog(self._context.window)
+        name = path.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
+        arrived = partial(self._arrived, source, target, path, then)
+        copying = self._copying = FileCopying(str(path), name, *ends, arrived, dialog.refresh)
+        dialog.follow(copying, f"Open {printable(name)} {'on' if source.is_here else 'from'} {far.name}")
+        dialog.over.connect(partial(self._over, copying))
+        dialog.show_late()
+        copying.start()
+
+    def _arrived(self, source: Machine, target: Machine, path: Path, then: Then, place: str) -> None:
+        from devexplorer.core.records.host import ForgetCopy
+
+        ask = self._room.end_of(target).ask
+        origin = SentFrom(machine=platform.node() if source.is_here else source.name, path=str(path))
+        copied = CopiedFile(Path(place), origin, lambda: ask(ForgetCopy(path=place), lambda _: None))
+        far = target if source.is_here else source
+        if far is self._room.shown:
+            then(copied)
+        else:
+            copied.remove()
+            self._context.hint(f"{printable(path.name)} was not opened: {far.name} is not on show any more.")
+
+    def _over(self, copying: FileCopying) -> None:
+        self._copying = None
+        name = printable(copying.what)
+        if copying.stage == "cancelled":
+            self._context.hint(f"{name} was not opened.")
+        elif copying.stage == "failed":
+            self._context.hint(f"{name} could not be copied to {copying.target.name}. {copying.problem}")
+        self._next()
