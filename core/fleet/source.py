@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from devexplorer.core.records.fleet_events import FleetEvent
+from devexplorer.core.records.fleet_events import FleetEvent, MeasureOrder
 
 MOST_EVENTS = 512
 """That one `drain` returns: a beat of the window stays short when a thousand machines report at once."""
@@ -25,4 +25,17 @@ class FleetSource(Protocol):
 
     def close(self, deadline_s: float) -> bool:
         """Give everything back; False when something of it still runs after `deadline_s`."""
+        ...
+
+
+class MeasuringSource(FleetSource, Protocol):
+    """A source whose cards can be measured."""
+
+    def measure(self, order: MeasureOrder) -> None:
+        """Measure on cards of this fleet, everywhere at the same time; events say what came of it, and each group ends
+        with one `GroupEnded`. One order at a time."""
+        ...
+
+    def cancel(self) -> None:
+        """End the order that is being measured; its groups end soon, with what was measured until then."""
         ...

@@ -80,11 +80,9 @@ class VirtualCards:
         """Cards that do not answer."""
         return self.share_missing("lost") > 0
 
-    def rates(self, base: float | Floats, missing: Floats, count: int) -> Floats:
-        """`count` blocks of measuring on every card, shape `(count, nodes, cards)`: `base` times the card's own factor,
-        what its defects leave, and the noise of a block."""
-        noise = self._random.normal(1.0, BETWEEN_BLOCKS, (count, *self.shape))
-        return np.asarray(base) * self.factor * (1.0 - missing) * noise
+    def noise(self, count: int) -> Floats:
+        """The factors of `count` blocks of measuring."""
+        return self._random.normal(1.0, BETWEEN_BLOCKS, count)
 
     def samples(self, now: float, names: Sequence[str], part: slice = slice(None)) -> list[tuple[DeviceSample, ...]]:
         """A reading of each card that answers, by node, of these nodes. `names`: ids of the cards of a node."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.fleet import MeasuredKind
 
 MachineState = Literal["connecting", "connected", "reconnecting", "lost"]
 """`reconnecting`: its last readings are kept, with their age. `lost`: no further attempt is made by itself."""
@@ -52,4 +53,54 @@ class Readings(Record, tag="Readings"):
     samples: tuple[DeviceSample, ...]
 
 
-FleetEvent = MachineChanged | MachineLeft | CardsListed | Readings
+CardKey = tuple[str, str]
+"""Machine and device."""
+
+
+class MeasureOrder(Record):
+    """One measurement on many cards at the same time."""
+
+    number: int
+    """Unique in the fleet; its events carry it."""
+    kind: MeasuredKind
+    dtype: str = ""
+    seconds: float = 10.0
+    """To be measured, after warm-up."""
+    groups: tuple[tuple[CardKey, ...], ...] = ()
+    """What is measured together: one card, the two of a copy, the ranks of an all-reduce. No card is in two."""
+
+
+class GroupStarted(Record, tag="GroupStarted"):
+    """A group of an order begins to be measured; its warm-up is over."""
+
+    number: int
+    group: int
+    """Index into `MeasureOrder.groups`."""
+    time_unix_s: float
+    """By the clock of who listens."""
+
+
+class BlocksMeasured(Record, tag="BlocksMeasured"):
+    """Blocks of a group, one after the other."""
+
+    number: int
+    group: int
+    rates: tuple[float, ...]
+    """TFLOP/s of products, samples/s of models, decimal GB/s of everything else (bus bandwidth of an all-reduce)."""
+    block_s: float
+    simulated: bool = False
+
+
+class GroupEnded(Record, tag="GroupEnded"):
+    """Nothing more comes of this group."""
+
+    number: int
+    group: int
+    failure: str = ""
+    """Why it could not be measured to its end, one line."""
+    verified: bool | None = None
+    """Whether values were compared and agreed; None: not compared."""
+
+
+MeasureEvent = GroupStarted | BlocksMeasured | GroupEnded
+FleetEvent = MachineChanged | MachineLeft | CardsListed | Readings | MeasureEvent

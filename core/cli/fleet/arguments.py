@@ -24,6 +24,18 @@ def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
         ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
     )
     json_option(fleet)
+    fleet.set_defaults(word=None)
+    words = fleet.add_subparsers(dest="word", metavar="WORD", parser_class=type(fleet))
+    check = words.add_parser("check", help="measure all cards and find the slow one")
+    _machines(check)
+    add_options(
+        check,
+        ("--kind", "KINDS", "what to measure: matmul,memory,copies,peer,allreduce (default: all but peer)"),
+        ("--seconds", "S", "of each measurement (default 20); simulated fleets take less"),
+        ("--in-turn", None, "one card of a machine after the other, rather than all at once"),
+    )
+    check.add_argument("--dtype", metavar="T", action="append", default=[], help="of products (default float16)")
+    json_option(check)
 
 
 def _machines(command: argparse.ArgumentParser) -> None:

@@ -15,14 +15,17 @@ from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.hosts_file import read_hosts
 from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
-from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.source import FleetSource, MeasuringSource
 from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.records.ssh import Prompt, Report
 from devexplorer.core.ssh.connection import Connection
 
 
-def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings) -> FleetSource:
-    """The source that the options name, not started. Raises `BadInput` with everything that is wrong."""
+def chosen(
+    arguments: argparse.Namespace, interval_s: float, findings: Findings, *, hurries: bool = False
+) -> FleetSource:
+    """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `hurries`:
+    simulated measurements take no longer than their computation."""
     if arguments.hosts is not None:
         return _hosts(arguments, findings)
     defects = [findings.checked(partial(parse_defect, text)) for text in arguments.defect]
@@ -42,7 +45,14 @@ def chosen(arguments: argparse.Namespace, interval_s: float, findings: Findings)
     findings.demand_none()
     assert nodes is not None
     known = [defect for defect in defects if defect is not None]
-    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed)
+    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed, hurries=hurries)
+
+
+def measuring(source: FleetSource) -> MeasuringSource:
+    """It, where its cards can be measured. Raises `BadInput`."""
+    if isinstance(source, SimulatedFleet):
+        return source
+    raise BadInput('only simulated fleets can be checked so far; give --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"')
 
 
 def _hosts(arguments: argparse.Namespace, findings: Findings) -> FleetSource:

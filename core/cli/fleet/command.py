@@ -7,8 +7,10 @@ import argparse
 import time
 from contextlib import ExitStack
 
+from devexplorer.core.cli.fleet.check import check
 from devexplorer.core.cli.fleet.choosing import chosen
 from devexplorer.core.cli.fleet.document import fleet_document, fleet_tables
+from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
@@ -16,14 +18,11 @@ from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
 
-DRAIN_S = 0.05
-FIRST_S = 30.0
-"""Machines that have not answered by then are printed as they are."""
-CLOSE_S = 5.0
-
 
 def fleet(arguments: argparse.Namespace) -> int:
     """Print the fleet; returns the exit code: 2 where no machine could be reached."""
+    if arguments.word == "check":
+        return check(arguments)
     findings = Findings()
     interval = findings.seconds(arguments.interval, "--interval") or 1.0
     count = findings.count(arguments.count, "--count") or 1
@@ -33,7 +32,7 @@ def fleet(arguments: argparse.Namespace) -> int:
         ending.callback(source.close, CLOSE_S)
         stopping = ending.enter_context(Stopping())
         source.start()
-        if not _gather(source, cards, stopping):
+        if not gather(source, cards, stopping):
             return stopping.exit_code
         for tick in range(count):
             if tick and not _follow(source, cards, stopping, interval):
@@ -42,16 +41,6 @@ def fleet(arguments: argparse.Namespace) -> int:
     if not any(machine.state == "connected" for machine in cards.machines.values()):
         return refuse("no machine of the fleet could be reached")
     return 0
-
-
-def _gather(source: FleetSource, cards: FleetTable, stopping: Stopping) -> bool:
-    """Wait until every machine has said something or given up; False when that was interrupted."""
-    until = time.monotonic() + FIRST_S
-    while not stopping.wait(DRAIN_S):
-        cards.apply(source.drain())
-        if time.monotonic() > until or (cards.machines and cards.settled):
-            return True
-    return False
 
 
 def _follow(source: FleetSource, cards: FleetTable, stopping: Stopping, seconds: float) -> bool:

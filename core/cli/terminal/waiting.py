@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TextIO
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, printable
@@ -17,11 +17,11 @@ _COLUMNS = 80
 
 
 @contextmanager
-def waiting() -> Iterator[ProgressMonitor]:
-    """A monitor that writes the line on a terminal and does nothing elsewhere. Afterwards the line is gone; Ctrl-C also
-    ends the process."""
+def waiting(*, ends: bool = True) -> Iterator[ProgressMonitor]:
+    """A monitor that writes the line on a terminal and does nothing elsewhere. Afterwards the line is gone. `ends`:
+    Ctrl-C also ends the process."""
     stream = sys.stderr
-    with Raising():
+    with Raising() if ends else nullcontext():
         if stream is None or not stream.isatty():
             yield NO_PROGRESS
         else:

@@ -64,3 +64,38 @@ def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) ->
 def test_what_does_not_fit_is_one_line(words: list[str], line: str) -> None:
     with pytest.raises(BadInput, match=line):
         run(*words)
+
+
+H100S = ["--virtual", "8x NVIDIA H100 80GB HBM3"]
+
+
+def test_a_check_finds_the_slow_card(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("check", "--nodes", "4", *H100S, "--defect", "slow:3/5:10%", "--seconds", "10", "--json") == 1
+    document = json.loads(capfdbinary.readouterr().out)
+    assert document["slow"] == ["node3/vgpu:5"]
+    card = next(card for card in document["cards"] if card["verdict"] != "normal")
+    assert {"machine", "device", "name", "ratio", "verdict", "cause", "simulated"} <= card.keys()
+    assert (card["machine"], card["device"], card["verdict"], card["cause"]) == ("node3", "vgpu:5", "slow", "card")
+    assert card["simulated"] is True
+    assert card["ratio"] == pytest.approx(0.9, abs=0.05)
+    assert document["start_spread_s"] <= 0.05
+
+
+def test_a_check_of_a_healthy_fleet_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("check", "--nodes", "2", *H100S, "--seconds", "5", "--kind", "matmul", "--dtype", "fp16") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-1].strip() == "no slow cards of 16"
+    assert all("(simulated)" in line for line in lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--kind", "speed"], "'speed' is not a kind of measurement"),
+        (["--dtype", "float12"], "float12"),
+        (["--seconds", "long"], "long"),
+    ],
+)
+def test_a_check_that_cannot_be_is_one_line(words: list[str], line: str) -> None:
+    with pytest.raises(BadInput, match=line):
+        run("check", "--nodes", "2", *T4S, *words)

@@ -11,8 +11,10 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
+from devexplorer.core.fleet.simulated_rates import NETWORK_GB_S, rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.virtual_cards import VirtualCards, highest_clock_mhz
+from devexplorer.core.records.fleet import MeasuredKind
 
 H100 = "8x NVIDIA H100 80GB HBM3"
 
@@ -38,17 +40,40 @@ def test_every_card_of_every_node_reports_and_is_marked_simulated() -> None:
 
 def test_the_same_seed_gives_the_same_cards_and_blocks() -> None:
     first, second, other = (VirtualCards(4, parse_virtual(H100), seed=seed) for seed in (1, 1, 2))
-    missing = first.share_missing("slow")
-    assert np.array_equal(first.rates(100.0, missing, 5), second.rates(100.0, missing, 5))
+    assert np.array_equal(first.factor, second.factor)
+    assert np.array_equal(first.noise(5), second.noise(5))
     assert not np.array_equal(first.factor, other.factor)
 
 
-def test_a_slow_card_has_the_rest_of_its_rate() -> None:
-    cards = VirtualCards(8, parse_virtual(H100), [parse_defect("slow:3/5:10%")])
-    rates = np.median(cards.rates(100.0, cards.share_missing("slow", "hot"), 200), axis=0) / cards.factor
-    assert rates[3, 5] == pytest.approx(90.0, rel=0.005)
-    rates[3, 5] = 100.0
-    assert rates == pytest.approx(np.full((8, 8), 100.0), rel=0.005)
+def test_healthy_cards_and_their_blocks_have_the_declared_noise() -> None:
+    cards = VirtualCards(1000, parse_virtual(H100))
+    assert cards.factor.std() == pytest.approx(0.015, rel=0.05)
+    assert cards.noise(10_000).std() == pytest.approx(0.01, rel=0.05)
+
+
+def test_a_defect_takes_its_share_of_one_card() -> None:
+    missing = VirtualCards(8, parse_virtual(H100), [parse_defect("slow:3/5:10%")]).share_missing("slow", "hot")
+    assert missing[3, 5] == pytest.approx(0.1)
+    assert np.count_nonzero(missing) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "least", "most"),
+    [
+        (MeasuredKind.MATMUL, "float16", 500, 989.5),
+        (MeasuredKind.MEMORY, "", 1000, 3350 / 2),
+        (MeasuredKind.COPIES, "", 30, 63),
+        (MeasuredKind.PEER, "", 300, 450),
+    ],
+)
+def test_rates_lie_below_the_datasheet(kind: MeasuredKind, dtype: str, least: float, most: float) -> None:
+    (card,) = set(parse_virtual("NVIDIA H100 80GB HBM3"))
+    assert least < rate(kind, dtype, [card, card], one_machine=True) < most
+
+
+def test_between_machines_the_network_is_the_narrowest_link() -> None:
+    (card,) = set(parse_virtual("NVIDIA H100 80GB HBM3"))
+    assert rate(MeasuredKind.ALLREDUCE, "", [card, card], one_machine=False) < NETWORK_GB_S
 
 
 def test_a_hot_card_says_why_once_it_works() -> None:

@@ -1,0 +1,157 @@
+"""`devexplorer fleet check`: measures all cards and prints a line each, or one JSON document. Main thread; the check
+and the source of the machines have threads of their own, which end with it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from devexplorer.core.base import MISSING, BadInput, Unavailable, parse_dtype, printable
+from devexplorer.core.cli.fleet.choosing import chosen, measuring
+from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.fleet.check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds
+from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.fleet.verdict_text import line
+from devexplorer.core.records.fleet import CardVerdict, Verdict
+from devexplorer.core.records.fleet_events import CardKey
+
+SETTLE_S = 10.0
+"""After Ctrl-C: for what is being measured to end."""
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Find slow cards; returns 0 for none, 1 where one was found or failed, 2 where nothing could be measured."""
+    findings = Findings()
+    defaults = CheckPlan()
+    plan = CheckPlan(
+        kinds=findings.parsed(arguments.kind, parse_kinds, defaults.kinds),
+        dtypes=tuple(findings.checked(lambda: _dtypes(arguments.dtype), defaults.dtypes)),
+        seconds=findings.seconds(arguments.seconds, "--seconds") or defaults.seconds,
+        in_turn=arguments.in_turn,
+    )
+    source = measuring(chosen(arguments, 1.0, findings, hurries=True))
+    cards = FleetTable()
+    with ExitStack() as ending:
+        ending.callback(source.close, CLOSE_S)
+        stopping = ending.enter_context(Stopping())
+        source.start()
+        if not gather(source, cards, stopping):
+            return stopping.exit_code
+        if not measured_cards(cards.cards):
+            raise Unavailable(_nothing(cards))
+        report = _run(FleetCheck(source, cards.cards, plan), source, cards, stopping)
+    if stopping.asked:
+        return stopping.exit_code
+    if arguments.json:
+        print_document(**document(report))
+    else:
+        _print(report)
+    verdicts = {card.verdict for card in report.verdict.cards}
+    if verdicts & {Verdict.SLOW, Verdict.FAILED} or report.slow_links or report.slow_machines:
+        return 1
+    return 0 if Verdict.NORMAL in verdicts else 2
+
+
+def _dtypes(texts: Iterable[str]) -> list[str]:
+    return [text if text == "tf32" else parse_dtype(text) for text in texts] or list(CheckPlan().dtypes)
+
+
+def _nothing(cards: FleetTable) -> str:
+    away = [f"{machine.name}: {machine.problem}" for machine in cards.machines.values() if machine.problem]
+    why = f" ({'; '.join(map(printable, away))})" if away else ""
+    return f'no GPU can be measured{why}; try it with --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"'
+
+
+def _run(running: FleetCheck, source: MeasuringSource, cards: FleetTable, stopping: Stopping) -> CheckReport:
+    with waiting(ends=False) as monitor:
+        running.start()
+        until: float | None = None
+        while running.report is None:
+            events = source.drain()
+            cards.apply(events)
+            running.beat(events)
+            if running.step is not None:
+                monitor.report(running.done, f"{running.step.kind.value} {running.step.dtype}".strip())
+            if not events:
+                stopping.wait(DRAIN_S)
+            if stopping.asked and until is None:
+                until = time.monotonic() + SETTLE_S
+                running.cancel()
+            if until is not None and time.monotonic() > until:
+                raise BadInput("the check did not end in time")
+    return running.report
+
+
+# --- what is shown
+
+
+def document(report: CheckReport) -> dict[str, Any]:
+    """The whole report."""
+    return {
+        "cards": [_card(card) for card in report.verdict.cards],
+        "slow": [f"{card.machine}/{card.device}" for card in report.verdict.slow],
+        "slow_links": [[_name(a), _name(b)] for a, b in report.slow_links],
+        "slow_machines": report.slow_machines,
+        "groups": [
+            {
+                "kind": group.kind.value,
+                "cards": [_name(key) for key in group.cards],
+                "gb_per_s": group.rate,
+                "problem": group.failure or None,
+                "simulated": group.simulated,
+            }
+            for group in report.groups
+        ],
+        "kinds": [kind.value for kind in report.plan.kinds],
+        "dtypes": report.plan.dtypes,
+        "seconds": report.plan.seconds,
+        "start_spread_s": report.start_spread_s,
+        "false_alarm_rate": report.verdict.family_wise,
+    }
+
+
+def _card(card: CardVerdict) -> dict[str, Any]:
+    worst = card.worst
+    return {
+        "machine": card.machine,
+        "device": card.device,
+        "name": card.name,
+        "ratio": card.ratio,
+        "verdict": card.verdict.value,
+        "cause": None if card.cause is None else card.cause.value,
+        "simulated": card.simulated,
+        "why": None if card.why is None else card.why.value,
+        "kind": None if worst is None else worst.kind.value,
+        "dtype": None if worst is None else worst.dtype or None,
+        "compared_with": None if worst is None else worst.basis.value,
+        "line": line(card),
+    }
+
+
+def _name(key: CardKey) -> str:
+    return "/".join(key)
+
+
+def _print(report: CheckReport) -> None:
+    rows = table("machine", "device", "name", ">ratio", "verdict")
+    for card in report.verdict.cards:
+        ratio = MISSING if card.ratio is None else f"{card.ratio:.3f}"
+        name = f"{card.name} (simulated)" if card.simulated else card.name
+        rows.add_row(printable(card.machine), card.device, printable(name), ratio, printable(line(card)))
+    out = console()
+    out.print(rows)
+    for a, b in report.slow_links:
+        out.print(f"slow between {printable(_name(a))} and {printable(_name(b))}", markup=False)
+    for machine in report.slow_machines:
+        out.print(f"{printable(machine)} slows down what all machines do together", markup=False)
+    slow = len(report.verdict.slow)
+    out.print(f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}", markup=False)

@@ -1,0 +1,24 @@
+"""Waits for the machines of a fleet to say what they have. Main thread."""
+
+from __future__ import annotations
+
+import time
+
+from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.table import FleetTable
+
+DRAIN_S = 0.05
+FIRST_S = 30.0
+"""Machines that have not answered by then are taken as they are."""
+CLOSE_S = 5.0
+
+
+def gather(source: FleetSource, cards: FleetTable, stopping: Stopping) -> bool:
+    """Wait until every machine has said something or given up; False when that was interrupted."""
+    until = time.monotonic() + FIRST_S
+    while not stopping.wait(DRAIN_S):
+        cards.apply(source.drain())
+        if time.monotonic() > until or (cards.machines and cards.settled):
+            return True
+    return False

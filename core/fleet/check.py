@@ -1,0 +1,369 @@
+"""Measures all cards of a fleet and says which of them is slow.
+
+The check itself is the thread `fleet-check`, which gives one order after the other and waits for its results. The main
+thread calls `beat` with every event of the source: orders go out and results come in there.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+
+from devexplorer.core.base import Cancelled
+from devexplorer.core.fleet import links
+from devexplorer.core.fleet.check_plan import ALONE, CheckPlan, Step, measured_cards, pair_rounds, steps
+from devexplorer.core.fleet.readings import readings_under_load
+from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.fleet.table import Card
+from devexplorer.core.fleet.verdicts import judge
+from devexplorer.core.records import DeviceSample
+from devexplorer.core.records.base import Record
+from devexplorer.core.records.fleet import CardMeasurement, FleetVerdict, MeasuredKind, Rates
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    CardKey,
+    FleetEvent,
+    GroupEnded,
+    GroupStarted,
+    MachineChanged,
+    MachineLeft,
+    MeasureOrder,
+    Readings,
+)
+
+SEARCH_S = 2.0
+"""Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""
+Former = Mapping[tuple[CardKey, MeasuredKind, str], tuple[float, ...]]
+"""Medians of former checks, oldest first."""
+
+
+class GroupRate(Record):
+    """What a group of two or more cards reached."""
+
+    kind: MeasuredKind
+    cards: tuple[CardKey, ...]
+    rate: float | None = None
+    """Median of its blocks, decimal GB/s; None: it could not be measured."""
+    failure: str = ""
+    simulated: bool = False
+
+
+class CheckReport(Record):
+    """What came of a check."""
+
+    plan: CheckPlan
+    verdict: FleetVerdict
+    measurements: tuple[CardMeasurement, ...]
+    """In the order of the verdict's cards."""
+    groups: tuple[GroupRate, ...] = ()
+    slow_links: tuple[tuple[CardKey, CardKey], ...] = ()
+    """Between cards that are not slow themselves."""
+    slow_machines: tuple[str, ...] = ()
+    """Those that are slow with whichever other machine."""
+    start_spread_s: float | None = None
+    """The largest difference between the first and the last start of the cards of one order."""
+    cancelled: bool = False
+
+
+class FleetCheck:
+    """`start`, then `beat` often until `report` is there; `cancel` ends it with what was measured."""
+
+    def __init__(
+        self, source: MeasuringSource, cards: Sequence[Card], plan: CheckPlan, former: Former | None = None
+    ) -> None:
+        self.cards = measured_cards(cards)
+        self.plan = plan
+        self.report: CheckReport | None = None
+        self.step: Step | None = None
+        """What is being measured."""
+        self.done = 0.0
+        """Share of the measurements that is over, 0 to 1; the search for slow links is not counted."""
+        self._source, self._former = source, former or {}
+        self._order: MeasureOrder | None = None
+        self._orders: deque[MeasureOrder] = deque()
+        self._results = _Results()
+        self._gone: dict[str, str] = {}
+        """Machines that are lost, and why."""
+        self._number = 0
+        self._spread_s: float | None = None
+        self._rates: defaultdict[CardKey, list[Rates]] = defaultdict(list)
+        self._samples: defaultdict[CardKey, list[DeviceSample]] = defaultdict(list)
+        self._pairs: defaultdict[tuple[CardKey, MeasuredKind], list[Rates]] = defaultdict(list)
+        """Of each card with its neighbours: the best of them says how fast the card itself is."""
+        self._groups: list[GroupRate] = []
+        self._slow_links: list[tuple[CardKey, CardKey]] = []
+        self._slow_machines: tuple[str, ...] = ()
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet-check", daemon=True)
+
+    # --- main thread
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def beat(self, events: Sequence[FleetEvent]) -> None:
+        """What happened in the fleet since the last call."""
+        while self._orders:
+            self._order = self._orders.popleft()
+            self._source.measure(self._order)
+        for event in events:
+            match event:
+                case GroupStarted() | BlocksMeasured() | GroupEnded():
+                    self._results.put(event)
+                case Readings():
+                    self._read(event)
+                case MachineChanged() if event.machine.state == "lost":
+                    self._lose(event.machine.name, event.machine.problem or "the connection was lost")
+                case MachineLeft():
+                    self._lose(event.name, "the machine left the fleet")
+
+    def cancel(self) -> None:
+        """End it; the report has what was measured until then."""
+        self._cancelled.set()
+        self._source.cancel()
+        self._results.give_up("it was cancelled")
+
+    def join(self, deadline_s: float) -> bool:
+        """False when the thread still runs at the deadline."""
+        self._thread.join(deadline_s)
+        return not self._thread.is_alive()
+
+    def _read(self, readings: Readings) -> None:
+        if self._order is None or self._order.kind not in ALONE:
+            return
+        measured = {device for group in self._order.groups for machine, device in group if machine == readings.machine}
+        for sample in readings.samples:
+            if sample.device in measured and self._results.runs((readings.machine, sample.device)):
+                self._samples[readings.machine, sample.device].append(sample)
+
+    def _lose(self, machine: str, why: str) -> None:
+        self._gone[machine] = why
+        self._results.lose(machine, why)
+
+    # --- its thread
+
+    def _run(self) -> None:
+        try:
+            self._measure_all()
+            self._compare_machines()
+        except Cancelled:
+            pass
+        self.report = self._conclude()
+
+    def _measure_all(self) -> None:
+        planned = list(steps(self.plan, self.cards))
+        for index, step in enumerate(planned):
+            self.step, self.done = step, index / len(planned)
+            self._take(step, self._measure(step, self.plan.seconds))
+        self.done = 1.0
+
+    def _take(self, step: Step, measured: Sequence[Rates]) -> None:
+        for group, rates in zip(step.groups, measured, strict=True):
+            if len(group) == 1:
+                self._rates[group[0]].append(rates)
+                continue
+            self._groups.append(self._group_rate(step.kind, group, rates))
+            if len(group) == 2 and group[0][0] == group[1][0]:
+                for key in group:
+                    self._pairs[key, step.kind].append(rates)
+
+    def _group_rate(self, kind: MeasuredKind, group: tuple[CardKey, ...], rates: Rates) -> GroupRate:
+        simulated = any(card.info.simulated for card in self.cards if (card.machine, card.info.id) in group)
+        return GroupRate(kind=kind, cards=group, rate=_median(rates), failure=rates.failure or "", simulated=simulated)
+
+    def _measure(self, step: Step, seconds: float) -> list[Rates]:
+        """One order: the rates of each of its groups. Raises `Cancelled`."""
+        if self._cancelled.is_set():
+            raise Cancelled("the check was cancelled")
+        self._number += 1
+        order = MeasureOrder(number=self._number, kind=step.kind, dtype=step.dtype, seconds=seconds, groups=step.groups)
+        self._results.expect(order, self._gone)
+        if self._cancelled.is_set():
+            raise Cancelled("the check was cancelled")
+        self._orders.append(order)
+        measured = self._results.wait()
+        spread_s = self._results.start_spread_s
+        if spread_s is not None:
+            self._spread_s = max(spread_s, self._spread_s or 0.0)
+        return measured
+
+    def _compare_machines(self) -> None:
+        """Which machine, or which way between two, slows down what all of them do together."""
+        kind = MeasuredKind.ALLREDUCE
+        first = {card.machine: (card.machine, card.info.id) for card in reversed(self.cards)}
+        ring = [first[machine] for machine in dict.fromkeys(card.machine for card in self.cards)]
+        if kind not in self.plan.kinds or len(ring) < 2:
+            return
+        seconds = min(SEARCH_S, self.plan.seconds)
+        before = len(self._groups)
+        for groups in pair_rounds([ring]):
+            step = self.step = Step(kind=kind, dtype="", groups=groups)
+            self._take(step, self._measure(step, seconds))
+        reached = [group.rate for group in self._groups[before:] if group.rate is not None]
+
+        def measure(groups: Sequence[links.Group]) -> list[float]:
+            step = self.step = Step(
+                kind=kind, dtype="", groups=tuple(tuple(first[machine] for machine in group) for group in groups)
+            )
+            measured = self._measure(step, seconds)
+            self._take(step, measured)
+            return [_median(rates) or 0.0 for rates in measured]
+
+        if len(reached) > 2:
+            found = links.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
+            self._slow_machines = found.cards
+            self._slow_links += [(first[a], first[b]) for a, b in found.links]
+
+    def _slow_pairs(self) -> None:
+        """Pairs within a machine that are slow although both of their cards are fast with others."""
+        for kind in (MeasuredKind.PEER, MeasuredKind.ALLREDUCE):
+            pairs = [
+                (group.cards[0], group.cards[1], group.rate)
+                for group in self._groups
+                if group.kind is kind
+                and len(group.cards) == 2
+                and group.rate is not None
+                and group.cards[0][0] == group.cards[1][0]
+            ]
+            if len(pairs) < 3:
+                continue
+            limit = statistics.median(rate for *_, rate in pairs) * links.SLOW_BELOW
+            fast = {key for a, b, rate in pairs if rate >= limit for key in (a, b)}
+            self._slow_links += [(a, b) for a, b, rate in pairs if rate < limit and {a, b} <= fast]
+
+    def _conclude(self) -> CheckReport:
+        self._slow_pairs()
+        measurements = tuple(self._measurement(card) for card in self.cards)
+        return CheckReport(
+            plan=self.plan,
+            verdict=judge(measurements),
+            measurements=measurements,
+            groups=tuple(self._groups),
+            slow_links=tuple(dict.fromkeys(self._slow_links)),
+            slow_machines=self._slow_machines,
+            start_spread_s=self._spread_s,
+            cancelled=self._cancelled.is_set(),
+        )
+
+    def _measurement(self, card: Card) -> CardMeasurement:
+        key = card.machine, card.info.id
+        best = [
+            max(
+                (rates for rates in pairs if not rates.failure),
+                key=lambda rates: _median(rates) or 0.0,
+                default=pairs[0],
+            )
+            for (paired, _), pairs in self._pairs.items()
+            if paired == key
+        ]
+        return CardMeasurement(
+            machine=card.machine,
+            device=card.info.id,
+            name=card.info.name,
+            memory_total_bytes=card.info.memory_total_bytes,
+            rates=tuple(
+                Rates(
+                    kind=rates.kind,
+                    dtype=rates.dtype,
+                    blocks=rates.blocks,
+                    block_s=rates.block_s,
+                    wrong_values=rates.wrong_values,
+                    failure=rates.failure,
+                    former=self._former.get((key, rates.kind, rates.dtype), ()),
+                )
+                for rates in (*self._rates[key], *best)
+            ),
+            readings=readings_under_load(self._samples[key]),
+            lost=card.machine in self._gone,
+            simulated=card.info.simulated,
+        )
+
+
+def _median(rates: Rates) -> float | None:
+    return statistics.median(rates.blocks) if rates.blocks and not rates.failure else None
+
+
+class _Results:
+    """What came of the present order; `wait` on the thread of the check, everything else on the main thread."""
+
+    def __init__(self) -> None:
+        self.start_spread_s: float | None = None
+        self._changed = threading.Condition()
+        self._order: MeasureOrder | None = None
+        self._blocks: list[list[float]] = []
+        self._block_s: list[float | None] = []
+        self._started: dict[int, float] = {}
+        self._ended: dict[int, GroupEnded] = {}
+
+    def expect(self, order: MeasureOrder, gone: Mapping[str, str]) -> None:
+        """Another order begins."""
+        with self._changed:
+            self._order, self._started, self._ended = order, {}, {}
+            self._blocks = [[] for _ in order.groups]
+            self._block_s = [None for _ in order.groups]
+        for machine, why in list(gone.items()):
+            self.lose(machine, why)
+
+    def put(self, event: GroupStarted | BlocksMeasured | GroupEnded) -> None:
+        """An event of a group; those of earlier orders, and of groups that there are not, are nothing."""
+        with self._changed:
+            order = self._order
+            if order is None or event.number != order.number or not 0 <= event.group < len(order.groups):
+                return
+            if isinstance(event, GroupStarted):
+                self._started.setdefault(event.group, event.time_unix_s)
+            elif isinstance(event, GroupEnded):
+                self._ended.setdefault(event.group, event)
+                self._changed.notify()
+            elif event.group not in self._ended:
+                self._blocks[event.group] += event.rates
+                self._block_s[event.group] = event.block_s
+
+    def runs(self, key: CardKey) -> bool:
+        """Whether a card is being measured."""
+        with self._changed:
+            order = self._order
+            return order is not None and any(
+                key in group and index in self._started and index not in self._ended
+                for index, group in enumerate(order.groups)
+            )
+
+    def lose(self, machine: str, why: str) -> None:
+        """Nothing more comes from this machine."""
+        self._end(lambda group: any(name == machine for name, _ in group), why)
+
+    def give_up(self, why: str) -> None:
+        """Nothing more comes at all."""
+        self._end(lambda group: True, why)
+
+    def _end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
+        with self._changed:
+            if self._order is None:
+                return
+            for index, group in enumerate(self._order.groups):
+                if index not in self._ended and concerned(group):
+                    self._ended[index] = GroupEnded(number=self._order.number, group=index, failure=why)
+            self._changed.notify()
+
+    def wait(self) -> list[Rates]:
+        """When every group has ended: the rates of each."""
+        with self._changed:
+            order = self._order
+            assert order is not None
+            self._changed.wait_for(lambda: len(self._ended) == len(order.groups))
+            starts = self._started.values()
+            self.start_spread_s = max(starts) - min(starts) if starts else None
+            return [
+                Rates(
+                    kind=order.kind,
+                    dtype=order.dtype,
+                    blocks=tuple(self._blocks[index]),
+                    block_s=self._block_s[index],
+                    wrong_values=self._ended[index].verified is False,
+                    failure=self._ended[index].failure or None,
+                )
+                for index in range(len(order.groups))
+            ]

@@ -1,0 +1,102 @@
+"""What a check of a fleet measures, and in which order. Pure functions, any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from devexplorer.core.base import BadInput, list_text
+from devexplorer.core.fleet.table import Card
+from devexplorer.core.records.base import Record
+from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.records.fleet_events import CardKey
+
+KINDS = tuple(MeasuredKind)
+DEFAULT_KINDS = (MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.COPIES, MeasuredKind.ALLREDUCE)
+ALONE = (MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.COPIES, MeasuredKind.MODEL)
+"""Measured on each card by itself; the others need two or more."""
+GPU_KINDS = ("cuda", "virtual", "xpu", "mps")
+
+
+class CheckPlan(Record):
+    """What to measure."""
+
+    kinds: tuple[MeasuredKind, ...] = DEFAULT_KINDS
+    dtypes: tuple[str, ...] = ("float16",)
+    """Of products and models."""
+    seconds: float = 20.0
+    """Of each measurement, after warm-up; the check has one for each kind, and for each dtype of products."""
+    in_turn: bool = False
+    """One card of a machine after the other, rather than all of them at once."""
+
+
+class Step(Record):
+    """One order of a check, but for its number."""
+
+    kind: MeasuredKind
+    dtype: str
+    groups: tuple[tuple[CardKey, ...], ...]
+
+
+def parse_kinds(text: str) -> tuple[MeasuredKind, ...]:
+    """`matmul,memory`: the kinds, each once. Raises `BadInput`."""
+    known = {kind.value: kind for kind in KINDS}
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        what = f"'{unknown[0]}' is not a kind of measurement" if unknown else "no kind of measurement is named"
+        raise BadInput(f"--kind: {what}; write {list_text(list(known))}, with commas between them")
+    return tuple(dict.fromkeys(known[word] for word in words))
+
+
+def measured_cards(cards: Iterable[Card]) -> list[Card]:
+    """Those that can be measured: no CPU, no part of another card that is listed too."""
+    return [card for card in cards if card.info.kind in GPU_KINDS and card.info.usable]
+
+
+def steps(plan: CheckPlan, cards: Sequence[Card]) -> Iterator[Step]:
+    """The measurements in their order: those of single cards first."""
+    for kind in sorted(plan.kinds, key=lambda kind: kind not in ALONE):
+        dtypes = plan.dtypes if kind in (MeasuredKind.MATMUL, MeasuredKind.MODEL) else ("",)
+        for dtype in dtypes:
+            for groups in _rounds(kind, cards, in_turn=plan.in_turn):
+                yield Step(kind=kind, dtype=dtype, groups=groups)
+
+
+def _rounds(kind: MeasuredKind, cards: Sequence[Card], *, in_turn: bool) -> Iterator[tuple[tuple[CardKey, ...], ...]]:
+    machines: dict[str, list[CardKey]] = {}
+    for card in cards:
+        machines.setdefault(card.machine, []).append((card.machine, card.info.id))
+    if kind in ALONE and not in_turn:
+        yield tuple((key,) for keys in machines.values() for key in keys)
+    elif kind in ALONE:
+        for turn in range(max(map(len, machines.values()), default=0)):
+            yield tuple((keys[turn],) for keys in machines.values() if turn < len(keys))
+    else:
+        yield from pair_rounds(list(machines.values()))
+        whole = tuple(tuple(keys) for keys in machines.values() if len(keys) > 2)
+        if kind is MeasuredKind.ALLREDUCE and whole:
+            yield whole
+
+
+def pair_rounds(rings: Sequence[Sequence[CardKey]]) -> Iterator[tuple[tuple[CardKey, ...], ...]]:
+    """Each member of a ring with the next one, so that each is in two pairs; no member is twice in one round.
+
+    A member that is slow with both of its neighbours is slow itself; a pair whose members are fast with their other
+    neighbours has a slow link.
+    """
+    paired = [[(ring[index], ring[(index + 1) % len(ring)]) for index in range(_pairs(len(ring)))] for ring in rings]
+    for turn in range(3):
+        last = [len(pairs) - 1 if len(pairs) % 2 and len(pairs) > 1 else None for pairs in paired]
+        chosen = [
+            pair
+            for pairs, odd in zip(paired, last, strict=True)
+            for index, pair in enumerate(pairs)
+            if (2 if index == odd else index % 2) == turn
+        ]
+        if chosen:
+            yield tuple(chosen)
+
+
+def _pairs(members: int) -> int:
+    """Two members have one pair, a ring of more as many as members."""
+    return members if members > 2 else members - 1

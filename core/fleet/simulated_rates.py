@@ -1,0 +1,42 @@
+"""The rates that cards of a simulated fleet reach without noise and defects: operations over the roofline of their
+profile, as on any virtual GPU. Pure functions, any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from devexplorer.core.base import BadInput, item_bytes
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, Roofline, transfer_seconds
+
+SIDE = 8192
+"""Of the square products."""
+COPIED = 1 << 30
+"""Bytes of one copy."""
+NETWORK_GB_S = 50.0
+"""Each card's share of the network between machines, one direction: 400 Gbit/s, as the eight ConnectX-7 of a DGX H100
+have it for its eight cards (NVIDIA's datasheet). An assumption for every fleet."""
+
+
+def rate(kind: MeasuredKind, dtype: str, cards: Sequence[Profile], *, one_machine: bool) -> float:
+    """TFLOP/s or decimal GB/s of a group of cards. Raises `BadInput` for what is not simulated."""
+    match kind:
+        case MeasuredKind.MATMUL:
+            return _products(cards[0], dtype)
+        case MeasuredKind.MEMORY:  # a copy within the card reads and writes; what arrived counts
+            return COPIED / Roofline(cards[0]).operation_seconds(0, 2 * COPIED) / 1e9
+        case MeasuredKind.COPIES:
+            return COPIED / transfer_seconds(None, cards[0], COPIED) / 1e9
+        case MeasuredKind.PEER | MeasuredKind.ALLREDUCE:  # a ring: the bus bandwidth is that of its narrowest link
+            link = min(card.link_gb_s for card in cards)
+            return (link if one_machine else min(link, NETWORK_GB_S)) * LINK_EFFICIENCY
+    raise BadInput(f"{kind.value} is not simulated for a fleet; measure matmul, memory, copies, peer or allreduce")
+
+
+def _products(card: Profile, dtype: str) -> float:
+    if dtype not in card.tflops:
+        raise BadInput(f"{card.name} has no {dtype} unit; it has {', '.join(card.tflops)}")
+    flop = 2 * SIDE**3
+    size = item_bytes("float32" if dtype == "tf32" else dtype)
+    return flop / Roofline(card).operation_seconds(flop, 3 * SIDE * SIDE * size, dtype) / 1e12

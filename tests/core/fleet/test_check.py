@@ -1,0 +1,233 @@
+"""A check of a whole fleet: every injected fault is found at its card, with its cause, and nothing else is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.fleet.check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check_plan import CheckPlan, Step, parse_kinds, steps
+from devexplorer.core.fleet.defects import parse_defect
+from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
+from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.records import DeviceInfo
+from devexplorer.core.records.fleet import CardVerdict, CauseId, MeasuredKind, Verdict
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    CardsListed,
+    FleetEvent,
+    FleetMachine,
+    GroupEnded,
+    GroupStarted,
+    MachineChanged,
+    MachineLeft,
+    MeasureOrder,
+)
+
+PATIENCE_S = 60.0
+EIGHT = "8x NVIDIA H100 80GB HBM3"
+
+
+def checked(nodes: int, *defects: str, **plan: object) -> CheckReport:
+    source = SimulatedFleet(nodes, parse_virtual(EIGHT), [parse_defect(text) for text in defects], hurries=True)
+    table = FleetTable()
+    source.start()
+    try:
+        until(lambda: bool(table.machines) and table.settled, lambda: table.apply(source.drain()))
+        check = FleetCheck(source, table.cards, CheckPlan(**{"seconds": 10.0} | plan))  # type: ignore[arg-type]
+        check.start()
+        until(lambda: check.report is not None, lambda: check.beat(source.drain()))
+        assert check.join(PATIENCE_S)
+        assert check.report is not None
+        return check.report
+    finally:
+        assert source.close(PATIENCE_S)
+
+
+def until(happened: object, step: object) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not happened():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen"
+        step()  # type: ignore[operator]
+
+
+def peculiar(report: CheckReport) -> dict[str, CardVerdict]:
+    return {
+        f"{card.machine}/{card.device}": card for card in report.verdict.cards if card.verdict is not Verdict.NORMAL
+    }
+
+
+def test_every_fault_is_found_at_its_card_with_its_cause() -> None:
+    report = checked(4, "slow:3/5:10%", "hot:1/1", "pcie:2/2", "link:0/4", "lost:2/7")
+    found = peculiar(report)
+    causes = {name: card.cause for name, card in found.items()}
+    assert causes == {
+        "node0/vgpu:4": CauseId.LINK,
+        "node1/vgpu:1": CauseId.THERMAL,
+        "node2/vgpu:2": CauseId.PCIE_WIDTH,
+        "node2/vgpu:7": None,
+        "node3/vgpu:5": CauseId.CARD,
+    }
+    assert found["node3/vgpu:5"].ratio == pytest.approx(0.9, abs=0.05)
+    assert found["node2/vgpu:7"].verdict is Verdict.FAILED
+    assert all(card.simulated for card in report.verdict.cards)
+
+
+def test_a_healthy_fleet_has_no_slow_card_and_no_slow_link() -> None:
+    report = checked(3)
+    assert not peculiar(report)
+    assert (report.slow_links, report.slow_machines) == ((), ())
+
+
+def test_a_machine_that_slows_all_of_them_down_is_named() -> None:
+    report = checked(5, "link:3/0:90%", kinds=(MeasuredKind.ALLREDUCE,))
+    assert report.slow_machines == ("node3",)
+
+
+def test_one_card_after_the_other_gives_the_same_verdict() -> None:
+    report = checked(2, "slow:1/3:20%", kinds=(MeasuredKind.MATMUL,), in_turn=True)
+    assert list(peculiar(report)) == ["node1/vgpu:3"]
+
+
+# --- what is measured when
+
+
+def cards(*numbers: int) -> list[Card]:
+    return [
+        Card(f"m{machine}", DeviceInfo(id=f"cuda:{card}", kind="cuda", name="card"))
+        for machine, number in enumerate(numbers)
+        for card in range(number)
+    ]
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 8])
+def test_every_card_is_in_two_pairs_and_never_in_two_at_once(number: int) -> None:
+    rounds = list(steps(CheckPlan(kinds=(MeasuredKind.PEER,)), cards(number, number)))
+    pairs = [pair for step in rounds for pair in step.groups]
+    assert len(pairs) == len(set(pairs)) == 2 * (number if number > 2 else 1)
+    for step in rounds:
+        members = [key for pair in step.groups for key in pair]
+        assert len(members) == len(set(members))
+
+
+def test_products_are_measured_in_each_dtype_and_everything_on_all_cards() -> None:
+    plan = CheckPlan(kinds=(MeasuredKind.COPIES, MeasuredKind.MATMUL), dtypes=("float16", "float32"))
+    planned: list[Step] = list(steps(plan, cards(2, 1)))
+    assert [(step.kind, step.dtype) for step in planned] == [
+        (MeasuredKind.COPIES, ""), (MeasuredKind.MATMUL, "float16"), (MeasuredKind.MATMUL, "float32"),
+    ]  # fmt: skip
+    assert all(len(step.groups) == 3 for step in planned)
+
+
+def test_kinds_are_read_once_each_and_others_refused() -> None:
+    assert parse_kinds("memory, matmul,memory") == (MeasuredKind.MEMORY, MeasuredKind.MATMUL)
+    with pytest.raises(BadInput, match="'speed' is not a kind of measurement; write matmul"):
+        parse_kinds("matmul,speed")
+
+
+# --- a source that the test plays
+
+
+class Played:
+    """Keeps orders; the test says what comes of them."""
+
+    def __init__(self) -> None:
+        self.orders: list[MeasureOrder] = []
+        self.cancelled = False
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def drain(self) -> Sequence[FleetEvent]:
+        return ()
+
+    def measure(self, order: MeasureOrder) -> None:
+        self.orders.append(order)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self, deadline_s: float) -> bool:
+        return True
+
+
+class Playing:
+    """A check of matmul alone over three machines with one card each."""
+
+    def __init__(self) -> None:
+        self.source = Played()
+        self.check = FleetCheck(self.source, cards(1, 1, 1), CheckPlan(kinds=(MeasuredKind.MATMUL,)))
+        self.check.start()
+        self.until(lambda: self.source.orders)
+
+    def until(self, happened: object) -> None:
+        until(happened, lambda: self.check.beat(()))
+
+    def say(self, *events: FleetEvent) -> None:
+        self.check.beat(events)
+
+    def measured(self, group: int, rate: float) -> list[FleetEvent]:
+        return [
+            GroupStarted(number=1, group=group, time_unix_s=100.0 + 0.01 * group),
+            BlocksMeasured(number=1, group=group, rates=(rate,) * 40, block_s=0.25),
+            GroupEnded(number=1, group=group),
+        ]
+
+    @property
+    def report(self) -> CheckReport:
+        self.until(lambda: self.check.report)
+        assert self.check.report is not None
+        return self.check.report
+
+
+@pytest.fixture
+def playing() -> Iterator[Playing]:
+    made = Playing()
+    yield made
+    made.check.cancel()
+    assert made.check.join(PATIENCE_S)
+
+
+def test_the_spread_of_the_starts_is_reported(playing: Playing) -> None:
+    for group in range(3):
+        playing.say(*playing.measured(group, 100.0))
+    assert playing.report.start_spread_s == pytest.approx(0.02)
+
+
+def test_a_machine_that_dies_keeps_the_results_of_the_others(playing: Playing) -> None:
+    playing.say(*playing.measured(0, 100.0), *playing.measured(2, 101.0))
+    playing.say(MachineChanged(machine=FleetMachine(name="m1", state="lost", problem="the node died")))
+    report = playing.report
+    assert [card.lost for card in report.measurements] == [False, True, False]
+    assert [len(card.rates[0].blocks) for card in report.measurements] == [40, 0, 40]
+    assert report.measurements[1].rates[0].failure == "the node died"
+
+
+def test_a_machine_that_leaves_is_no_reason_to_wait(playing: Playing) -> None:
+    playing.say(*playing.measured(0, 100.0), *playing.measured(1, 101.0), MachineLeft(name="m2"))
+    assert playing.report.measurements[2].lost
+
+
+def test_wrong_values_are_a_failed_card(playing: Playing) -> None:
+    playing.say(*playing.measured(0, 100.0), *playing.measured(1, 100.0))
+    playing.say(*playing.measured(2, 100.0)[:2], GroupEnded(number=1, group=2, verified=False))
+    assert [card.verdict for card in playing.report.verdict.cards][2] is Verdict.FAILED
+
+
+def test_a_check_that_is_cancelled_ends_at_once_with_what_it_has(playing: Playing) -> None:
+    playing.say(*playing.measured(0, 100.0))
+    playing.check.cancel()
+    assert playing.report.cancelled
+    assert playing.source.cancelled
+
+
+def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None:
+    devices = CardsListed(machine="m0", devices=())
+    playing.say(devices, GroupEnded(number=7, group=0), GroupEnded(number=1, group=9))
+    for group in range(3):
+        playing.say(*playing.measured(group, 100.0))
+    assert [len(card.rates[0].blocks) for card in playing.report.measurements] == [40, 40, 40]
