@@ -67,12 +67,12 @@ def test_a_defect_takes_its_share_of_one_card() -> None:
     ],
 )
 def test_rates_lie_below_the_datasheet(kind: MeasuredKind, dtype: str, least: float, most: float) -> None:
-    (card,) = set(parse_virtual("NVIDIA H100 80GB HBM3"))
+    (card,) = parse_virtual("NVIDIA H100 80GB HBM3")
     assert least < rate(kind, dtype, [card, card], one_machine=True) < most
 
 
 def test_between_machines_the_network_is_the_narrowest_link() -> None:
-    (card,) = set(parse_virtual("NVIDIA H100 80GB HBM3"))
+    (card,) = parse_virtual("NVIDIA H100 80GB HBM3")
     assert rate(MeasuredKind.ALLREDUCE, "", [card, card], one_machine=False) < NETWORK_GB_S
 
 
