@@ -57,9 +57,13 @@ largest cards, 1 TB/s four times what 16 lanes of PCIe 7 carry."""
 def in_range(value: float, least: float, most: float, what: str) -> float:
     """The value, or ValueError when no device can mean it."""
     if not least <= value <= most:
-        shown = value if isinstance(value, int) else f"{value:.15g}"
-        raise ValueError(f"the driver answers {shown} {what}, which cannot be right")
+        raise ValueError(_refusal(value, what))
     return value
+
+
+def _refusal(value: float, what: str) -> str:
+    shown = value if isinstance(value, int) else f"{value:.15g}"
+    return f"the driver answers {shown} {what}, which cannot be right"
 
 
 def plausible(field: str, value: float) -> float:
@@ -71,13 +75,13 @@ def implausible(values: Mapping[str, float | None], total: float | None = None) 
     """Why fields of `DeviceSample` cannot be right; `total` is the memory that parts of it lie within."""
     refused = {}
     for field, value in values.items():
-        try:
-            if value is not None:
-                plausible(field, value)
-                if field in MEMORY_PARTS and total is not None and value > total:
-                    raise ValueError(f"the driver answers {value} {RANGES[field][2]} of {total}, which cannot be right")
-        except ValueError as error:
-            refused[field] = str(error)
+        if value is None:
+            continue
+        least, most, what = RANGES[field]
+        if not least <= value <= most:
+            refused[field] = _refusal(value, what)
+        elif total is not None and value > total and field in MEMORY_PARTS:
+            refused[field] = _refusal(value, f"{what} of {total}")
     return refused
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.query import Query
-from devexplorer.core.devices.plausible import MEMORY_PARTS, implausible, in_range, plausible
+from devexplorer.core.devices.plausible import implausible, in_range, plausible
 
 COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
 
@@ -101,7 +102,7 @@ def nonempty_text(value: Any) -> str:
 
 def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
     plausible("memory_total_bytes", total)
-    parts = dict(zip(MEMORY_PARTS, (used, free, reserved), strict=True))
+    parts = {"memory_used_bytes": used, "memory_free_bytes": free, "memory_reserved_bytes": reserved}
     refused = implausible(parts, total)
     kept = [None if field in refused else value for field, value in parts.items()]
     return Memory(kept[0], kept[1], kept[2], total, refused=refused)
@@ -166,14 +167,10 @@ MEMORY = Query(
     also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
     parts=True,
 )
-QUICK = (
-    MEMORY,
-    simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True),
-    simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True),
-)
-"""Three calls a reading: `memory.used,free,reserved,total`, `power.draw` (a one-second average on most cards since
-Ampere), `clocks.sm` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video)."""
-SLUGGISH = (
+_POWER = simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True)
+_QUICK = (MEMORY, simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True))
+"""`memory.used,free,reserved,total`, `clocks.sm` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video)."""
+_SLUGGISH = (
     Query("utilization_percent", _utilization, expected=True, also=("memory_utilization_percent",), parts=True),
     Query(
         "temperature_c",
@@ -183,8 +180,22 @@ SLUGGISH = (
     ),
     simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
 )
-"""Three calls at every third of ten ticks a second: `utilization.gpu,memory`, averaged by the driver over 1/6 to 1 s,
-`temperature.gpu`, `clocks.mem`. None changes much within a few ticks."""
+"""`utilization.gpu,memory`, averaged by the driver over 1/6 to 1 s, `temperature.gpu`, `clocks.mem`. None changes much
+within a few ticks."""
+
+
+@cache
+def by_pace(compute_capability: str | None) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
+    """What is asked of a card at every tick, and what at every third of ten ticks a second: six calls in all.
+
+    `power.draw` is a one-second average on cards since Ampere, except GA100 (8.0), and what flows now on others, by
+    NVML's reference of nvmlDeviceGetPowerUsage.
+    """
+    major, minor = map(int, (compute_capability or "0.0").split("."))
+    if (major, minor) > (8, 0):
+        return _QUICK, (_POWER, *_SLUGGISH)
+    return (*_QUICK, _POWER), _SLUGGISH
+
 
 # What a card is: asked when it is first listed.
 NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)

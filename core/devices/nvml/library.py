@@ -269,7 +269,7 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: DeviceSample | None = None) -> DeviceSample:
-        """The quick fields of one card (three calls, six every third time) plus those of `slow`, as a sample of
+        """The quick fields of one card (two or three calls, six every third time) plus those of `slow`, as a sample of
         `device`.
 
         `slow` is what `read_slow` returned last. It is left out if the card is lost or cannot be read: it would be out
@@ -278,11 +278,12 @@ class Nvml:
         values: dict[str, Any] = {}
         with self._reading(card) as state:
             if state is not None:
-                self._runner.read(state, fields.QUICK, values)
+                quick, sluggish = fields.by_pace(card.compute_capability)
+                self._runner.read(state, quick, values)
                 if (now := self._clock()) >= state.sluggish_due:
-                    sluggish: dict[str, Any] = {}
-                    self._runner.read(state, fields.SLUGGISH, sluggish)
-                    state.sluggish, state.sluggish_due = sluggish, now + SLUGGISH_S
+                    answers: dict[str, Any] = {}
+                    self._runner.read(state, sluggish, answers)
+                    state.sluggish, state.sluggish_due = answers, now + SLUGGISH_S
                 values |= state.sluggish
                 self._runner.remove_problem(state, None)  # nothing said that the card is lost
                 if slow is not None:

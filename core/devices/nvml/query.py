@@ -39,7 +39,7 @@ QUICKER = 0.2
 class Query:
     """A field of a card and the calls that can read it, in order of preference."""
 
-    __slots__ = ("also", "expected", "field", "getters", "many", "parts", "text")
+    __slots__ = ("also", "expected", "field", "fields", "getters", "many", "parts", "text")
 
     def __init__(
         self,
@@ -59,17 +59,14 @@ class Query:
         """Whether a missing answer is a `Problem`; most cards lack something (a GeForce has no ECC)."""
         self.also = also
         """Further fields of the same answer, missing for the same reason; the answer is then a tuple."""
+        self.fields = (field, *also)
+        """All fields of the answer."""
         self.parts = parts
         """Whether parts of the answer can be refused: `answer.refused` maps fields to reasons."""
         self.text = text
         """Whether the answer is text: bytes that are not UTF-8 are then replaced."""
         self.many = many
         """Whether it makes many calls, each with its own time limit."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """All fields of the answer."""
-        return (self.field, *self.also)
 
 
 _COUNT = Query("still_there")

@@ -90,6 +90,28 @@ def test_what_changes_little_within_a_few_ticks_is_asked_at_every_third() -> Non
     assert told == [(61, 61, 61, 5001), (62, 61, 61, 5001), (63, 61, 61, 5001), (64, 64, 64, 5001)]
 
 
+@pytest.mark.parametrize(
+    ("capability", "told"),
+    [
+        ((9, 0), [35.5, 35.5, 35.5, 65.5]),
+        ((8, 6), [35.5, 35.5, 35.5, 65.5]),
+        ((8, 0), [35.5, 45.5, 55.5, 65.5]),
+        ((7, 5), [35.5, 45.5, 55.5, 65.5]),
+    ],
+)
+def test_power_that_is_an_average_of_a_second_is_asked_at_every_third(
+    capability: tuple[int, int], told: list[float]
+) -> None:
+    fake, now = FakeNvml(FakeCard(uuid=A, capability=capability)), [100.0]
+    nvml, (card,) = opened(fake, clock=lambda: now[0])
+    power = []
+    for _ in range(4):
+        power.append(read(nvml, card).power_w)
+        fake.cards[0].power_mw += 10_000
+        now[0] += 0.1
+    assert power == told
+
+
 def test_the_same_six_calls_reach_the_driver_through_the_real_pynvml(nvml_library: NvmlLibrary) -> None:
     nvml_library.reset(["h200"] * 8)
     nvml = Nvml(hidden_processes=lambda: False)

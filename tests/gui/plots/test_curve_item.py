@@ -42,3 +42,14 @@ def test_no_chart_draws_hairlines_on_such_a_screen() -> None:
     sources = {path.name: path.read_text() for folder in gui.__path__ for path in Path(folder).rglob("*.py")}
     assert "curve_item.py" in sources
     assert not [name for name, text in sources.items() if re.search(r"Plot(Curve|Data)Item\(|canvas\.plot\(", text)]
+
+
+@pytest.mark.parametrize("values", [[1.0, np.nan, 5.0, 2.0], [np.nan, 3.0], [7.0], []])
+def test_it_reaches_as_far_as_its_values_do(qtbot: QtBot, values: list[float]) -> None:
+    times = np.arange(float(len(values)))
+    item, original = (
+        kind(times, np.array(values), pen=pg.mkPen("red", width=1)) for kind in (CurveItem, pg.PlotCurveItem)
+    )
+    for axis in (0, 1):
+        assert item.dataBounds(axis) == original.dataBounds(axis)
+        assert item.dataBounds(axis, orthoRange=(0.5, 6.0)) == original.dataBounds(axis, orthoRange=(0.5, 6.0))
