@@ -1,8 +1,8 @@
-"""The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows
-it, the plot's context menu has the entry under the mouse alone. Main thread.
+"""The legend in a plot's header, or in a row below a narrow one: one entry per device in its colour, or per part of a
+stack; a click hides and shows it, the plot's context menu has the entry under the mouse alone. Main thread.
 
-What does not fit is in a menu behind "+N"; where nothing fits, the first device is named there. Simulated devices have
-a dashed line and the word: behind each of them where there is room, else once in front of all of them.
+What does not fit is in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them where
+there is room, else once in front of all of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QBrush, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QMenu, QSizePolicy, QToolButton, QWidget
 
 from devexplorer.gui.widgets import (
+    EDGE_PX,
     LEFT,
     MenuLine,
     Role,
@@ -24,6 +25,8 @@ from devexplorer.gui.widgets import (
     device_pen,
     draw_text,
     font,
+    hbox,
+    put_in_order,
     text_width,
 )
 
@@ -31,6 +34,9 @@ LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
 """Length of the line, between line and text, between entries, height of an entry."""
 MORE_PX = 36
 """Of the `+N`."""
+LEAST_ENTRIES = 4
+"""A header that cannot name so many, or all, leaves the legend to the row below it."""
+WORD = "simulated:"
 
 
 class Entry(NamedTuple):
@@ -123,7 +129,7 @@ def entry_colour(entry: Entry) -> str:
 
 
 class Legend(QWidget):
-    """All devices of a plot in one row, right-aligned."""
+    """All devices of a plot in one row, right-aligned in a header, left-aligned in a row of their own."""
 
     changed = Signal()
     """The user has hidden or shown curves."""
@@ -138,6 +144,7 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._word = ""
         self._word_x = 0
+        self.from_left = False
         self._more = QToolButton(self, popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._more.setProperty("look", "quiet")
         self._more.setFont(font(Role.LABEL))
@@ -166,6 +173,12 @@ class Legend(QWidget):
             self._buttons[entry.device].set_entry(entry)
         self.updateGeometry()
         self._arrange()
+
+    def is_named_in(self, room: int) -> bool:
+        """Whether so many pixels have room for all entries, or for enough of them."""
+        widths = [self._buttons[entry.device].width_for(with_word=False) + SPACE_PX for entry in self._entries]
+        room -= text_width(WORD) + 6 if any(entry.simulated for entry in self._entries) else 0
+        return sum(widths) - SPACE_PX <= room or sum(widths[:LEAST_ENTRIES]) + MORE_PX <= room
 
     def tab_stops(self) -> list[QWidget]:
         """The entries from left to right, and the menu of those that have no room."""
@@ -234,7 +247,7 @@ class Legend(QWidget):
         self.changed.emit()
 
     def _arrange(self) -> None:
-        """Give each entry its place; from the right edge, because the header's left belongs to the title."""
+        """Give each entry its place; in a header from the right edge, because its left belongs to the title."""
         room = self.width()
         for with_word in (True, False):
             for button in self._buttons.values():
@@ -243,18 +256,16 @@ class Legend(QWidget):
             if total - SPACE_PX <= room:
                 break
         simulated = [entry for entry in self._entries if entry.simulated]
-        self._word = "simulated:" if simulated and not with_word else ""
+        self._word = WORD if simulated and not with_word else ""
         word_px = text_width(self._word) + 6 if self._word else 0
         shown, left_over = self._split(room - word_px)
         widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
-        x = (
-            room
-            - more_px
-            - sum(widths)
-            - SPACE_PX * max(len(widths) - 1, 0)
-            - (word_px if any(e.simulated for e in shown) else 0)
-        )
+        taken = sum(widths) + SPACE_PX * max(len(widths) - 1, 0)
+        taken += word_px if any(entry.simulated for entry in shown) else 0
+        x = 0 if self.from_left else room - more_px - taken
+        if left_over and self.from_left:
+            self._more.move(min(taken + SPACE_PX, room - self._more.width()) if shown else 0, 0)
         first_simulated = next((entry.device for entry in shown if entry.simulated), None)
         if first_simulated is None:
             self._word = ""
@@ -290,17 +301,9 @@ class Legend(QWidget):
         self._more.setVisible(bool(entries))
         if not entries:
             return 0
-        first, rest = entries[0], len(entries) - 1
-        words = f"{first.device} +{rest}" if rest else first.device
-        words_px = text_width(words) + 4
-        named = len(entries) == len(self._entries) and words_px <= self.width()
-        self._more.setText(words if named else f"+{len(entries)}")
-        self._more.setAccessibleName(f"{words} more" if named else f"{rest + 1} more devices")
-        self._more.setToolTip(first.text() if named else "")
-        style = f"color: {entry_colour(first)}; padding: 0" if named else ""
-        if style != self._more.styleSheet():
-            self._more.setStyleSheet(style)
-        width = max(words_px if named else self._more.sizeHint().width(), 28)
+        self._more.setText(f"+{len(entries)}")
+        self._more.setAccessibleName(f"{len(entries)} more devices")
+        width = max(self._more.sizeHint().width(), 28)
         self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
         return width + 4
 
@@ -311,3 +314,27 @@ class Legend(QWidget):
             action.setData(entry.device)
             action.toggled.connect(self._buttons[entry.device].setChecked)
             self._menu.addAction(action)
+
+
+class LegendRow(QWidget):
+    """The row below the header of a plot, for a legend that has no room in it; there it comes after `subtitle`."""
+
+    def __init__(self, legend: Legend, header: QHBoxLayout, subtitle: QWidget) -> None:
+        super().__init__()
+        self._legend, self._header, self._subtitle = legend, header, subtitle
+        self._row = hbox(margins=(EDGE_PX, 4, EDGE_PX, 0), parent=self)
+        self.hide()
+
+    def choose_place(self, room: int) -> None:
+        """Put the legend where its entries have room: `room` pixels in the header, or the row."""
+        legend, below = self._legend, not self._legend.is_named_in(room)
+        if below == legend.from_left:
+            return
+        legend.from_left = below
+        if below:
+            self._row.addWidget(legend)
+        else:
+            self._header.insertWidget(self._header.indexOf(self._subtitle) + 1, legend)
+        self.setVisible(below)
+        if (plot := self.parentWidget()) is not None:
+            put_in_order(plot)

@@ -24,7 +24,7 @@ from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import Floats, YScale, axis_units
-from devexplorer.gui.plots.legend import Entry, Legend
+from devexplorer.gui.plots.legend import Entry, Legend, LegendRow
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
 from devexplorer.gui.plots.selection import SelectionItem
@@ -89,10 +89,12 @@ class TimelinePlot(Panel):
         self.cursor_box = Cursor(self.canvas)
         self.legend = Legend()
         self.legend.changed.connect(self._legend_changed)
-        self.add_to_header(self.legend)
+        self._header.addWidget(self.legend)
+        self._legend_row = LegendRow(self.legend, self._header, self._subtitle)
         self.time_note = TimeNote(axis, self.canvas)
         self._view.sigResized.connect(self.time_note.follow)
         self.set_content(self.canvas)
+        self._rows.insertWidget(1, self._legend_row)
         self.empty = empty
         self.set_empty_state(empty)
         self.set_title(metric.label)
@@ -350,6 +352,9 @@ class TimelinePlot(Panel):
         in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]
         taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in in_header)
         wordings = self._subtitles()
+        spare = self.width() - taken - 2 * EDGE_PX - self._header.spacing()
+        self._legend_row.choose_place(spare - metrics.horizontalAdvance(wordings[-1]) - self._header.spacing())
+        taken += 0 if self.legend.from_left else self.legend.sizeHint().width() + self._header.spacing()
         text = next(
             (w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1]
         )

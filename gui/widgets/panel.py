@@ -198,7 +198,7 @@ class Panel(QFrame):
         self._header = hbox(self._title, (self._subtitle, 1), margins=(EDGE_PX, 0, 6, 0), parent=header)
         self._stack = QStackedLayout()
         self._empty: QWidget | None = None
-        vbox(header, (self._stack, 1), spacing=0, margins=1, parent=self)
+        self._rows = vbox(header, (self._stack, 1), spacing=0, margins=1, parent=self)
 
     @property
     def subtitle(self) -> str:

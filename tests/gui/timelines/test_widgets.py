@@ -316,10 +316,37 @@ def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Sh
         lines[last].trigger()
         menu.close()
         assert plot.legend.shows(last) is shown
-    plot.resize(310, 200)  # none of them has room for its line and its number
+
+
+def test_a_narrow_plot_has_its_legend_below_the_header_and_names_what_it_shows(show: Show) -> None:
+    plot = show(make_state("cpu", "vgpu:0", "vgpu:1"), 700)
+    legend, header = plot.legend, plot.legend.parentWidget()
+    assert not legend.from_left
+
+    plot.resize(310, 200)
     QApplication.processEvents()
-    assert more.text() == "cpu +16"
-    assert more.fontMetrics().horizontalAdvance(more.text()) < more.width() <= plot.legend.width()
+    assert legend.from_left
+    assert legend.parentWidget() is not header
+    assert not legend.left_over, "not a number alone"
+    named = [legend.button(name) for name in ("cpu", "vgpu:0", "vgpu:1")]
+    assert all(button.isVisible() and button.width() == button.sizeHint().width() for button in named)
+    assert named[0].x() == 0
+    assert legend.mapTo(plot, legend.rect().bottomLeft()).y() < plot.canvas.y()
+
+    plot.resize(700, 200)
+    QApplication.processEvents()
+    assert legend.parentWidget() is header
+    assert not legend.left_over
+
+
+def test_a_narrow_legend_ends_with_the_menu_of_what_has_no_room(show: Show) -> None:
+    plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))), 310)
+    legend = plot.legend
+    more = legend.tab_stops()[-1]
+    last = [legend.button(name) for name in ("cpu", "vgpu:0")][-1]
+    assert legend.left_over
+    assert last.geometry().right() < more.x()
+    assert more.geometry().right() <= legend.width()
 
 
 def test_scale_to_capacity_and_back(show: Show) -> None:
