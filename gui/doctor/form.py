@@ -70,15 +70,15 @@ class DoctorForm(QWidget):
             name = label(words, Role.LABEL, "dim")
             name.setBuddy(field)
             fields.addWidget(name, row, 0)
-            fields.addWidget(field, row, 1)
-        fields.addWidget(self.train, 3, 0, 1, 2)
+            fields.addWidget(field, row, 1, 1, 1 if field is self.model else 2)
+        fields.addWidget(self.check_button, 0, 2)  # in the first row: also a low page shows it
+        fields.addWidget(self.train, 3, 0, 1, 3)
         fields.setColumnStretch(1, 1)
         for button in (self.check_button, self.cancel_button):
             button.setFixedHeight(BUTTON_PX)
         vbox(
             fields,
-            hbox(self.check_button, self.cancel_button),
-            self.going,
+            hbox((self.going, 1), self.cancel_button),
             self.hint,
             (self.offer_button, 0, Qt.AlignmentFlag.AlignLeft),
             None,

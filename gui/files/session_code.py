@@ -15,7 +15,7 @@ from devexplorer.core.base import count_text
 from devexplorer.core.session import State
 from devexplorer.core.session.script import Action
 from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, push_button, splitter, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.remote_session import RemoteSession
@@ -39,6 +39,7 @@ class SessionPanel(QWidget):
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Actions", [92, 320])
         self.table.selectionModel().selectionChanged.connect(self._jump)
+        self.table.setMinimumHeight(2 * ROW_PX)  # it scrolls, so a low page need not
         self.text = QPlainTextEdit(
             readOnly=True,
             undoRedoEnabled=False,
@@ -46,6 +47,7 @@ class SessionPanel(QWidget):
             placeholderText="Nothing was done yet. Everything that you do appears here as Python that does the same.",
         )
         self.text.setProperty("look", "log")
+        self.text.setMinimumHeight(2 * ROW_PX)
         self.text.setFont(font(Role.CODE))
         self.text.setAccessibleName("The session as Python")
         self._colours = Colours(self.text.document(), state)

@@ -25,7 +25,7 @@ from devexplorer.gui.widgets import (
     theme_changed,
     vbox,
 )
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
@@ -132,7 +132,8 @@ class LearnPanel(QWidget):
         if not alone:
             self.table.setColumnWidth(1, TITLE_PX)
         high = narrow and self.height() * 3 // 5 > EXERCISE_PX
-        self.table.setMaximumHeight(self.height() * 2 // 5 if narrow and not high else UNLIMITED_PX)
+        rows = self.height() // 3 // ROW_PX  # whole ones: half a line above the exercise looks like an error
+        self.table.setMaximumHeight(rows * ROW_PX if narrow and not high else UNLIMITED_PX)
         self._row.setStretch(0, self.height() - EXERCISE_PX if high else 0)
         self._row.setStretch(1, EXERCISE_PX)
 

@@ -38,10 +38,12 @@ from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.item_model import Index, ObjectsModel
 from devexplorer.gui.widgets import Role, current_theme, font
 
-_WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
-_NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
+_NARROW = {Column.TYPE: 88, Column.SHAPE: 90, Column.DTYPE: 62, Column.DEVICE: 112, Column.MIB: 62}
+_WIDTHS = {Column.TYPE: 136, Column.SHAPE: 108, Column.DTYPE: 74, Column.DEVICE: 122, Column.MIB: 66}
 _WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
-_NARROW_BELOW_PX, _WIDE_FROM_PX = 720, 1150
+_WIDEST = {Column.TYPE: 360, Column.SHAPE: 260, Column.DTYPE: 180, Column.DEVICE: 420, Column.MIB: 120}
+_TIERS = ((1700, _WIDEST), (1150, _WIDE), (720, _WIDTHS), (0, _NARROW))
+"""Widths of the columns in a tree that is at least so wide: the eye has to find its way from a name to its size."""
 _SPARE_BELOW_PX = {Column.TYPE: 520, Column.SHAPE: 520, Column.DTYPE: 376}
 """Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to
 be in sight."""
@@ -100,7 +102,7 @@ class ObjectsTree(QTreeView):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         width = self.viewport().width()
-        fitting = _NARROW if width < _NARROW_BELOW_PX else _WIDTHS if width < _WIDE_FROM_PX else _WIDE
+        fitting = next(widths for least_px, widths in _TIERS if width >= least_px)
         if self.model() is not None and fitting is not self._widths:  # only then: in between the user's own widths stay
             self._set_widths(fitting)
         if self.model() is not None:

@@ -71,7 +71,7 @@ def is_low(window: QSize, *, before: bool) -> bool:
 
 THIRD = 0.54
 """Of the rows above the pages: a third of the whole window."""
-PANELS = Split("panels", ACROSS, ("objects", "inspector"), (0, 328), (380, 250), 0)
+PANELS = Split("panels", ACROSS, ("objects", "inspector"), (0, 0.3), (380, 250), 0)
 PLOTS = Split("plots", ACROSS, ("memory", "throughput"), (0.5, 0.5), (200, 200), 0)
 CENTRE = Split("centre", DOWN, (PANELS, PLOTS), (0.46, 0), (150, THIRD), 1)
 WORKSPACE = Split("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240, 500), 1)
@@ -80,7 +80,7 @@ EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 0.36), (200, 1
 ROW = Split("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
 BESIDE_IT = Split("rows", DOWN, (ROW, PLOTS, "pages"), (0.4, 0, 0.26), (150, 150, 90), 1)
 
-LOW_ABOVE = Split("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 328), (240, 380, 250), 1)
+LOW_ABOVE = Split("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 0.25), (240, 380, 250), 1)
 LOW_BELOW = Split("low below", ACROSS, ("memory", "throughput", "pages"), (0.23, 0.23, 0), (200, 200, 620), 2)
 LOW_BESIDE_IT = Split("low rows", DOWN, (ROW, PLOTS, "pages"), (0.36, 0, 0.35), (150, 150, 150), 1)
 

@@ -59,9 +59,11 @@ def share(room: int, kept: Sequence[float], least: Sequence[float], flexible: in
     """Divide `room`: each part gets what is kept for it, the flexible one the rest; both in pixels, or below 1 as
     shares of the room.
 
-    Where that is too little for it, the others give up what they have above their least, each in proportion to that.
+    A share is no less than its least. Where the rest is too little for the flexible one, the others give up what they
+    have above their least, each in proportion to that.
     """
     sizes, least = ([int(size if size >= 1 else size * room) for size in wanted] for wanted in (kept, least))
+    sizes = [max(size, least[at]) if kept[at] < 1 else size for at, size in enumerate(sizes)]
     sizes[flexible] = room - sum(size for index, size in enumerate(sizes) if index != flexible)
     lacking = least[flexible] - sizes[flexible]
     spare = [0 if index == flexible else max(size - least[index], 0) for index, size in enumerate(sizes)]

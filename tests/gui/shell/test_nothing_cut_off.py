@@ -20,13 +20,16 @@ from devexplorer.core.records import (
     Row,
 )
 from devexplorer.core.session.state import Marker
+from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets.form_fields import FormRow
 from devexplorer.gui.widgets.table import RowsTable
 
-SIZES = ((1000, 650), (1366, 740), (1440, 900), (2560, 1440))
+SMALLEST, LAPTOP = (1000, 650), (1366, 740)
 """The second is 1366x768 with the title bar of a desktop."""
+SIZES = (SMALLEST, (1280, 720), LAPTOP, (1440, 900), (1920, 1080), (2560, 1440), (3840, 2160))
+"""2560x1440 at a factor of 2 is 1280x720."""
 
 
 def gpu(at: int) -> DeviceInfo:
@@ -135,6 +138,16 @@ def labels_on_curves(window: QWidget) -> list[str]:
     return lost
 
 
+def legends_without_names(window: QWidget) -> list[str]:
+    """Legends that name one curve of several, or none."""
+    plots = [plot for plot in window.findChildren(TimelinePlot) if plot.isVisible() and not plot.is_empty]
+    return [
+        f"{plot.title}: {entries} curves, {len(plot.legend.left_over)} without a name"
+        for plot in plots
+        if len(plot.legend.left_over) > (entries := len(plot.legend.names(shown=True))) - min(entries, 2)
+    ]
+
+
 def test_in_every_layout_and_size(quiet: QuietWindow) -> None:
     for size in SIZES:
         quiet.resize(*size)
@@ -145,6 +158,7 @@ def test_in_every_layout_and_size(quiet: QuietWindow) -> None:
             where = f"{layout.name} at {size}"
             assert cut_off(quiet.window) == [], where
             assert labels_on_curves(quiet.window) == [], where
+            assert legends_without_names(quiet.window) == [], where
             assert (quiet.window.width(), quiet.window.height()) == size
 
 
@@ -162,7 +176,7 @@ def below_the_fold(quiet: QuietWindow, tab: str) -> str:
 @pytest.mark.parametrize("quiet", [2, 8], indirect=True)
 def test_at_1366_every_page_is_whole(quiet: QuietWindow) -> None:
     """Empty and with content. Lists and long texts scroll inside; the page as a whole does not."""
-    quiet.resize(*SIZES[1])
+    quiet.resize(*LAPTOP)
     lost: list[str] = []
     for content in ("empty", "net", "mlp"):
         if content == "net":
@@ -174,6 +188,32 @@ def test_at_1366_every_page_is_whole(quiet: QuietWindow) -> None:
             if scrolls := below_the_fold(quiet, tab):
                 lost.append(f"{content}, {where}: {scrolls}")
     assert not lost, "\n".join(lost)
+
+
+@pytest.mark.parametrize("quiet", [2], indirect=True)
+def test_in_the_smallest_window_the_doctor_is_asked_without_scrolling(quiet: QuietWindow) -> None:
+    quiet.resize(*SMALLEST)
+    form = quiet.window.bottom_dock.show_page("doctor").form
+    quiet.settle()
+    button, seen = form.check_button, quiet.window.bottom_dock.areas["doctor"].viewport()
+    corner = button.mapTo(seen, button.rect().bottomRight())
+    assert button.isVisible()
+    assert seen.rect().contains(corner)
+
+
+@pytest.mark.parametrize("quiet", [2], indirect=True)
+def test_a_wide_window_has_its_columns_within_reach_of_the_names_and_whole_code_in_the_inspector(
+    quiet: QuietWindow,
+) -> None:
+    """At 2560 pixels a type was 1,000 pixels behind its name, and 328 pixels of code were on show."""
+    quiet.resize(2560, 1440)
+    tree = quiet.window.objects.tree
+    widths = {column: tree.header().sectionSize(column) for column in Column}
+    assert widths[Column.NAME] < sum(widths.values()) / 2
+    assert quiet.window.inspector.width() >= 600
+    quiet.resize(1440, 900)
+    metrics = tree.fontMetrics()
+    assert metrics.horizontalAdvance("AdaptiveAvgPool2d") + 8 <= tree.header().sectionSize(Column.TYPE)
 
 
 @pytest.mark.parametrize("quiet", [2], indirect=True)

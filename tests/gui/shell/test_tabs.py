@@ -105,3 +105,8 @@ def test_the_height_that_the_user_drags_stays_whatever_the_window_does(qtbot: Qt
 )
 def test_the_first_takes_the_rest_and_the_others_give_way_only_then(room: int, sizes: list[int]) -> None:
     assert share(room, [400, 200, 200], [200, 100, 120], 0) == sizes
+
+
+@pytest.mark.parametrize(("room", "sizes"), [(2000, [1400, 600]), (700, [450, 250])])
+def test_a_share_grows_with_the_room_and_is_no_less_than_its_least(room: int, sizes: list[int]) -> None:
+    assert share(room, [0, 0.3], [380, 250], 0) == sizes
