@@ -13,7 +13,7 @@ from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
 from devexplorer.gui.widgets import current_theme, paint_chip, paint_chips
 from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
-STRETCHED = {3: 2, 13: 2}
+STRETCHED = {3: 4, 13: 1}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
 TAGS_PX = 72
 """Of the tags at least."""

@@ -263,7 +263,7 @@ class RooflinePanel(QWidget):
                 TableRow(
                     "memory",
                     (
-                        Cell("╱  memory, GB/s"),
+                        Cell("╱  memory, GB/s", "dim" if memory.gb_per_s is None else ""),
                         _number(memory.gb_per_s, memory.reason),
                         percent_cell(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
                         Cell(MISSING, tip="no published figure is known here"),

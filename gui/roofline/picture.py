@@ -220,11 +220,12 @@ class RooflinePicture(PlotCanvas):
         column = min(column, max(self.width() * 0.4, LEAST_COLUMN_PX))
         self.set_margins(1, round(column + LEADER_PX + EDGE_PX) if wanted else EDGE_PX + 8)
         area, (x_range, y_range) = self.area(), ranges(self._drawn)
-        for axis, values, length, room in (
-            (self.bottom, x_range, area.width(), 60),
-            (self.left, y_range, area.height(), 16),
+        for axis, values, length, room, head in (
+            (self.bottom, x_range, area.width(), 60, 0),
+            (self.left, y_range, area.height(), 16, 8),  # higher ticks would lie on the words above the picture
         ):
-            powers = decades(*values)
+            highest = values[1] * (values[0] / values[1]) ** (head / max(length, 1))
+            powers = [power for power in decades(*values) if power <= highest]
             every = math.ceil(room * math.log10(values[1] / values[0]) / max(length, 1))
             axis.show_ticks([(math.log10(power), _tick(power)) for power in powers[:: max(every, 1)]])
         self.labels = [

@@ -66,14 +66,14 @@ QPushButton[look="copy"]:hover { color: $text; }
 QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none; }
 
 QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox {
-  color: $text; background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px 7px;
+  color: $text; background: $field; border: 1px solid $border_strong; border-radius: 5px; padding: 3px 7px;
   selection-background-color: $accent; selection-color: $accent_text;
 }
 QLineEdit:focus, QPlainTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus { border-color: $focus; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $disabled; background: $panel; }
 QLineEdit[look="quiet"] { background: transparent; border: 1px solid transparent; padding: 1px 6px; }
 QLineEdit[look="quiet"]:hover { border-color: $border_strong; }
-QLineEdit[look="quiet"]:focus { background: $window; border-color: $focus; }
+QLineEdit[look="quiet"]:focus { background: $field; border-color: $focus; }
 QPlainTextEdit[look="code"] { background: $code; border: 1px solid $border; padding: 8px 9px; }
 QPlainTextEdit[look="code"]:focus { border-color: $focus; }
 QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; border-radius: 0; padding: 7px 10px; }
@@ -91,7 +91,7 @@ QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transpa
 QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
 QCheckBox { spacing: 7px; }
 QCheckBox::indicator, QTreeView::indicator, QListView::indicator {
-  width: 14px; height: 14px; background: $window; border: 1px solid $bar_other; border-radius: 3px;
+  width: 14px; height: 14px; background: $field; border: 1px solid $bar_other; border-radius: 3px;
 }
 QCheckBox::indicator:focus { border-color: $focus; }
 QCheckBox { border: 1px solid transparent; border-radius: 4px; padding: 0 2px; }

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QTableView,
 )
 
+from devexplorer.core.base import MISSING
 from devexplorer.gui.widgets.layouts import LEFT, plain_tip
 from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
 
@@ -113,7 +114,8 @@ class RowsModel(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole | Qt.ItemDataRole.EditRole:
                 return cell.text
             case Qt.ItemDataRole.ForegroundRole:
-                return None if cell.colour == "" else QColor(colour_of(cell.colour))
+                colour = "dim" if cell.colour == "" and cell.text == MISSING else cell.colour
+                return None if colour == "" else QColor(colour_of(colour))
             case Qt.ItemDataRole.ToolTipRole:
                 return plain_tip(cell.tip) or None
             case Qt.ItemDataRole.TextAlignmentRole:

@@ -47,6 +47,8 @@ class Theme:
     """Behind the panels."""
     panel: str
     card: str
+    field: str
+    """In fields that can be filled: light ones must not look as if they were disabled."""
     button: str
     button_hover: str
     code: str
@@ -96,6 +98,7 @@ DARK = Theme(
     window="#16181C",
     panel="#1C1F24",
     card="#20242A",
+    field="#16181C",
     button="#23272E",
     button_hover="#2A2F37",
     code="#14161A",
@@ -125,6 +128,7 @@ LIGHT = Theme(
     window="#F4F5F7",
     panel="#FFFFFF",
     card="#FAFBFC",
+    field="#FFFFFF",
     button="#FFFFFF",
     button_hover="#EFF1F4",
     code="#F4F5F7",
@@ -154,6 +158,7 @@ CONTRAST = Theme(
     window="#000000",
     panel="#000000",
     card="#0A0A0A",
+    field="#000000",
     button="#101010",
     button_hover="#2A2A2A",
     code="#0A0A0A",

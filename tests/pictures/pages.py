@@ -57,7 +57,7 @@ class Stage:
         self.window.resize(*SIZE_PX)
         self.app.show()
         self.app.connect(Session(virtual_spec=virtual))
-        self.wait(lambda: len(self.app.state.usable_devices) > 2)
+        self.wait(lambda: "vgpu:0" in self.app.state.usable_devices)
 
     def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds

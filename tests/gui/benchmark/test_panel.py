@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from fakes.host import hosted
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.base import MISSING
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
@@ -32,7 +33,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.theme import LIGHT, set_theme
+from devexplorer.gui.widgets.theme import LIGHT, colour_of, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
@@ -473,6 +474,13 @@ def test_the_rows_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
     changes.clear()
     model.set_rows([*rows("a"), *rows("b", text="y")])
     assert changes == [(1, 1)]
+
+
+def test_what_is_missing_is_dimmed_and_the_first_device_keeps_its_colour(qtbot: QtBot) -> None:
+    model = RowsModel([Column("a"), Column("b"), Column("c")])
+    model.set_rows([TableRow("row", (Cell("1"), Cell(MISSING), Cell("vgpu:0", 0)))])
+    colours = [model.index(0, column).data(Qt.ItemDataRole.ForegroundRole) for column in range(3)]
+    assert colours == [None, QColor(colour_of("dim")), QColor(colour_of(0))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""Takes pictures of the real window to be looked at: every layout and page, theme, size and number of devices.
+
+    xvfb-run -a -s "-screen 0 3840x2160x24" python tests/pictures/matrix.py FOLDER [--devices 2] [--states model]
+
+`QT_SCALE_FACTOR` is the factor; sizes are those of the screen's pixels. Needs no GPU. Minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "xcb" if os.environ.get("DISPLAY") else "offscreen")
+
+from pages import Stage
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.records import BuildModel, Check, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
+from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.widgets import theme as themes
+
+SIZES = ((1000, 650), (1280, 800), (1366, 768), (1440, 900), (1920, 1080), (2560, 1440), (3840, 2160))
+LEAST_PX = (1000, 650)
+VIRTUAL = {
+    1: "1x Tesla T4",
+    2: "2x Tesla T4",
+    8: "4x NVIDIA A100-SXM4-80GB, 4x Tesla T4",
+    16: "8x NVIDIA A100-SXM4-80GB, 8x Tesla T4",
+}
+
+
+def empty(stage: Stage) -> None:
+    pass
+
+
+def model(stage: Stage) -> None:
+    """Models on several devices; one is selected."""
+    last = [name for name in stage.app.state.usable_devices if name != "cpu"][-1]
+    stage.do(
+        BuildModel(recipe="vgg16-bn"),
+        Move(targets=("vgg16-bn",), device="vgpu:0"),
+        BuildModel(recipe="resnet18"),
+        Move(targets=("resnet18:layer3", "resnet18:layer4", "resnet18:fc"), device=last),
+        BuildModel(recipe="mlp"),
+        Move(targets=("mlp",), device=last),
+        Forward(target="mlp"),
+    )
+    stage.window.objects.select("resnet18")
+
+
+def running(stage: Stage) -> None:
+    spec = MatmulSpec(device="vgpu:0", dtype="float16", m=4096, n=4096, k=4096, seconds=600.0)
+    stage.window.controller.send(StartBenchmark(spec=spec))
+
+
+def finished(stage: Stage) -> None:
+    stage.window.controller.stop_benchmark()
+    stage.wait(lambda: not stage.app.state.active_runs)
+    sizes = (256, 1024, 4096)
+    shapes = tuple((m, n, 1024) for m in sizes for n in sizes)
+    stage.measured(SweepSpec(device="vgpu:0", dtype="float16", shapes=shapes, shape_seconds=0.05))
+    stage.do(BuildModel(recipe="list-pitfall"), Check(target="list-pitfall", device="vgpu:0"))
+    fit = stage.window.bottom_dock.show_page("fit")
+    stage.window.objects.select("resnet18")
+    stage.rest(0.5)
+    stage.click(fit, "Plan")
+
+
+STATES: dict[str, Callable[[Stage], None]] = {"empty": empty, "model": model, "running": running, "finished": finished}
+"""One after the other in the same window."""
+
+
+def pages(stage: Stage, *, every: bool) -> Iterator[str]:
+    """Bring each layout to the front, or `every` page of each; its name."""
+    for layout in LAYOUTS:
+        stage.window.workbench.show_layout(layout.name)
+        if not every:
+            yield layout.name
+            continue
+        for tab in TABS:
+            if tab.name != tab.layout and tab.layout in (layout.name, *([""] if layout is LAYOUTS[0] else [])):
+                page = stage.window.bottom_dock.show_page(tab.name)
+                rail = getattr(page, "rail", None)
+                for inner in rail.choices if rail is not None else ("",):
+                    if inner:
+                        page.show_page(inner)  # type: ignore[attr-defined]
+                    yield f"{layout.name}-{tab.name}-{inner}".strip("-")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--devices", type=int, default=2, choices=VIRTUAL)
+    parser.add_argument("--states", default=",".join(STATES))
+    parser.add_argument("--sizes", default=",".join(f"{width}x{height}" for width, height in SIZES))
+    parser.add_argument("--themes", default="dark,light")
+    parser.add_argument("--pages", action="store_true", help="every page instead of every layout")
+    chosen = parser.parse_args()
+    qt = QApplication(sys.argv[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(qt, Path(folder), VIRTUAL[chosen.devices])
+        factor = stage.window.devicePixelRatio()
+        sizes = [tuple(int(part) for part in size.split("x")) for size in chosen.sizes.split(",")]
+        logical = {size: (round(size[0] / factor), round(size[1] / factor)) for size in sizes}
+        for state, prepare in STATES.items():
+            if state not in chosen.states.split(","):
+                continue
+            prepare(stage)
+            stage.rest(12.0)
+            for theme in chosen.themes.split(","):
+                themes.apply(qt, themes.THEMES[theme])
+                for size, (width, height) in logical.items():
+                    if width < LEAST_PX[0] or height < LEAST_PX[1]:
+                        continue
+                    stage.window.resize(width, height)
+                    stage.rest(0.5)
+                    for page in pages(stage, every=chosen.pages):
+                        stage.rest(0.6)
+                        name = f"{state}-{page}-{theme}-{size[0]}x{size[1]}@{factor:g}-{chosen.devices}.png"
+                        stage.window.grab().save(str(chosen.folder / name))
+            print(state, flush=True)
+        stage.app.stop()
+        stage.window.hide()
+
+
+if __name__ == "__main__":
+    main()
