@@ -3,9 +3,10 @@ functions, any thread.
 
 A reading speaks for a cause only as far as it differs from the median of equal cards that are not slow: under a heavy
 product every card of some types reports "power cap", and that explains nothing. A cause has to explain the kinds of
-measurement that are slow: fewer PCIe lanes slow copies, and no product. Where nothing differs, it is the card: for what
-runs on the card alone the chip, for what leaves it the link. Of two causes that hold, the one with more strength, which
-is the share of time, or how far beyond `Rule.full` the reading lies.
+measurement that are slow, and none that it would slow may have been measured as normal: fewer PCIe lanes slow copies
+between host and card, and no product. Where nothing differs, it is the card: for what runs on the card alone the chip,
+for what leaves it the link. Of two causes that hold, the one with more strength, 0 to 1, which is the share of time or
+how far the reading lies from the others'.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from devexplorer.core.records.fleet import Cause, CauseId, LoadReadings, Measure
 ON_CARD = frozenset({MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.MODEL})
 OFF_CARD = frozenset({MeasuredKind.COPIES, MeasuredKind.PEER, MeasuredKind.ALLREDUCE})
 _HOST = frozenset({MeasuredKind.COPIES, MeasuredKind.MODEL, MeasuredKind.ALLREDUCE, MeasuredKind.PEER})
+_COPIES = frozenset({MeasuredKind.COPIES})
 _ALL = ON_CARD | OFF_CARD
 
 LEAST = 0.1
 """Strength below which a cause is not named."""
-OTHERWISE = 0.3
-"""Strength of the cause that is left when no reading differs."""
+OTHERWISE = 0.2
+"""Strength of the cause that is left: named first where no reading says more."""
 _THERMAL, _CAPPED, _SUPPLY, _SET = ("too hot", "thermal"), ("power cap",), ("power brake",), ("application clocks",)
 _SLOWDOWN = ("hardware slowdown",)
 """Heat or a weak supply: says which only together with other readings."""
@@ -42,23 +44,30 @@ class Rule(NamedTuple):
     cause: CauseId
     explains: frozenset[MeasuredKind]
     evidence: Callable[[LoadReadings, Sequence[LoadReadings]], Evidence]
+    slows: frozenset[MeasuredKind] = frozenset()
+    """What it cannot leave as it is."""
 
 
 def likely_causes(
-    readings: LoadReadings | None, usual: Sequence[LoadReadings], slow_kinds: frozenset[MeasuredKind]
+    readings: LoadReadings | None,
+    usual: Sequence[LoadReadings],
+    slow_kinds: frozenset[MeasuredKind],
+    normal_kinds: frozenset[MeasuredKind] = frozenset(),
 ) -> tuple[Cause, ...]:
     """Causes of a slow card, likeliest first; empty where nothing was read. `usual`: readings of equal cards that are
-    not slow, under the same load."""
+    not slow, under the same load; `normal_kinds`: measured too, and not slow."""
     if readings is None or not slow_kinds:
         return ()
     found = []
     for rule in RULES:
+        if rule.slows & normal_kinds:
+            continue
         strength, value, others = rule.evidence(readings, usual)
         strength *= len(slow_kinds & rule.explains) / len(slow_kinds)
         if strength >= LEAST:
             found.append(Cause(cause=rule.cause, strength=min(strength, 1.0), value=value, usual=others))
-    if not found:
-        return (Cause(cause=CauseId.CARD if slow_kinds & ON_CARD else CauseId.LINK, strength=OTHERWISE),)
+    if max((one.strength for one in found), default=0.0) < OTHERWISE:
+        found.append(Cause(cause=CauseId.CARD if slow_kinds & ON_CARD else CauseId.LINK, strength=OTHERWISE))
     return tuple(sorted(found, key=lambda one: -one.strength))  # stable: of equals the first rule
 
 
@@ -190,9 +199,9 @@ RULES = (
     Rule(CauseId.CLOCKS_SET, ON_CARD, _clocks_set),
     Rule(CauseId.ECC, _ALL, _ecc),
     Rule(CauseId.OTHER_PROCESS, _ALL, _other_process),
-    Rule(CauseId.PCIE_WIDTH, _HOST, _fewer("pcie_width", "pcie_width_max")),
-    Rule(CauseId.PCIE_GENERATION, _HOST, _fewer("pcie_generation", "pcie_generation_max")),
-    Rule(CauseId.NUMA, _HOST, _numa),
+    Rule(CauseId.PCIE_WIDTH, _HOST, _fewer("pcie_width", "pcie_width_max"), _COPIES),
+    Rule(CauseId.PCIE_GENERATION, _HOST, _fewer("pcie_generation", "pcie_generation_max"), _COPIES),
+    Rule(CauseId.NUMA, _COPIES | {MeasuredKind.MODEL}, _numa, _COPIES),
     Rule(CauseId.LINK, OFF_CARD, _link),
 )
 """In the order in which equal strengths are named."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,8 @@ PRIORS = {
 }
 """Spread between healthy equal cards. Assumptions, which matter in small groups only: no source gives a spread of
 healthy cards alone."""
+TOGETHER = frozenset({MeasuredKind.PEER, MeasuredKind.ALLREDUCE})
+"""Measured by several cards together: where it fails, it may be the fault of another."""
 PRIOR_RUNS = Prior(0.01, _FREEDOM)
 """Spread of one healthy card from run to run."""
 ABSURD = 1.5
@@ -110,7 +112,7 @@ def judge(cards: Sequence[CardMeasurement], family_wise: float = FAMILY_WISE) ->
     noisy = {
         card.row for group in groups.values() for card in group if math.isfinite(card.error) and card.error > FLOOR
     }
-    verdicts = [_verdict(card, tuple(compared[row]), row in noisy) for row, card in enumerate(cards)]
+    verdicts = [_verdict(card, tuple(compared[row]), row in noisy, groups.keys()) for row, card in enumerate(cards)]
     return FleetVerdict(
         cards=tuple(_with_causes(cards, verdicts)),
         groups=tuple(findings),
@@ -281,9 +283,11 @@ def _errors(group: Sequence[_Card]) -> Floats:
 # --- one card ---------------------------------------------------------------------------------------------------------
 
 
-def _verdict(card: CardMeasurement, comparisons: tuple[RateComparison, ...], noisy: bool) -> CardVerdict:
+def _verdict(
+    card: CardMeasurement, comparisons: tuple[RateComparison, ...], noisy: bool, measured: Collection[_Key]
+) -> CardVerdict:
     worst = min(comparisons, key=_margin, default=None)
-    verdict, why = _decided(card, comparisons, noisy)
+    verdict, why = _decided(card, comparisons, noisy, measured)
     return CardVerdict(
         machine=card.machine,
         device=card.device,
@@ -301,18 +305,29 @@ def _margin(comparison: RateComparison) -> tuple[bool, float]:
     return not comparison.slow, math.log(comparison.ratio / (comparison.slow_below or 1.0))
 
 
+def _failed(card: CardMeasurement, measured: Collection[_Key]) -> bool:
+    """Something failed that needs no other card, and that an equal card could do. `measured`: what could be measured
+    of any."""
+    return any(
+        rates.kind not in TOGETHER
+        and not len(usable_blocks(rates))
+        and (*equals_key(card), rates.kind, rates.dtype) in measured
+        for rates in card.rates
+    )
+
+
 def _decided(
-    card: CardMeasurement, comparisons: Sequence[RateComparison], noisy: bool
+    card: CardMeasurement, comparisons: Sequence[RateComparison], noisy: bool, measured: Collection[_Key]
 ) -> tuple[Verdict, WhyUnknown | None]:
     if card.lost:
         return Verdict.FAILED, WhyUnknown.LOST
     if any(rates.wrong_values for rates in card.rates):
         return Verdict.FAILED, WhyUnknown.WRONG_VALUES
-    if any(not len(usable_blocks(rates)) for rates in card.rates):
+    if _failed(card, measured):
         return Verdict.FAILED, WhyUnknown.NOT_MEASURED
     if any(comparison.slow for comparison in comparisons):
         return Verdict.SLOW, None
-    if not card.rates:
+    if not any(len(usable_blocks(rates)) for rates in card.rates):
         return Verdict.UNKNOWN, WhyUnknown.NOT_MEASURED
     if not comparisons:
         return Verdict.UNKNOWN, WhyUnknown.TOO_FEW_EQUAL
@@ -336,5 +351,6 @@ def _with_causes(cards: Sequence[CardMeasurement], verdicts: Sequence[CardVerdic
             yield verdict
             continue
         kinds = frozenset(one.kind for one in verdict.comparisons if one.slow)
-        causes = likely_causes(card.readings, usual[equals_key(card)], kinds)
+        normal = frozenset(one.kind for one in verdict.comparisons) - kinds
+        causes = likely_causes(card.readings, usual[equals_key(card)], kinds, normal)
         yield replace(verdict, causes=causes)

@@ -107,8 +107,12 @@ def measured(
     blocks: int = 30,
     former_runs: int = 0,
     name: str = "NVIDIA H100 80GB HBM3",
+    decoys: float = 0.0,
 ) -> tuple[CardMeasurement, ...]:
-    """A fleet of eight cards a machine, each measured in blocks of a second; cards count from 0."""
+    """A fleet of eight cards a machine, each measured in blocks of a second; cards count from 0.
+
+    `decoys`: the chance that a card, healthy or not, has a reading that differs and slows nothing.
+    """
     noise = noise or Noise()
     deviations = rng.normal(0.0, noise.cards, cards)
     capped = bool(rng.random() < 0.5)
@@ -120,6 +124,10 @@ def measured(
         else:
             rates = tuple(_rates(rng, kind, deviations[index], defect, noise, blocks, former_runs) for kind in kinds)
         readings = _healthy(rng, float(deviations[index]), capped)
+        if defect is not None:
+            readings = _with_defect(rng, readings, defect)
+        if rng.random() < decoys:
+            readings = _with_decoy(rng, readings)
         result.append(
             CardMeasurement(
                 machine=f"node{index // 8}",
@@ -128,7 +136,7 @@ def measured(
                 memory_total_bytes=80 << 30,
                 power_limit_default_w=700.0,
                 rates=rates,
-                readings=readings if defect is None else _with_defect(rng, readings, defect),
+                readings=readings,
                 lost=defect is not None and defect.kind is DefectKind.LOST,
                 simulated=True,
             )
@@ -217,3 +225,17 @@ def _with_defect(rng: np.random.Generator, readings: LoadReadings, defect: Defec
         case _:
             changed = {}
     return replace(readings, **changed)
+
+
+def _with_decoy(rng: np.random.Generator, readings: LoadReadings) -> LoadReadings:
+    """One reading that differs without slowing anything, or is not known."""
+    choices: tuple[dict[str, Any], ...] = (
+        {"temperature_c": (readings.temperature_c or 0.0) + 10},
+        {"other_processes": 2, "other_utilization_percent": (readings.other_utilization_percent or 0.0) + 1.5},
+        {"ecc_corrected": (readings.ecc_corrected or 0) + 6},
+        {"pcie_generation": min(4, readings.pcie_generation or 4)},
+        {"near_memory": False},
+        {"throttled": None},
+        {"power_cap_w": min(690.0, readings.power_cap_w or 690.0)},
+    )
+    return replace(readings, **choices[int(rng.integers(len(choices)))])

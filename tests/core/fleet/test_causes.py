@@ -82,6 +82,17 @@ def test_the_table_of_causes(expected: CauseId, slow: frozenset[MeasuredKind], c
     assert cause(slow, **changed) is expected
 
 
+def test_lanes_that_slow_no_copy_slow_nothing_else() -> None:
+    readings = replace(USUAL, pcie_width=8, near_memory=False)
+    assert likely_causes(readings, [USUAL], PEER)[0].cause is CauseId.PCIE_WIDTH
+    assert likely_causes(readings, [USUAL], PEER, normal_kinds=COPIES)[0].cause is CauseId.LINK
+
+
+def test_weak_evidence_is_named_after_the_card() -> None:
+    causes = likely_causes(replace(USUAL, other_utilization_percent=3.0), [USUAL], CHIP)
+    assert [one.cause for one in causes] == [CauseId.CARD, CauseId.OTHER_PROCESS]
+
+
 def test_every_cause_has_its_row() -> None:
     assert {rule.cause for rule in RULES} | {CauseId.CARD} == set(CauseId)
 

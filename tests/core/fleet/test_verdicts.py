@@ -139,6 +139,17 @@ def test_lost_and_failed_and_wrong() -> None:
     assert verdicts(judged)[5:] == ["normal"] * 3
 
 
+def test_what_no_equal_card_can_do_or_needs_another_card_makes_no_card_failed() -> None:
+    unsupported = Rates(kind=MeasuredKind.MATMUL, dtype="float8_e4m3fn", failure="no unit for it")
+    cards = [replace(one, rates=(*one.rates, unsupported)) for one in fleet(8)]
+    lonely = replace(cards[0].rates[3], blocks=(), failure="its partner was lost")
+    assert lonely.kind is MeasuredKind.PEER
+    cards[0] = replace(cards[0], rates=(*cards[0].rates[:3], lonely))
+    assert verdicts(judge(cards)) == ["normal"] * 8
+    (alone,) = judge([replace(cards[0], rates=(unsupported,))]).cards
+    assert (alone.verdict, alone.why) == (Verdict.UNKNOWN, WhyUnknown.NOT_MEASURED)
+
+
 def test_a_few_blocks_that_failed_are_left_out() -> None:
     cards = fleet(8)
     first = cards[0].rates[0]
