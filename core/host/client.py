@@ -91,7 +91,7 @@ class Client:
         self._take, self._clock = take, clock
         self._wire: Wire | None = None
         self._stream: SocketStream | None = None
-        self._received = 0
+        self._received = self._dropped = 0
         self._room = threading.Semaphore(MOST_WAITING)
 
     @property
@@ -121,8 +121,14 @@ class Client:
         wire.close()
         ended = wire.join(deadline_s)
         self._received, self._wire, self._stream, self.left_s = wire.received, None, None, now_s
+        self._dropped = self.outbox.dropped
         stream.socket.close()
         return ended
+
+    @property
+    def misses_readings(self) -> bool:
+        """Whether more was read while it was away than was kept for it."""
+        return self.outbox.dropped > self._dropped
 
     def beat(self) -> None:
         """About once a second."""

@@ -20,6 +20,7 @@ from devexplorer.core.records import (
     BenchEnded,
     BenchPoint,
     BenchPreparing,
+    BenchStarted,
     EngineLost,
     EngineReady,
     Event,
@@ -34,13 +35,57 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.records.host import DevicesChanged, Happened, Numbered
+from devexplorer.core.records.past import PastEvents, PastMark, PastReadings
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.past import most_bytes, past_readings
 
-MOST_POINTS = 50_000
-"""Of one run, the newest."""
+MOST_POINTS = 5_000
+"""Of one run, those that finished a shape or a copy; of the others the newest is enough: its curve comes apart."""
+MOST_RUNS = 50
+"""That have ended."""
 LOG_LINES = 300
 _RESULTS = get_args(LaboratoryEvent)
+
+
+class _RunEvents:
+    """What a window needs to know of a run."""
+
+    def __init__(self, preparing: BenchPreparing) -> None:
+        self.preparing = preparing
+        self.started: BenchStarted | None = None
+        self.finished: deque[BenchPoint] = deque(maxlen=MOST_POINTS)
+        self.latest: BenchPoint | None = None
+        self.ended: BenchEnded | None = None
+
+    def take(self, event: BenchStarted | BenchPoint | BenchEnded) -> None:
+        """Take over what happened to it."""
+        match event:
+            case BenchStarted():
+                self.started = event
+            case BenchPoint():
+                self.latest = event
+                if event.cell is not None or event.row is not None:
+                    self.finished.append(event)
+            case BenchEnded():
+                self.ended = event
+
+    def lost(self, event: EngineLost) -> None:
+        """The engine ended, and the run with it."""
+        if self.ended is None:
+            run, now = self.preparing.run, event.time_unix_s
+            self.ended = BenchEnded(run=run, time_unix_s=now, result=None, reason=event.reason)
+
+    def events(self) -> Iterator[Event]:
+        """The same again."""
+        yield self.preparing
+        if self.started is not None:
+            yield self.started
+        yield from self.finished
+        if self.latest is not None and self.latest not in self.finished:
+            yield self.latest
+        if self.ended is not None:
+            yield self.ended
 
 
 class Known:
@@ -50,8 +95,8 @@ class Known:
         self.state = State()
         self._retained = RetainedEvents()
         self._catalog: Catalog | None = None
-        self._points: dict[int, deque[BenchPoint]] = {}
-        """Of runs that have not ended."""
+        self._runs: dict[int, _RunEvents] = {}
+        """Of this session, in their order."""
         self._results: dict[tuple[type, str], LaboratoryEvent] = {}
         """The latest result of each kind about each object."""
         self._lost: EngineLost | None = None
@@ -74,16 +119,16 @@ class Known:
         self._retained.take(event)
         match event:
             case BenchPreparing():
-                self._points[event.run] = deque(maxlen=MOST_POINTS)
-            case BenchPoint() if event.run in self._points:
-                self._points[event.run].append(event)
-            case BenchEnded():
-                self._points.pop(event.run, None)
+                self._runs[event.run] = _RunEvents(event)
+            case BenchStarted() | BenchPoint() | BenchEnded() if event.run in self._runs:
+                self._runs[event.run].take(event)
+                self._forget_runs()
             case EngineReady():
                 self._lost = None
             case EngineLost():
                 self._lost = event
-                self._points.clear()
+                for run in self._runs.values():
+                    run.lost(event)
                 self._results.clear()
             case ObjectRemoved():
                 self._results = {key: kept for key, kept in self._results.items() if key[1] != event.name}
@@ -104,15 +149,31 @@ class Known:
         for event in self._events():
             for piece in pieces(event):
                 yield Happened(event=piece)
+        marks = tuple(PastMark(*mark) for mark in self.state.markers)
+        alerts = self.state.alerts
+        yield PastEvents(marks=marks, alerts=(*reversed(alerts.history), *alerts.active))
+
+    def past(self) -> Iterator[PastReadings]:
+        """What was read until now, for the curves of a window that was not there."""
+        most = most_bytes(len(self.state.devices))
+        for name, device in self.state.devices.items():
+            for history in (device.history, device.throughput):
+                if (past := past_readings(name, history, most)) is not None:
+                    yield past
+
+    def _forget_runs(self) -> None:
+        over = [number for number, run in self._runs.items() if run.ended is not None]
+        for number in over[:-MOST_RUNS]:
+            del self._runs[number]
 
     def _events(self) -> Iterator[Event]:
         state = self.state
         yield from list(state.log)[-LOG_LINES:]
         if self._lost is not None:
             yield self._lost
-        yield from self._retained.events()
-        for points in self._points.values():
-            yield from points
+        yield from (event for event in self._retained.events() if not isinstance(event, BenchPreparing | BenchStarted))
+        for run in self._runs.values():
+            yield from run.events()
         for device in state.devices.values():
             yield from (reading for reading in (device.sample, device.allocator) if reading is not None)
         for snapshot in state.objects.values():

@@ -231,6 +231,10 @@ class Server:
             return
         if resumes:
             client.outbox.resume(hello.received)
+            if client.misses_readings:
+                client.outbox.drop_readings()
+                for past in self.known.past():
+                    client.tell(past)
         else:
             self._begin(client, known)
         client.connect(stream, compressed=compresses(answer, hello), ended=self._ended)
@@ -245,6 +249,8 @@ class Server:
         client.left_s = self._monotonic()  # until it is connected
         for record in self._snapshot():
             client.tell(record)
+        for past in self.known.past():  # what is seen at once has gone ahead
+            client.tell(past)
         client.outbox.set_limit()
         if held or self._holder is None or self._holder.left_s is not None:
             self._grant(client)

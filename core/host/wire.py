@@ -138,6 +138,11 @@ class Outbox:
             self._sent.clear()
             self._drop_through(received, self._waiting)
 
+    def drop_readings(self) -> None:
+        """Those that wait are told in another way."""
+        with self.changed:
+            self._readings.clear()
+
     def acknowledge(self, received: int) -> None:
         """Everything up to this number has arrived."""
         with self.changed:

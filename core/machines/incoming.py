@@ -29,8 +29,13 @@ from devexplorer.core.records.host import (
     SnapshotEnd,
     Text,
 )
+from devexplorer.core.records.past import PastEvents, PastReadings
+from devexplorer.core.session.marker import Marker
+from devexplorer.core.session.past import Past
 from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.alert_rules import QUANTITIES
 from devexplorer.core.telemetry.mailbox import Mailbox
+from devexplorer.core.telemetry.past import unpacked
 
 
 class News(NamedTuple):
@@ -43,6 +48,7 @@ class News(NamedTuple):
     events: list[Event]
     replies: tuple[Reply, ...]
     history: HistoryChanged | None
+    past: tuple[Past, ...]
 
 
 class Incoming:
@@ -75,6 +81,7 @@ class Incoming:
         self._dropped = 0
         self._replies: list[Reply] = []
         self._history: HistoryChanged | None = None
+        self._past: list[Past] = []
 
     @property
     def dropped(self) -> int:
@@ -90,8 +97,11 @@ class Incoming:
         """Take what has come. Main thread."""
         with self._lock:
             events = [*self._mailbox.drain(), *self._own]
-            news = News(tuple(self._begins), self._state, self._catalog, events, tuple(self._replies), self._history)
-            self._begins, self._own, self._replies = [], [], []
+            news = News(
+                tuple(self._begins), self._state, self._catalog, events, tuple(self._replies), self._history,
+                tuple(self._past),
+            )  # fmt: skip
+            self._begins, self._own, self._replies, self._past = [], [], [], []
             self._state = self._catalog = self._history = None
         return news
 
@@ -151,9 +161,15 @@ class Incoming:
             case HistoryChanged():
                 with self._lock:
                     self._history = record
+            case PastEvents():
+                self._past_events(record)
+            case PastReadings():
+                past = Past(record.device, record.metrics, *unpacked(record))
+                with self._lock:
+                    self._past.append(past)
             case SnapshotBegin():
                 with self._lock:
-                    self._snapshot, self.actions = State(), ()
+                    self._snapshot, self.actions, self._past = State(), (), []
                     self._joiner = Joiner()
             case SnapshotEnd():
                 self._complete()
@@ -169,9 +185,20 @@ class Incoming:
             else:
                 self._snapshot.set_catalog(catalog)
 
+    def _past_events(self, past: PastEvents) -> None:
+        with self._lock:
+            if (state := self._snapshot) is not None:
+                state.markers.clear()
+                state.markers.extend(Marker(mark.time_unix_s, mark.text, mark.device, mark.kind) for mark in past.marks)
+                known = (one for one in past.alerts if one.device in state.devices and one.metric in QUANTITIES)
+                state.alerts.adopt(known)
+
     def _complete(self) -> None:
-        """What came before the snapshot is in it."""
+        """What came before the snapshot is in it; the curves follow it, all at once."""
         with self._lock:
             if self._snapshot is not None:
+                for device in self._snapshot.devices.values():
+                    device.history.clear()
+                    device.throughput.clear()
                 self._dropped += self._mailbox.dropped
                 self._state, self._snapshot, self._catalog, self._mailbox = self._snapshot, None, None, Mailbox()

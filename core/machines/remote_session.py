@@ -39,10 +39,13 @@ from devexplorer.core.records.host import (
     StopRecording,
     TakeOver,
 )
+from devexplorer.core.session.past import Past
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.session.script import Action, Surroundings, script
 
 R = TypeVar("R", bound=Result)
+MOST_PAST = 2
+"""Curves in one beat: ten milliseconds each."""
 LATE_S = 5.0
 """Readings that are older than this are not of this moment any more, whatever the link says."""
 
@@ -75,6 +78,7 @@ class RemoteSession:
         self._incoming = Incoming(name, clock, monotonic)
         self._uplink = Uplink(name, route, client, self._incoming, clock=clock, monotonic=monotonic)
         self._arrived: deque[Event] = deque()
+        self._past: deque[Past] = deque()
         self._requests = 0
         self._running: dict[int, Command] = {}
         """Commands of this window that have not ended."""
@@ -192,6 +196,8 @@ class RemoteSession:
         news = self._incoming.news()
         if news.state is not None:
             self._arrived.clear()
+            self._past.clear()
+        self._past.extend(news.past)
         self._arrived.extend(news.events)
         for begin in news.begins:
             self._begun(begin)
@@ -199,7 +205,9 @@ class RemoteSession:
             self._replied(reply)
         if news.history is not None:
             self.on_history(news.history)
-        events = [self._arrived.popleft() for _ in range(min(len(self._arrived), MOST_EVENTS))]
+        past = tuple(self._past.popleft() for _ in range(min(len(self._past), MOST_PAST)))
+        most = 0 if self._past else MOST_EVENTS  # what is read now comes behind it
+        events = [self._arrived.popleft() for _ in range(min(len(self._arrived), most))]
         for event in events:
             if isinstance(event, JobEnded):
                 self._running.pop(event.request, None)
@@ -208,7 +216,7 @@ class RemoteSession:
         if news.state is not None and news.state.engine is not None:
             self._engine = news.state.engine
         self._known_actions = len(self._incoming.actions)
-        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not())
+        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past)
 
     def _begun(self, begin: Begin) -> None:
         """A connection was made; unless it goes on where it was, what was said and not answered is lost."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.records.base import Numbered as Numbered
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.environments import FindPythons, ProbePython, PythonProbed, PythonsFound
 from devexplorer.core.records.messages import Command, Event
+from devexplorer.core.records.past import PastEvents, PastReadings
 
 PROTOCOL = 1
 """Of everything in this file. A window and a host of different protocols do not talk to each other."""
@@ -43,12 +45,6 @@ class Hello(Record, tag="Hello"):
     """Why this is the last record, one line; empty: it is not."""
     now_unix_s: float = 0.0
     """Of the host: its clock. 0: not said."""
-
-
-class Numbered(Record):
-    """Arrives once and in order. The number is given when it is sent."""
-
-    number: int = 0
 
 
 # --- about one connection, in both directions
@@ -445,6 +441,8 @@ ToWindow = (
     | HistoryChanged
     | SnapshotBegin
     | SnapshotEnd
+    | PastEvents
+    | PastReadings
     | Reply
     | Goodbye
 )

@@ -8,6 +8,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import Event
 
 if TYPE_CHECKING:
+    from devexplorer.core.session.past import Past
     from devexplorer.core.session.state import State
 
 MOST_EVENTS = 400
@@ -27,3 +28,5 @@ class PollResult(NamedTuple):
     """That state is of the same machine: its curves, its log and its alerts go on."""
     away: str = ""
     """Why nothing can be changed there now, one sentence; empty: it can."""
+    past: tuple[Past, ...] = ()
+    """What was read before the events, where nobody of ours was there."""

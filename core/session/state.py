@@ -116,6 +116,7 @@ class State(QueryResults):
         self.machine = old.machine
         fresh, before = self.devices, set(map(id, old.devices.values()))
         self._known, self._next_colour, self.devices = old._known, old._next_colour, old.devices
+        old.alerts.adopt((*reversed(self.alerts.history), *self.alerts.active))
         self.alerts, self.done, self.done_count = old.alerts, old.done, old.done_count
         self.set_catalog(Catalog(tuple(device.info for device in fresh.values()), self.problems))
         for name, device in self.devices.items():

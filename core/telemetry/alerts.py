@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import Clock, count_text
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
+from devexplorer.core.records.past import Alert as Alert
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
     DEFAULT_RULES,
@@ -49,40 +49,6 @@ _WORDS = {
 }
 """What the reasons for lower clocks are known by; others (an idle card, clocks that were set) are nothing to
 report."""
-
-
-class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition on one device that is, or was, past its threshold."""
-
-    device: str
-    metric: str
-    """Id of the quantity (`core.telemetry.alert_rules`)."""
-    level: str
-    """`alarm` or `notice`."""
-    rank: int = 0
-    """`alert_rules.rank` of its rule: the lower, the more serious."""
-    since_unix_s: float
-    """When the condition began; where `since_before`, the first moment at which it is known."""
-    since_before: bool = False
-    """Whether it began at an unknown time before `since_unix_s`."""
-    value: float
-    """The latest known; when the alert is over, the one that ended it."""
-    worst: float
-    threshold: float
-    """At which it was raised, whatever the rule says now."""
-    clear_at: float
-    """At which it ends, by the present rule."""
-    below: bool = False
-    """Whether values at or below the threshold raise it."""
-    detail: str = ""
-    """Why, where the value does not say: the driver's reason."""
-    ended_unix_s: float | None = None
-    simulated: bool = False
-
-    @property
-    def raised(self) -> bool:
-        """Whether it is not over."""
-        return self.ended_unix_s is None
 
 
 @dataclass(slots=True)
@@ -271,6 +237,21 @@ class Alerts:
             for change in self._end(watch)
         ]
 
+    def adopt(self, alerts: Iterable[Alert]) -> None:
+        """Take over what was found out elsewhere, by other rules: what is active goes on by these. It is told of as
+        if it had been raised now."""
+        for alert in alerts:
+            watches = self._device(alert.device).watches
+            mine = watches.get(alert.metric)
+            if alert.raised:
+                if alert.metric in self._enabled and (mine is None or mine.alert is None):
+                    watches[alert.metric] = _Watch(self._tell(alert), seen=alert.since_unix_s, begun=alert.since_unix_s)
+            elif not any(_is_same(alert, over) for over in self._history):
+                self._history.append(alert)
+                if mine is not None and mine.alert is not None and _is_same(alert, mine.alert):
+                    self._tell(alert)
+                    del watches[alert.metric]
+
     def copy(self) -> Alerts:
         """Another one that has come as far; its news begin anew."""
         result = Alerts(self.rules, self._clock)
@@ -388,6 +369,12 @@ class Alerts:
     def _tell(self, alert: Alert) -> Alert:
         self._news.append(alert)
         return alert
+
+
+def _is_same(one: Alert, other: Alert) -> bool:
+    """Whether it is the same condition, told twice: by clocks that may differ a little."""
+    same = (one.device, one.metric) == (other.device, other.metric)
+    return same and abs(one.since_unix_s - other.since_unix_s) < OUT_OF_ORDER_S
 
 
 def alert_message(alert: Alert) -> str:

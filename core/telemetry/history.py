@@ -49,6 +49,8 @@ GAP_S = 2.5
 MAX_STEP_BACK_S = 10.0
 """A reading stamped earlier than the last by up to this much is taken as simultaneous with it (events from several
 threads and processes may arrive slightly out of order); by more, the system clock was set back."""
+SAME_S = 0.25
+"""Of a reading that was told twice, by clocks that were compared twice, the times can differ by this much."""
 LAG_S = 2.5
 """A reading holds for so many seconds after it, or until two later readings are due."""
 
@@ -181,6 +183,18 @@ class History:
             self._step_s = max(step, 0.0)
         self._push(time_unix_s, row[self._taken])
 
+    def fill(self, times: Floats, metrics: Sequence[str], values: Floats) -> None:
+        """Add what was kept elsewhere and is newer than all that is here, a row of `values` for each time."""
+        newer = times > self.latest_unix_s + SAME_S if len(self) else np.ones(len(times), dtype=np.bool_)
+        rows = np.full((len(times), len(self._index)), np.nan)
+        for column, metric in enumerate(metrics):
+            if metric in self._index:
+                rows[:, self._index[metric]] = values[:, column]
+        if not len(self) and len(times) > 1:
+            self._step_s = float(times[1] - times[0])  # what is coarse from the first on has no gap there
+        for time_s, row in zip(times[newer].tolist(), rows[newer].tolist(), strict=True):
+            self.append(time_s, row)
+
     def clear(self) -> None:
         """Forget every reading."""
         self._rows.clear()
@@ -296,7 +310,8 @@ class History:
             return float(tier.mean[number % len(tier.mean), column]) if tier.start <= number < tier.stop else math.nan
         times = self._rows.times()
         index = int(np.searchsorted(times, time_unix_s, side="right")) - 1
-        if index < 0 or time_unix_s - times[index] > max(LAG_S, 2 * self._step_s):
+        is_last = index == len(times) - 1  # up to the next one the curve is joined, or that one is a gap
+        if index < 0 or (is_last and time_unix_s - times[index] > max(LAG_S, 2 * self._step_s)):
             return math.nan
         return float(self._rows.column(column, self._rows.start + index, self._rows.start + index + 1)[0])
 

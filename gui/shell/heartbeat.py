@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
+from devexplorer.core.session.past import fill
 
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult
@@ -172,6 +173,8 @@ def _follow(session: Source, state: State) -> Change:
         changes |= Change.ENGINE
     if drained.catalog is not None:
         changes |= state.set_catalog(drained.catalog)
+    for past in drained.past:
+        changes |= fill(state, past)
     for event in drained.events:
         try:
             changes |= state.apply(event)

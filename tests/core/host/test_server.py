@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from devexplorer.core.host import server as server_module
 from devexplorer.core.host.client import MOST_WAITING
-from devexplorer.core.host.wire import Outbox
+from devexplorer.core.host.wire import MOST_READINGS, Outbox
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
@@ -67,8 +67,10 @@ from devexplorer.core.records.host import (
     WriteFile,
     WriteScript,
 )
+from devexplorer.core.records.past import PastReadings
 from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.past import unpacked
 
 
 @pytest.fixture
@@ -481,3 +483,18 @@ def test_a_cut_stream_cuts() -> None:
     assert stream.read(10) == b""
     near.close()
     far.close()
+
+
+def test_readings_that_were_not_kept_for_a_window_come_as_a_curve(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    for second in range(MOST_READINGS + 50):
+        sample = DeviceSample(device="cpu", time_unix_s=1000.0 + second, utilization_percent=5.0)
+        host.server.known.state.apply(sample)
+        host.server._tell_event(sample)
+    window.got.clear()
+    assert window.connect().resumes
+    past = window.wait_for(PastReadings)
+    assert not window.of(DeviceSample)
+    times, values = unpacked(past)
+    assert times[-1] == 1000.0 + MOST_READINGS + 49
+    assert values[-1, past.metrics.index("utilization_percent")] == 5.0
