@@ -14,7 +14,7 @@ MOST_SHAPES = 10_000
 """More than a night's worth; a larger sweep is a typing error."""
 MOST_BYTES = 1 << 40
 BYTES_FACTOR = 4
-"""Between the sizes of a range of bytes."""
+"""Between the sizes of a range of bytes, where nothing else is said."""
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 Shape = tuple[int, int, int]
@@ -68,20 +68,20 @@ def _sides(text: str) -> range:
     return range(first, last + 1, step)
 
 
-def parse_byte_sizes(text: str) -> tuple[int, ...]:
-    """Sizes of copies, in bytes, each once: `4K, 1M, 1GiB` (binary units), and ranges FROM:TO, each four times the one
-    before.
+def parse_byte_sizes(text: str, factor: int = BYTES_FACTOR) -> tuple[int, ...]:
+    """Sizes of copies, in bytes, each once: `4K, 1M, 1GiB` (binary units), and ranges FROM:TO, each `factor` times the
+    one before.
 
     >>> parse_byte_sizes("4K:64K, 1M")
     (4096, 16384, 65536, 1048576)
     """
     findings = Findings()
-    sizes = [findings.checked(partial(_byte_range, part.strip()), []) for part in text.split(",")]
+    sizes = [findings.checked(partial(_byte_range, part.strip(), factor), []) for part in text.split(",")]
     findings.demand_none()
     return tuple(dict.fromkeys(itertools.chain.from_iterable(sizes)))
 
 
-def _byte_range(item: str) -> list[int]:
+def _byte_range(item: str, factor: int) -> list[int]:
     """`4K`, or both ends of `4K:64K` and what lies between them."""
     first, *last = (_bytes(end.strip()) for end in item.split(":", 1))
     if last and last[0] < first:
@@ -89,7 +89,7 @@ def _byte_range(item: str) -> list[int]:
     sizes = []
     while last and first < last[0]:
         sizes.append(first)
-        first *= BYTES_FACTOR
+        first *= factor
     return [*sizes, *(last or [first])]
 
 

@@ -67,9 +67,9 @@ def run_in_subprocess(
             progress.report(min(max(reply.done, 0.0), 1.0), reply.text, reply.part)
     finally:
         os.close(readable)
-        code = _reap(process)
+        code = reap(process)
     if last is None:
-        raise BadInput(f"{title} ended its process {_exit_text(code)} and gave {lacking}")
+        raise BadInput(f"{title} ended its process {exit_text(code)} and gave {lacking}")
     if last.error is not None:
         raise BadInput(*last.error, virtual_helps=last.virtual_helps)
     try:
@@ -106,7 +106,7 @@ def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> t
         pass  # it ended at once; its exit code is told later
     except BaseException:
         os.close(readable)
-        _reap(process)
+        reap(process)
         raise
     return process, readable
 
@@ -123,7 +123,7 @@ def _replies(
     waiting = select.poll()  # `select` knows no descriptor from 1024 on, and the engine may have many files open
     waiting.register(readable, select.POLLIN)
     while True:
-        over = _has_ended(process)
+        over = has_ended(process)
         ready = waiting.poll(0 if over else 1000 * ASK_SECONDS)
         piece = os.read(readable, 1 << 16) if ready else b""
         progress.stop_if_cancelled("nothing has changed")
@@ -150,14 +150,14 @@ def _reply(line: bytes | bytearray) -> Reply | None:
         return None
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether the process has ended; it is not reaped, so that its group's number stays its own."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _reap(process: subprocess.Popen[bytes]) -> int:
+def reap(process: subprocess.Popen[bytes]) -> int:
     """Kill the whole group, then reap the process."""
-    ended = _has_ended(process)
+    ended = has_ended(process)
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -171,7 +171,8 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
     return code if ended else -signal.SIGKILL
 
 
-def _exit_text(code: int) -> str:
+def exit_text(code: int) -> str:
+    """How a process ended: follows "ended its process"."""
     if code >= 0:
         return f"itself with exit code {code} (sys.exit or os._exit)"
     if code == -signal.SIGKILL:

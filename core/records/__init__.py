@@ -14,6 +14,9 @@ on the link.
 from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.benchmark import (
+    AllReduceResult,
+    AllReduceRow,
+    AllReduceSpec,
     BandwidthResult,
     BandwidthRow,
     BandwidthSpec,
@@ -26,6 +29,7 @@ from devexplorer.core.records.benchmark import (
     MatmulSpec,
     ModelResult,
     ModelSpec,
+    Rendezvous,
     ScalingResult,
     ScalingSpec,
     Spread,

@@ -128,7 +128,54 @@ class ModelSpec(Record, tag="model"):
     """Shapes of what forward gets, as `OpenModel.inputs`, each with the batch first; empty: known, or guessed."""
 
 
-BenchSpec = MatmulSpec | SweepSpec | BandwidthSpec | ScalingSpec | ModelSpec
+class Rendezvous(msgspec.Struct, frozen=True):
+    """Where the ranks of several engines meet, and which of them are this engine's."""
+
+    address: str
+    """Of the machine that has rank 0, as the others reach it."""
+    port: int
+    world_size: int
+    """Ranks of all engines together."""
+    first_rank: int = 0
+    """The lowest rank of this engine; the others follow it."""
+
+
+class AllReduceSpec(Record, tag="allreduce"):
+    """The sum of one tensor of every rank, in every rank: `torch.distributed.all_reduce`, in place, in every size."""
+
+    devices: tuple[str, ...]
+    """CUDA devices or virtual GPUs with a rank each, or the CPU alone."""
+    ranks: int | None = None
+    """Processes on the CPU; None: as many as there are devices."""
+    dtype: str = "float32"
+    sizes: tuple[int, ...] = tuple(1 << power for power in range(12, 27))
+    """Bytes of each rank's tensor."""
+    seconds: float = 0.2
+    """Measured time per size."""
+    iterations: int | None = None
+    """Stop a size after so many even when time is left."""
+    limit_seconds: float = 60.0
+    """For all ranks to meet, and for the slowest of them to answer."""
+    rendezvous: Rendezvous | None = None
+    """Ranks of other engines take part."""
+
+    @property
+    def device(self) -> str:
+        """The device that the run is listed under."""
+        return self.devices[0] if self.devices else "cpu"
+
+    @property
+    def own_ranks(self) -> int:
+        """Ranks of this engine."""
+        return len(self.devices) if self.ranks is None else self.ranks
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of all engines together."""
+        return self.own_ranks if self.rendezvous is None else self.rendezvous.world_size
+
+
+BenchSpec = MatmulSpec | SweepSpec | BandwidthSpec | ScalingSpec | ModelSpec | AllReduceSpec
 
 
 # --- what was measured
@@ -179,6 +226,26 @@ class BandwidthRow(Record, omit_defaults=True):
     """All copies of `gb_per_s` together, on the clock that timed them."""
 
 
+class AllReduceRow(Record, omit_defaults=True):
+    """One size of an all-reduce. Bandwidths are those of nccl-tests (doc/PERFORMANCE.md there), decimal GB/s."""
+
+    bytes: int
+    """Of each rank's tensor."""
+    algorithm_gb_per_s: Spread | None = None
+    """Bytes over seconds; None with a reason: not measured, or its values are wrong."""
+    bus_gb_per_s: Spread | None = None
+    """That times 2·(n-1)/n, which is comparable with the rate of a link; None for one rank, which has no link."""
+    operation_seconds: Spread | None = None
+    """Of one all-reduce, by blocks; of the slowest rank."""
+    iterations: int = 0
+    verified: bool | None = None
+    """Whether every rank of this engine had the exact sum, before and after it was timed."""
+    reason: str | None = None
+    simulated: bool = False
+    seconds: float | None = None
+    """All blocks together."""
+
+
 class DeviceWall(msgspec.Struct, frozen=True):
     """How long one job took."""
 
@@ -208,6 +275,8 @@ class BenchPoint(Record, omit_defaults=True, tag="bench_point"):
     """A shape that is finished."""
     row: BandwidthRow | None = None
     """A copy that is finished."""
+    reduction: AllReduceRow | None = None
+    """A size of an all-reduce that is finished."""
     simulated: bool = False
 
 
@@ -321,7 +390,16 @@ class ModelResult(BaseResult, tag="model"):
     """The most that was allocated on the device during the steps; None where it is not counted."""
 
 
-BenchResult = MatmulResult | SweepResult | BandwidthResult | ScalingResult | ModelResult
+class AllReduceResult(BaseResult, tag="allreduce"):
+    """A finished (or stopped) all-reduce."""
+
+    spec: AllReduceSpec
+    backend: str
+    """`nccl` or `gloo`; of virtual GPUs what checked the values."""
+    rows: tuple[AllReduceRow, ...]
+
+
+BenchResult = MatmulResult | SweepResult | BandwidthResult | ScalingResult | ModelResult | AllReduceResult
 
 
 class Conditions(Record, omit_defaults=True):

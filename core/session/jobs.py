@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from devexplorer.core.records import (
+    AllReduceRow,
     Answer,
     BandwidthRow,
     BenchPoint,
@@ -35,6 +36,8 @@ class Run:
     """Shapes measured so far."""
     rows: list[BandwidthRow] = field(default_factory=list)
     """Copies measured so far."""
+    reductions: list[AllReduceRow] = field(default_factory=list)
+    """Sizes of an all-reduce measured so far."""
     started_unix_s: float | None = None
     result: BenchResult | None = None
     reason: str | None = None

@@ -348,6 +348,8 @@ class State(QueryResults):
             run.cells.append(point.cell)
         if point.row is not None:
             run.rows.append(point.row)
+        if point.reduction is not None:
+            run.reductions.append(point.reduction)
         if point.tflops is not None:  # a copy has no throughput of this kind
             run.rated = True
             device.throughput.append(point.time_unix_s, (point.tflops,))

@@ -25,6 +25,7 @@ PAGES = {
     "bandwidth": "devexplorer.gui.benchmark.bandwidth:BandwidthPage",
     "scaling": "devexplorer.gui.benchmark.scaling:ScalingPage",
     "model": "devexplorer.gui.benchmark.model:ModelPage",
+    "allreduce": "devexplorer.gui.benchmark.allreduce:AllReducePage",
 }
 """The page of every kind, in the order in which they are offered. Its module is loaded when it is first shown."""
 

@@ -22,6 +22,7 @@ from devexplorer.core.devices.cpu import cpu_facts
 SCRIPTS: dict[str, list[str] | None] = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": None,
+    "allreduce_overhead.py": ["--rounds", "5", "--seconds", "0.05"],
     "move_overhead.py": ["--rounds", "1", "--seconds", "5"],
     "placement_scale.py": ["--rounds", "1", "--seconds", "5"],
     "statistics_cost.py": ["--mib", "64", "--rounds", "3"],

@@ -38,6 +38,7 @@ NOT_RUN = {
     "PYTHONPATH=.ci/types .venv/bin/lint-imports": "a check of the repository, which .ci/run does",
     "python tests/": "takes minutes; that the script is there is looked at",
     ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
+    "devexplorer bench allreduce --rendezvous": "meets ranks on another machine; tests/core/benchmark does it on one",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
     "devexplorer FILE": "opens the window; tests/gui does",
     "devexplorer --replay": "opens the window; tests/gui does",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from devexplorer.core.benchmark.figures import Figure
+from devexplorer.core.benchmark.kinds.allreduce import AllReduceKind
 from devexplorer.core.benchmark.kinds.bandwidth import BandwidthKind
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.kinds.matmul import MatmulKind
@@ -21,6 +22,7 @@ KINDS: dict[str, BenchmarkKind[Any, Any]] = {
         BandwidthKind(),
         ScalingKind(),
         ModelKind(),
+        AllReduceKind(),
     )
 }
 """Every kind by its name, in the order in which they are offered."""

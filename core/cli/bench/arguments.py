@@ -12,10 +12,10 @@ from devexplorer.core.cli.terminal.common_arguments import PYTHON, SSH, TARGET, 
 from devexplorer.core.records import BenchSpec
 
 SHARED_HELP = {
-    "--device": "devices to measure (default cpu; of scaling and bandwidth: all)",
-    "--size": "shape of the product (default 1024; of scaling 1000)",
-    "--seconds": "how long to measure (default 5); of sweep: per shape, of bandwidth: per copy (0.2)",
-    "--iterations": "of matmul: stop after so many; of scaling: products per job (default 1000)",
+    "--device": "devices to measure (default cpu; of scaling, bandwidth and allreduce: all)",
+    "--size": "shape of the product (default 1024; of scaling 1000); of allreduce: bytes, like 4K:64M",
+    "--seconds": "how long to measure (default 5); of sweep: per shape, of bandwidth, allreduce: per size (0.2)",
+    "--iterations": "of matmul and allreduce: stop after so many; of scaling: products per job (default 1000)",
 }
 """Help of options that mean something else to each benchmark, where all are listed."""
 

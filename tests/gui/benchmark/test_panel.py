@@ -378,6 +378,7 @@ def test_a_click_shows_another_kind_and_what_runs_has_a_dot(qtbot: QtBot, panel:
         "Bandwidth",
         "Scaling",
         "Model",
+        "Allreduce",
     ]
     qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
     assert panel.page is panel.pages["sweep"]
@@ -511,7 +512,7 @@ def test_nothing_is_said_in_red_before_the_user_has_done_something(qtbot: QtBot)
     state = State()
     state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1 << 34),)))
     panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 160)
-    for kind in ("matmul", "sweep", "bandwidth", "scaling", "model"):
+    for kind in ("matmul", "sweep", "bandwidth", "scaling", "model", "allreduce"):
         panel.show_page(kind)
         panel.refresh()
         page = next(page for page in panel.findChildren(BenchPage) if page.kind == kind)

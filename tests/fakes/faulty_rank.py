@@ -1,0 +1,42 @@
+"""A rank of an all-reduce that goes wrong, for tests: `RANK_FAULT` is `wrong:2` (values of rank 2), `dies:2`, `hangs:2`
+or `fails:2`, in its first timed block."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from devexplorer.core.benchmark.allreduce import rank
+from devexplorer.core.benchmark.allreduce.messages import Order, Reply
+
+FAULT, _, NUMBER = os.environ["RANK_FAULT"].partition(":")
+
+
+class FaultyRank(rank.Rank):
+    def carry_out(self, order: Order) -> Reply:
+        if self._setup.rank == int(NUMBER) and order.kind == "block":
+            if FAULT in ("dies", "hangs"):
+                os.kill(os.getpid(), signal.SIGKILL if FAULT == "dies" else signal.SIGSTOP)
+            if FAULT == "fails":
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if self._setup.rank == int(NUMBER) and FAULT == "wrong":
+            dist.all_reduce = _wrong
+        return super().carry_out(order)
+
+
+_right = dist.all_reduce
+
+
+def _wrong(tensor: Tensor, *arguments: Any) -> None:
+    _right(tensor, *arguments)
+    if tensor.numel() > 10:
+        tensor[3:6] += 1
+
+
+if __name__ == "__main__":
+    rank.Rank = FaultyRank  # type: ignore[misc]
+    rank.main()
