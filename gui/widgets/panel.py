@@ -133,13 +133,19 @@ class ShrinkingLabel(ElidedLabel):
         self._least_px = least_px
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
 
+    def set_full_text(self, text: str, about: str | None = None) -> None:
+        """See `ElidedLabel`. The layout is told: as long as nothing fits, the text on show does not change."""
+        before = self.full_text
+        super().set_full_text(text, about)
+        if text != before:
+            self.updateGeometry()
+
     def say(self, text: str) -> None:
         """Show `text`; nothing where it is empty."""
         if text == self.full_text and self.isHidden() != bool(text):
             return  # else the window would be laid out again
         self.set_full_text(text)
         self.setVisible(bool(text))
-        self.updateGeometry()
 
     def sizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance(self.full_text) + 2, super().sizeHint().height())
