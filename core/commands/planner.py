@@ -8,6 +8,7 @@ import shlex
 from msgspec.structs import replace
 
 from devexplorer.core.base import (
+    OPTIMIZERS,
     BadInput,
     ProgressMonitor,
     bytes_text,
@@ -69,7 +70,7 @@ def _title(name: str, report: FitReport) -> str:
 
 def _words(report: FitReport) -> str:
     spec = report.spec
-    what = f"training with {spec.optimizer}" if spec.train else "inference"
+    what = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "inference"
     said = [
         f"Planned for {what} in batches of {spec.batch}, on {report.inputs}, by running it without values; all seconds"
         " are simulated."

@@ -14,7 +14,7 @@ from devexplorer.core.base import bytes_text
 from devexplorer.core.records import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
-from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
+from devexplorer.gui.fit.rows import PARTS, Part, batch_and_step, sizes, verdict
 from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, label, put_in_order
 
 LEAST_PX = 300
@@ -92,6 +92,7 @@ class FitDetails(ScrollArea):
         super().__init__(name="The chosen card in detail, simulated")
         self.title = label(role=Role.STRONG, wrap=True)
         self.verdict = label(words="soft", wrap=True)
+        self.batch = label(wrap=True, selectable=True)
         self.parts = _Parts()
         self.helps = HelpsView()
         self.helps.use_requested.connect(self.use_requested)
@@ -105,7 +106,7 @@ class FitDetails(ScrollArea):
         left, right = QVBoxLayout(), QVBoxLayout()
         for column in (left, right):
             column.setSpacing(4)
-        for widget in (self.title, self.verdict, self.parts):
+        for widget in (self.title, self.verdict, self.batch, self.parts):
             left.addWidget(widget)
         left.addStretch(1)
         right.addWidget(self.helps)
@@ -130,6 +131,8 @@ class FitDetails(ScrollArea):
         self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
         self.verdict.setText(verdict(fit))
+        self.batch.setText(batch_and_step(fit))
+        self.batch.setVisible(bool(self.batch.text()))
         self.parts.show_fit(fit)
         self.helps.show_helps(asked)
         if asked is not None and asked.helps:

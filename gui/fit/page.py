@@ -335,7 +335,8 @@ class FitPanel(ExperimentPage):
             or self.running is not None
         ):
             return
-        self.command_requested.emit(PlanFit(spec=replace(self._report.spec, gpus=(fit.gpu,), options=True)))
+        spec = replace(self._report.spec, gpus=(fit.gpu,), options=True)
+        self.command_requested.emit(PlanFit(spec=spec, target=self._name if self._name in self._state.models else ""))
 
 
 def _cards(names: Iterable[str]) -> list[tuple[str, str]]:

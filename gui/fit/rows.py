@@ -81,6 +81,16 @@ def verdict(fit: Fit) -> str:
     return words
 
 
+def batch_and_step(fit: Fit) -> str:
+    """What the table has columns for where it is wide enough: the largest batch, and how long a step takes."""
+    said = ["No batch fits."] if fit.largest_batch == 0 else []
+    if fit.largest_batch:
+        said.append(f"Largest batch: {fit.largest_batch:,}{' or more' if fit.at_least else ''}.")
+    if fit.step_seconds is not None:
+        said.append(f"A step takes {seconds_text(fit.step_seconds)}, {number_text(fit.samples_per_s)} samples/s.")
+    return " ".join(said)
+
+
 def caption(report: FitReport, name: str) -> str:
     """`gpt2 fits 20 of 22 cards (simulated): training with AdamW, batch 8, inputs 8x1024:int64`, for the line above the
     table."""

@@ -242,7 +242,22 @@ def test_the_chosen_card_is_shown_in_detail(panel, state):
     assert panel.details.title.text() == "Tesla T4, simulated"
     assert "largest part is optimizer state" in panel.details.verdict.text()
     assert panel.details.parts.numbers["activations"].text() == "5.00 GiB"
+    assert panel.details.batch.text() == "No batch fits."
     assert "cuBLAS keeps a workspace" in panel.details.rests.text()
+
+
+def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_for_them(panel, state):
+    large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
+    fits = (msgspec.structs.replace(large, step_seconds=0.5, samples_per_s=16.0),)
+    planned(panel, state, msgspec.structs.replace(report(), fits=fits))
+    assert panel.details.batch.isVisibleTo(panel.details)
+    assert panel.details.batch.text() == "Largest batch: 65,536 or more. A step takes 500 ms, 16.0 samples/s."
+
+
+def test_what_would_help_is_asked_about_the_model_by_its_name(qtbot, panel, state, sent):
+    planned(panel, state, report(), target="mlp")
+    click(qtbot, panel.details.helps.ask_button)
+    assert [item.target for item in sent] == ["mlp"]
 
 
 def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot, panel, state, sent):
