@@ -1,47 +1,63 @@
 """`--ssh HOST`: this command on another machine, with its output here. Main thread.
 
 Files that the command names are that machine's. ssh asks for passwords on the terminal; Ctrl-C ends the command there
-first, a second one the connection.
+first, a second one the connection. Where the output is a terminal here, it is one there, of the same size and kind.
 """
 
 from __future__ import annotations
 
 import argparse
 import codecs
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TextIO
 
-from devexplorer.core.base import Unavailable, printable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.cli.other_python import say_chosen
 from devexplorer.core.cli.terminal.interrupt import Raising
+from devexplorer.core.cli.terminal.own_codes import OwnCodes
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.environments.chosen import chosen
 from devexplorer.core.records.ssh import Progress, Report, Said
-from devexplorer.core.ssh.connection import Connection
+from devexplorer.core.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.ssh.failures import ConnectionFailed
 from devexplorer.core.ssh.putting import choose, prepare
 
 MODULE = "devexplorer.core.cli"
-UTF_8 = {"PYTHONIOENCODING": "utf-8"}
-"""What is printed there is read as that here."""
+OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR")
+"""Variables that say what a terminal can do and its user wants."""
 
 
 def over_ssh(arguments: argparse.Namespace) -> int:
     """Run the same command there; returns its exit code. Raises `ConnectionFailed` where it cannot be run."""
     outputs = {1: _Output(sys.stdout), 2: _Output(sys.stderr)}
+    terminals = [number for number, output in outputs.items() if output.is_terminal]
+    environ = {"PYTHONIOENCODING": "utf-8"}  # what is printed there is read as that here
+    if terminals:
+        environ |= {name: os.environ.get(name, "") for name in OF_TERMINAL}
 
     def write(number: int, data: bytes) -> None:
         outputs[number].write(data)
 
+    def resized() -> None:
+        for number in terminals:
+            outputs[number].codes.resized()
+        connection.resize(_size(terminals))
+
     with Raising(), closing(Connection(arguments.ssh, _Teller().tell, on_terminal=True)) as connection:
         connection.open()
         command = prepare(connection, arguments.python or _chosen(connection) or _found(connection))
-        with _interrupting(connection):
-            return connection.run([*command, MODULE, *arguments.argv], write, UTF_8)
+        try:
+            with _hearing(signal.SIGINT, connection.interrupt, once=True), _hearing(signal.SIGWINCH, resized):
+                argv = [*command, MODULE, *arguments.argv]
+                return connection.run(argv, write, environ, terminals, _size(terminals))
+        finally:
+            for output in outputs.values():
+                output.end()
 
 
 def _chosen(connection: Connection) -> str | None:
@@ -79,35 +95,51 @@ class _Teller:
 
 
 class _Output:
-    """One stream of that machine's: byte by byte into a file or a pipe; a terminal gets no control characters."""
+    """One stream of that machine's: byte by byte into a file or a pipe; of codes a terminal gets only our own."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
+        self.is_terminal = stream is not None and stream.isatty()
+        self.codes = OwnCodes()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def write(self, data: bytes) -> None:
         """Pass it on at once."""
         if self._stream is None:  # the shell closed it
             return
-        if self._stream.isatty():
-            text = "".join(c if c in "\n\t" else printable(c) for c in self._decode(data))
-            self._stream.write(text)
+        if self.is_terminal:
+            self._stream.write(self.codes.shown(self._decode(data)))
         else:
             self._stream.flush()
             self._stream.buffer.write(data)
         self._stream.flush()
 
+    def end(self) -> None:
+        """Leave the terminal as it was."""
+        if self._stream is not None and (last := self.codes.end()):
+            self._stream.write(last)
+            self._stream.flush()
+
+
+def _size(terminals: Sequence[int]) -> os.terminal_size:
+    """Of the first of these descriptors."""
+    try:
+        return os.get_terminal_size(terminals[0]) if terminals else NO_SIZE
+    except OSError:
+        return NO_SIZE
+
 
 @contextmanager
-def _interrupting(connection: Connection) -> Iterator[None]:
-    """Ctrl-C is the command's; a second one ends the connection."""
+def _hearing(number: signal.Signals, then: Callable[[], None], *, once: bool = False) -> Iterator[None]:
+    """Let the signal do this; `once`: afterwards it does what it usually does."""
 
     def heard(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        connection.interrupt()
+        if once:
+            signal.signal(number, signal.default_int_handler)
+        then()
 
-    before = signal.signal(signal.SIGINT, heard)
+    before = signal.signal(number, heard)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

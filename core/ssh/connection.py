@@ -41,6 +41,8 @@ LARGEST_JSON = 4 << 20
 LARGEST_BYTES = 1 << 20
 _HEAD = struct.Struct(">II")
 _OUTPUTS = {"out": 1, "err": 2}
+NO_SIZE = os.terminal_size((0, 0))
+"""Of a terminal that does not know its own."""
 
 
 class Limits(NamedTuple):
@@ -104,8 +106,15 @@ class Connection:
 
     def interrupt(self) -> None:
         """While a program runs there: Ctrl-C for it."""
+        self._tell({"do": "interrupt"})
+
+    def resize(self, size: os.terminal_size) -> None:
+        """While a program runs there: its terminal has this size now."""
+        self._tell({"do": "resize", "columns": size.columns, "lines": size.lines})
+
+    def _tell(self, wish: Mapping[str, object]) -> None:
         try:
-            os.write(self._running.stdin.fileno(), _frame({"do": "interrupt"}))  # small enough to be taken whole
+            os.write(self._running.stdin.fileno(), _frame(wish))  # small enough to be taken whole
         except (OSError, ValueError):
             pass
 
@@ -167,12 +176,19 @@ class Connection:
         return child.stdout, child.stdin
 
     def run(
-        self, command: Sequence[str], write: Callable[[int, bytes], None], environ: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        write: Callable[[int, bytes], None],
+        environ: Mapping[str, str] | None = None,
+        terminals: Sequence[int] = (),
+        size: os.terminal_size = NO_SIZE,
     ) -> int:
-        """Run that program without input; `write` gets what it prints and on which descriptor, 1 or 2. Returns its exit
-        code."""
+        """Run that program without input; `write` gets what it prints and on which descriptor, 1 or 2. Those in
+        `terminals` are one terminal of this size there, and come as the first of them. Returns the exit code."""
         self.progress("starting")
-        self._send({"do": "run", "command": command, "without": LEFT_OUT, "environ": environ or {}})
+        request = {"do": "run", "command": command, "without": LEFT_OUT, "environ": environ or {}}
+        names = [name for name, number in _OUTPUTS.items() if number in terminals]
+        self._send(request | {"terminals": names, "columns": size.columns, "lines": size.lines})
         while True:
             answer, data = self._answer(None)
             if "progress" not in answer:

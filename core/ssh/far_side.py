@@ -8,6 +8,7 @@ left behind on a machine that nobody looks at any more.
 """
 
 import errno
+import fcntl
 import getpass
 import json
 import os
@@ -18,6 +19,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 import types
@@ -183,30 +185,39 @@ def launch(link: Link, request: "dict[str, object]", _: bytes) -> object:
 
 def run(link: Link, request: "dict[str, object]", _: bytes) -> object:
     """Run a program and pass on what it prints; the result is its exit code. `{"do": "interrupt"}` meanwhile is
-    Ctrl-C."""
+    Ctrl-C, `{"do": "resize"}` another size of the terminal that its outputs named in `terminals` are."""
     command = [str(part) for part in _list(request["command"])]
+    names = [str(name) for name in _list(request.get("terminals", []))]
+    terminal, inside = _terminal(request) if names else (-1, subprocess.PIPE)
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=inside if "out" in names else subprocess.PIPE,
+        stderr=inside if "err" in names else subprocess.PIPE,
         env=_environ(request),
         start_new_session=True,
     )
     watched.interrupts = process.pid
-    assert process.stdout is not None
-    assert process.stderr is not None
-    outputs = {process.stdout.fileno(): "out", process.stderr.fileno(): "err"}
+    outputs = {pipe.fileno(): name for name, pipe in (("out", process.stdout), ("err", process.stderr)) if pipe}
+    if terminal >= 0:
+        os.close(inside)
+        outputs[terminal] = names[0]
     poll = select.poll()
     for descriptor in [*outputs, link.input]:
         poll.register(descriptor, select.POLLIN)
     while outputs:
         for descriptor, _event in poll.poll(200):
             if descriptor == link.input:
-                link.read()
-                os.killpg(process.pid, signal.SIGINT)
+                wanted, _ = link.read()
+                if wanted["do"] == "interrupt":
+                    os.killpg(process.pid, signal.SIGINT)
+                elif terminal >= 0:
+                    _set_size(terminal, wanted)
                 continue
-            piece = os.read(descriptor, PIECE)
+            try:
+                piece = os.read(descriptor, PIECE)
+            except OSError:  # of a terminal that nobody has open any more
+                piece = b""
             if piece:
                 link.send({"progress": outputs[descriptor]}, piece)
             else:
@@ -217,7 +228,28 @@ def run(link: Link, request: "dict[str, object]", _: bytes) -> object:
     _kill_group(process.pid)
     code = process.wait()
     watched.interrupts = 0
+    if terminal >= 0:
+        os.close(terminal)
     return 128 - code if code < 0 else code
+
+
+def _terminal(request: "dict[str, object]") -> "tuple[int, int]":
+    """A terminal for a program to print to, which changes nothing of it: our end and its own. Where there is none, a
+    pipe will do."""
+    try:
+        ours, inside = os.openpty()
+    except OSError:
+        return -1, subprocess.PIPE
+    settings = termios.tcgetattr(inside)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(inside, termios.TCSANOW, settings)
+    _set_size(ours, request)
+    return ours, inside
+
+
+def _set_size(terminal: int, request: "dict[str, object]") -> None:
+    lines, columns = (min(int(str(request[name])), 9999) for name in ("lines", "columns"))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
 
 REQUESTS = {
@@ -346,7 +378,7 @@ def serve() -> None:
     link.send({"result": about()})
     while True:
         request, data = link.read()
-        if request["do"] == "interrupt":  # it came when the command had ended
+        if request["do"] in ("interrupt", "resize"):  # it came when the command had ended
             continue
         try:
             link.send({"result": REQUESTS[str(request["do"])](link, request, data)})

@@ -90,6 +90,6 @@ def is_styled() -> bool:
     return (
         sys.stdout is not None
         and sys.stdout.isatty()
-        and "NO_COLOR" not in os.environ
+        and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM") not in ("dumb", "unknown")
     )

@@ -6,9 +6,10 @@ import sys
 
 
 def say(message: str) -> None:
-    """A line beside what the command prints."""
+    """A line beside what the command prints, without codes for the terminal: a message can be that of any code."""
     if sys.stderr is not None:  # None: the shell closed it
-        print(f"devexplorer: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+        print(f"devexplorer: {line}", file=sys.stderr, flush=True)
 
 
 def refuse(message: str) -> int:

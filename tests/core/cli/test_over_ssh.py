@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
+import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +159,92 @@ def test_the_reader_has_seen_enough(host: Path) -> None:
     assert process.wait(20) == 0
 
 
+class Terminal:
+    """A command on a terminal of its own; `shown` is what it has printed."""
+
+    def __init__(self, words: Sequence[str], columns: int = 90, **variables: str) -> None:
+        self._ours, theirs = os.openpty()
+        self.resize(columns)
+        environ = {**os.environ, "TERM": "xterm-256color", **variables}
+        with_terminal = ["setsid", "--ctty", "--wait", *CLI, *words]
+        self._process = subprocess.Popen(with_terminal, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+        os.close(theirs)
+        self.shown = b""
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def until(self, happened: Callable[[], object]) -> None:
+        while not happened():
+            self.shown += os.read(self._ours, 4096)
+
+    def end(self) -> int:
+        """Its exit code."""
+        try:
+            self.until(lambda: False)
+        except OSError:  # the other side is closed
+            pass
+        os.close(self._ours)
+        return self._process.wait(20)
+
+    @property
+    def codes(self) -> list[bytes]:
+        return re.findall(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b", self.shown)
+
+    @property
+    def tables(self) -> list[bytes]:
+        """What `watch` has drawn, without the codes."""
+        return re.split(rb"device  +name", re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]|\r", b"", self.shown))[1:]
+
+
+@pytest.mark.parametrize(
+    ("line", "variables"),
+    [
+        ("watch --count 2 --interval 0.1", {}),
+        ("watch --count 2 --interval 0.1", {"TERM": "dumb"}),
+        ("devices --virtual 'Tesla T4'", {}),
+        ("devices", {"NO_COLOR": "1"}),
+        ("place nothing", {}),
+    ],
+)
+def test_on_a_terminal_it_looks_as_here(host: Path, line: str, variables: dict[str, str]) -> None:
+    """The same codes and lines, also where that machine's login has other wishes."""
+    words = shlex.split(line)
+    fake_ssh(host, f"export NO_COLOR=1 TERM=vt52\n{RUNS_HERE}")
+    here, there = Terminal(words, **variables), Terminal(command(*words), **variables)
+    assert here.end() == there.end()
+    assert there.codes == here.codes
+    assert bool(there.codes) == ("TERM" not in variables and "nothing" not in words)
+    plain = [re.sub(rb"[\d.]+|  +", b" ", one.shown) for one in (here, there)]  # readings are others a second later
+    assert "watch" in line or plain[1].endswith(plain[0])
+
+
+def test_ctrl_c_ends_a_table_that_renews_itself_and_leaves_the_terminal_in_order(host: Path) -> None:
+    there = Terminal(command("watch", "--interval", "0.1"))
+    there.until(lambda: len(there.tables) > 2)
+    there.type(b"\x03")
+    assert there.end() == 130
+    assert there.codes.count(b"\x1b[?25l") == there.codes.count(b"\x1b[?25h") == 1
+    assert there.codes[-1] == b"\x1b[?25h"
+
+
+def test_the_table_follows_the_size_of_the_terminal(host: Path) -> None:
+    there = Terminal(command("--virtual", "Tesla T4", "watch", "--interval", "0.1"), columns=100)
+    there.until(lambda: len(there.tables) > 1)
+    assert b"\x1b[2J" not in there.codes
+    there.resize(60)
+    there.until(lambda: b"\x1b[2J\x1b[H" in there.shown)
+    drawn = len(there.tables)
+    there.until(lambda: len(there.tables) > drawn + 2)
+    table = there.tables[-2].decode()
+    assert 50 < max(map(len, table.splitlines()[1:])) <= 60
+    there.type(b"\x03")
+    assert there.end() == 130
+
+
 def test_on_a_terminal_ssh_asks_there_and_no_control_characters_arrive(host: Path) -> None:
     asks = (
         'printf "me@gpu1\'s password: " > /dev/tty; read -r answer < /dev/tty\n'
@@ -161,24 +253,12 @@ def test_on_a_terminal_ssh_asks_there_and_no_control_characters_arrive(host: Pat
     fake_ssh(host, f"printf 'banner \\033]0;title\\007\\n' >&2; {asks}{RUNS_HERE}")
     evil = "print('\\033[2Jhello\\007')\ndef make():\n    raise ValueError('\\033[1;31m')\n"
     (host / "home" / "evil.py").write_text(evil)
-    ours, theirs = os.openpty()
-    words = command("place", str(host / "home" / "evil.py") + ":make")
-    with_terminal = ["setsid", "--ctty", "--wait", *CLI, *words]
-    process = subprocess.Popen(with_terminal, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown = b""
-    answered = False
-    try:
-        while piece := os.read(ours, 4096):
-            shown += piece
-            if b"password: " in shown and not answered:
-                answered = True
-                os.write(ours, b"secret\n")
-    except OSError:  # the other side is closed
-        pass
-    os.close(ours)
-    assert process.wait(20) == 2
-    assert b"banner ?]0;title?" in shown
-    assert b"ValueError" in shown, shown
-    assert b"\x1b" not in shown
-    assert b"\x07" not in shown
+    there = Terminal(command("place", str(host / "home" / "evil.py") + ":make"))
+    there.until(lambda: b"password: " in there.shown)
+    there.type(b"secret\n")
+    assert there.end() == 2
+    assert b"banner ?]0;title?" in there.shown
+    assert b"ValueError" in there.shown
+    assert b"?[2Jhello?" in there.shown
+    assert set(there.codes) <= {b"\x1b[K"}, "our own line of progress is removed"
+    assert b"\x07" not in there.shown
