@@ -9,8 +9,8 @@ import sys
 
 import devexplorer
 from devexplorer.core.base import BadInput, ProgressMonitor, printable
+from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.refusal import say
-from devexplorer.core.environments.chosen import chosen, current_folder, for_folder, is_there
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> None:
@@ -42,6 +42,9 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
 
 
 def _chosen() -> str | None:
+    quick_start()  # msgspec reads the settings
+    from devexplorer.core.environments.chosen import chosen, current_folder, for_folder, is_there
+
     python = for_folder(chosen().pythons, current_folder())
     if python is not None and not is_there(python):
         say(f"the Python that was chosen for this folder, {printable(python)}, is no longer there")
