@@ -24,13 +24,17 @@ class DeviceCard(DeviceItem):
         top = self._TOP + self._LINE + self._NUMBER_LINE
         self.bar.setGeometry(self._SIDE, top, max(self.width() - self._SIDE - 13, 0), HEIGHT_PX)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
+    def _readings_rect(self) -> QRect:
+        return self.rect().adjusted(0, self._TOP + self._LINE, 0, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         texts = self.texts
         self._paint_frame(painter, 6)
         left, right = self._SIDE, self.width() - 13
-        self._paint_title(painter, left, right)
+        if event.rect().top() < self._readings_rect().top():
+            self._paint_title(painter, left, right)
         if texts.reason:
             alarm_px = WARNING_PX if texts.alarm else 0
             self._paint_reason(
@@ -169,15 +173,18 @@ class DeviceRow(DeviceItem):
         width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
-    def paintEvent(self, _event: QPaintEvent) -> None:
+    def _readings_rect(self) -> QRect:
+        return self.rect().adjusted(self.bar.x(), 0, 0, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         texts = self.texts
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
-        draw_text(
-            painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, self._colour(), Role.STRONG
-        )
+        if event.rect().left() < self.bar.x():
+            id_room = QRect(line.left(), 0, self._id_width(), line.height())
+            draw_text(painter, id_room, texts.id, self._colour(), Role.STRONG)
         self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:

@@ -144,6 +144,10 @@ class DeviceItem(QWidget):
         if texts == self._texts:
             return
         old = self._texts
+        if old is not None and _still(texts) == _still(old):
+            self._texts = texts
+            self.update(QRegion(self._readings_rect()) - QRegion(self.bar.geometry()))
+            return
         taller = old is None or _lines(texts) != _lines(old)
         moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
@@ -168,6 +172,10 @@ class DeviceItem(QWidget):
         return QSize(160, self.height_px())
 
     def _place_bar(self) -> None:
+        raise NotImplementedError
+
+    def _readings_rect(self) -> QRect:
+        """The part with the readings; the rest is not painted again while only they change, twice a second."""
         raise NotImplementedError
 
     def _show_bar(self) -> None:
@@ -302,6 +310,11 @@ class DeviceItem(QWidget):
             nothing = self.verdict.nothing_to_do
             tone: Tone = "dim" if nothing else "error"
             self._sign_and_words(painter, where, "check" if nothing else "error", self.verdict.words, Role.TEXT, tone)
+
+
+def _still(texts: CardTexts) -> CardTexts:
+    """The texts without the readings."""
+    return texts._replace(used="", short="", readings=())
 
 
 def _lines(texts: CardTexts) -> tuple[bool, bool, bool, int]:

@@ -7,7 +7,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, many, mlp, sample, show, state_with, tensor
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics
+from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics, QRegion
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -330,6 +330,29 @@ def test_a_reading_that_changes_no_text_and_no_pixel_paints_nothing(qtbot: QtBot
     sample(state, "cuda:0", 12 * GIB + 1, utilization_percent=50.0)
     panel.refresh_texts()
     assert painted == ["DeviceCard"], "only the text"
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_new_readings_paint_the_part_again_that_has_the_readings(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, count: int
+):
+    state = many(count)
+    panel = panel_for(qtbot, state)
+    item = list(panel.items.values())[-1]
+    sample(state, item.device_id, GIB, utilization_percent=5.0)
+    panel.refresh_texts()
+    before, stale = item.grab().toImage(), item.grab()
+    updated: list[QRegion] = []
+    monkeypatch.setattr(type(item), "update", lambda _, *region: updated.extend(map(QRegion, region)))
+    sample(state, item.device_id, 12 * GIB, utilization_percent=95.0)
+    panel.refresh_texts()
+    [region] = updated
+    assert not region.contains(QPoint(20, 15)), "its id stays as it is"
+    after = item.grab().toImage()
+    assert after != before
+    for part in (region, QRegion(item.bar.geometry())):
+        item.render(stale, part.boundingRect().topLeft(), part)
+    assert stale.toImage() == after
 
 
 @pytest.mark.parametrize("count", [2, 9])
