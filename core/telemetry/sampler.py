@@ -48,8 +48,9 @@ NEWS_INTERVAL_S = 0.5
 """Changed problems are told so often at most."""
 SLOW_TICKS = 5
 """Slow fields are read at every fifth tick, where ticks are seldom."""
-GRACE_S = 0.02
-"""A card that waits longer than this for others is read by a thread of its own."""
+GRACE_S = 0.1
+"""A card that waits longer than this for others is read by a thread of its own. As long as a tick of the window, whose
+sampler wakes only once in each: that costs more than what it does then."""
 FEWER_S = 10.0
 """From the next tick on twice as many threads begin; after so long without a card that waited, half as many."""
 

@@ -239,6 +239,17 @@ def test_a_slow_driver_gets_as_many_threads_as_it_needs_and_a_quick_one_one() ->
     assert ticks(1, late=False) == [1]
 
 
+def test_in_a_tick_of_the_window_it_looks_after_the_cards_when_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    wait = Sampler._rings_within
+    monkeypatch.setattr(Sampler, "_rings_within", lambda self, seconds: (waits.append(seconds), wait(self, seconds))[1])
+    bench = Bench(FakeNvml(FakeCard(uuid=A)), interval_s=0.1)
+    bench.sampler.start()
+    until(lambda: len(waits) >= 6)
+    assert bench.sampler.stop(5.0)
+    assert waits[1:6:2] == [0, 0, 0], "each wake-up of an idle machine is dear"
+
+
 def test_stop_leaves_a_stuck_thread_behind_and_does_not_close_nvml_under_it(gates: list[threading.Event]) -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     bench = Bench(fake, interval_s=0.005)
