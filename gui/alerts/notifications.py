@@ -42,25 +42,30 @@ class Notifications(QObject):
         super().__init__()
         self.on_desktop = True
         """Whether the user wants messages outside of the window."""
+        self.told_of = ""
+        """The machine of the latest alarms; empty: the one that was on show."""
         self._icon = icon
         self._clock = clock
         self._make_tray = make_tray or self._desktop_tray
         self._tray: QSystemTrayIcon | None = None
         self._asked = False
         self._of_alarms = False
-        self._last: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str, str], float] = {}
 
-    def tell(self, alerts: Iterable[Alert]) -> None:
+    def tell(self, alerts: Iterable[Alert], machine: str = "") -> None:
         """Announce what was raised, all of it in one message. What the user does not want to hear of now is not said
-        later either."""
+        later either. `machine`: its name, where it is not the one on show."""
         now = self._clock()
         self._last = {key: then for key, then in self._last.items() if now - then < APART_S}
         lines = []
         for alert in alerts:
-            key = (alert.device, alert.metric)
+            key = (machine, alert.device, alert.metric)
             if alert.raised and alert.level == ALARM and key not in self._last:
                 self._last[key] = now
-                lines.append(f"{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
+                whose = f"{machine}, " if machine else ""
+                lines.append(f"{whose}{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
+        if lines:
+            self.told_of = machine
         self._show(lines, alarms=True)
 
     def tell_ended(self, lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QPushButton
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext, fill_menu, refresh
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import room_of
-from devexplorer.gui.machines.words import age_text, state_words, why
+from devexplorer.gui.machines.words import age_text, alarm_words, state_words, why
 from devexplorer.gui.widgets import plain_tip
 
 ALONE = "Machine"
@@ -58,12 +58,15 @@ class MachineMenu(QObject):
         name = shown.name[:1].upper() + shown.name[1:] if shown.is_here else shown.name
         link = shown.link
         sign = "" if link is None or (link.live and not link.watching) else f"{state_words(link)[0]} "
-        words = f"{sign}{name}" if several else ALONE
+        others = (machine for machine in self._room.machines if machine is not shown)
+        alarmed = [f"{machine.name}: {alarm_words(machine.aside)}" for machine in others if alarm_words(machine.aside)]
+        words = f"{sign}{name}{' ✕' if alarmed else ''}" if several else ALONE
         short = self._button.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, NAME_PX)
         self._say(f"{short} ▾".replace("&", "&&"), alone=not several)
-        self._button.setAccessibleName(f"Machine: {shown.name}" if several else ALONE)
+        spoken = ", ".join((f"Machine: {shown.name}", *alarmed))
+        self._button.setAccessibleName(spoken if several else ALONE)
         state = "" if link is None else f"{shown.name}: {state_words(link)[2:]}. {why(link)}".rstrip()
-        self._button.setToolTip(plain_tip("\n".join(filter(None, (state, TIP)))))
+        self._button.setToolTip(plain_tip("\n".join(filter(None, (state, *alarmed, TIP)))))
 
     def _fill(self) -> None:
         menu = self._button.menu()
@@ -73,7 +76,8 @@ class MachineMenu(QObject):
             link = machine.link
             state = "" if link is None else state_words(link)
             age = "" if link is None or link.live else age_text(link.reading_age_s)
-            about = ", ".join(filter(None, (state, age and f"readings {age} old")))
+            now = self._context.state if machine is self._room.shown else machine.aside
+            about = ", ".join(filter(None, (state, age and f"readings {age} old", alarm_words(now))))
             line = menu.addAction(f"{machine.name}\t{about}".replace("&", "&&"), partial(self._room.show, machine))
             line.setCheckable(True)
             line.setChecked(machine is self._room.shown)

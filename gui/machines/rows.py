@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
-from devexplorer.gui.machines.words import STALE_S, age_text, state_colour, state_words, why
+from devexplorer.gui.machines.words import STALE_S, age_text, alarm_words, state_colour, state_words, why
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 from devexplorer.gui.widgets.theme import Colour
 
@@ -73,6 +73,8 @@ def row(machine: Machine, state: State, *, shown: bool) -> TableRow:
     """One machine; `state` is what is known of it."""
     link, about = machine.link, summary(state)
     stale = link is not None and (link.state != "connected" or (link.reading_age_s or 0) >= STALE_S)
+    alarmed = alarm_words(state)
+    colour = "error" if alarmed else state_colour(link)
     tone: Colour | str = "dim" if stale else ""
     rate = None if link is None else (link.received_bytes_s + link.sent_bytes_s) / 1000
     memory = (
@@ -82,7 +84,7 @@ def row(machine: Machine, state: State, *, shown: bool) -> TableRow:
     )
     cells = (
         (machine.name, "", _about(machine)),
-        (f"{state_words(link)}, on show" if shown else state_words(link), state_colour(link), why(link)),
+        (", ".join(filter(None, (state_words(link), "on show" * shown, alarmed))), colour, why(link)),
         (about.devices, tone, _each(state)),
         (MISSING if about.load_percent is None else f"{about.load_percent:.0f}", tone, ""),
         (memory, tone, ""),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devexplorer.core.base import MISSING, elapsed_text, number_text
+from devexplorer.core.base import MISSING, count_text, elapsed_text, number_text
+from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.gui.widgets.theme import Colour
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.link import Link
+    from devexplorer.core.session import State
 
 STALE_S = 3.0
 """Readings that are older than this are said to be so."""
@@ -25,6 +27,12 @@ def state_words(link: Link | None) -> str:
     if link is None:
         return "● Here"
     return "◐ Watching" if link.state == "connected" and link.watching else STATES[link.state]
+
+
+def alarm_words(state: State) -> str:
+    """How many alarms fire on a machine; empty: none."""
+    count = sum(alert.level == ALARM for alert in state.alerts.active)
+    return f"✕ {count_text(count, 'alarm')}" if count else ""
 
 
 def state_colour(link: Link | None) -> Colour | str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text, WriteScript
 from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.shell.alarms_elsewhere import AlarmsElsewhere
 from devexplorer.gui.shell.machine_bar import MachineBar, age_text, ago
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class OtherMachines:
         self._app, self._replaying, self._window = app, app.replaying, app.window
         self.machines = Machines(app.replaying.here, app.replaying.show, self._changed)
         self.bar = self._window.add_bar(MachineBar())
+        self._alarms = AlarmsElsewhere(self._window, self.machines)
         self._hidden = False
 
     def _changed(self) -> None:
@@ -43,6 +45,7 @@ class OtherMachines:
     def beat(self) -> None:
         """Keep the links, and say what is not as it looks."""
         self.machines.beat()
+        self._alarms.beat()
         shown = self._replaying.machine
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
         self.bar.show_link(far)
