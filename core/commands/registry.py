@@ -148,7 +148,8 @@ def _loading(command: lab.Load) -> str:
 def _opening_snapshot(command: msg.OpenSnapshot) -> str:
     if command.device:
         return f"reading a snapshot of {command.device}"
-    return f"opening {os.path.basename(command.path or 'a snapshot')}"
+    path = command.path if command.sent_from is None else command.sent_from.path
+    return f"opening {os.path.basename(path or 'a snapshot')}"
 
 
 _changing = partial(CommandSpec, undoable=True, replayed=True)

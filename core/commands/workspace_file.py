@@ -28,6 +28,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.save import HEADER_BYTES
+from devexplorer.core.files.sent import as_known, origin, with_origin
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
 from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
@@ -94,14 +95,15 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
             " them",
             offers=(Offer("Replace what is here", instead),),
         )
-    with opened_workspace(command.path) as file:
+    known = as_known(command)
+    with opened_workspace(known.path, command.path) as file:
         manifest = file.manifest
         if command.stamp and manifest.stamp != command.stamp:
-            raise BadInput(f"'{command.path}' was saved again since; open it to get what is in it now")
+            raise BadInput(f"'{known.path}' was saved again since; open it to get what is in it now")
         before = len(workspace.registry.infos())
         devices, notes, offers = _devices(workspace.registry, manifest, command)
         names = workspace.names
-        workspace.changed(f"the opening of {Path(command.path).name}")  # before a removal gives it a name
+        workspace.changed(f"the opening of {Path(known.path).name}")  # before a removal gives it a name
         read: dict[str, Read] = {}
         try:
             _make_room(workspace, file, devices, progress)
@@ -111,6 +113,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
             read.clear()
             traceback.clear_frames(error.__traceback__)
             raise
+    removed = tuple(name for name in names if name not in read)
     change = CreateChange(*read) if workspace.names == names else ReplaceChange(*read)
     if workspace.names:
         remove(workspace, Remove(names=workspace.names), progress)
@@ -119,20 +122,33 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     snapshots = workspace.snapshots(read)
     path = Path(command.path).expanduser().absolute()
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
-    owner = manifest.copy_of if command.copy else str(path)
-    file_event = WorkspaceFile(path=owner, copy=command.copy, again=again, opened=True, layout=manifest.layout)
+    sent = command.sent_from
+    owner = manifest.copy_of if command.copy else str(path) if sent is None else ""
+    file_event = WorkspaceFile(
+        path=owner, copy=command.copy, sent_from=sent, again=again, opened=True, layout=manifest.layout
+    )
+    if sent is not None:
+        notes.append("On this machine the workspace has no file until it is saved.")
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
     answer = Answer(
-        title="The unsaved work is back" if command.copy else f"{path.name} is open",
+        title="The unsaved work is back" if command.copy else f"{Path(known.path).name} is open",
         words=" ".join([f"{count_text(len(read), 'object')}, as they were when they were saved.", *notes]),
-        facts=(Fact("file", str(path)), Fact("objects", f"{len(read):,}, {bytes_text(size)}")),
+        facts=(
+            Fact("file", str(path) if sent is None else origin(command)),
+            Fact("objects", f"{len(read):,}, {bytes_text(size)}"),
+        ),
         offers=tuple(offers),
-        code=_opening_code(again, read, [name for name in names if name not in read]),
+        code=with_origin(
+            _opening_code(
+                msgspec.structs.replace(again, path=str(path) if sent is None else known.path), read, removed
+            ),
+            sent,
+        ),
     )
     return CommandResult(
         answer,
         snapshots,
-        removed=tuple(name for name in names if name not in read),
+        removed=removed,
         events=(file_event,),
         devices_changed=len(workspace.registry.infos()) != before,
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from devexplorer.core.base import ProgressMonitor, bytes_text, count_text
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.load import MOST_TENSORS
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.sent import as_known, origin, with_origin
 from devexplorer.core.models import dtype_name
 from devexplorer.core.records import Answer, Fact, FileContents, FileEntry, FileListed, ListFile, Load, Offer
 from devexplorer.core.workspace import CommandResult, Workspace
@@ -20,8 +23,8 @@ LISTED = 5000
 
 def list_file(workspace: Workspace, command: ListFile, progress: ProgressMonitor) -> CommandResult:
     """Look into the file."""
-    with opened(command.path) as file:
-        contents = contents_of(file)
+    with opened(as_known(command).path, command.path) as file:
+        contents = replace(contents_of(file), path=command.path)
         return CommandResult(_answer(command, file, contents), events=(FileListed(contents=contents),))
 
 
@@ -65,7 +68,7 @@ def _answer(command: ListFile, file: TensorFile, contents: FileContents) -> Answ
         words.append(f"When it was saved it was on {contents.saved_on}; it can be loaded to any device.")
     words += file.notes
     facts = (
-        Fact("file", f"{command.path}, {bytes_text(file.size)}"),
+        Fact("file", f"{origin(command)}, {bytes_text(file.size)}"),
         Fact(
             "format",
             {"pt": "torch.save", "npy": "numpy", "workspace": "safetensors, a workspace"}.get(
@@ -75,11 +78,12 @@ def _answer(command: ListFile, file: TensorFile, contents: FileContents) -> Answ
         Fact("dtypes", ", ".join(f"{count:,} {name}" for name, count in dtypes.most_common()) or "none"),
         Fact("saved on", contents.saved_on or "the file does not say"),
     )
-    offers = (Offer("Load all of it", Load(path=command.path)),) if 0 < len(contents.entries) <= MOST_TENSORS else ()
+    load = Load(path=command.path, sent_from=command.sent_from)
+    offers = (Offer("Load all of it", load),) if 0 < len(contents.entries) <= MOST_TENSORS else ()
     return Answer(
         title=f"{count_text(contents.count, 'tensor')} in the file",
         words=" ".join(words),
         facts=facts,
-        code=code.listed(command, file.form),
+        code=with_origin(code.listed(as_known(command), file.form), command.sent_from),
         offers=offers,
     )

@@ -10,9 +10,9 @@ import msgspec
 
 from devexplorer.core.files.entries import TensorFile
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.records import Load, LoadCheckpoint, SentFrom
+from devexplorer.core.records import ListFile, Load, LoadCheckpoint, OpenWorkspace, SentFrom
 
-C = TypeVar("C", Load, LoadCheckpoint)
+C = TypeVar("C", ListFile, Load, LoadCheckpoint, OpenWorkspace)
 
 
 def as_known(command: C) -> C:
@@ -21,7 +21,7 @@ def as_known(command: C) -> C:
     return command if sent is None else msgspec.structs.replace(command, path=PurePath(sent.path).name)
 
 
-def origin(command: Load | LoadCheckpoint) -> str:
+def origin(command: ListFile | Load | LoadCheckpoint | OpenWorkspace) -> str:
     """Where the file is that people know."""
     sent = command.sent_from
     return command.path if sent is None else f"{sent.machine}: {sent.path}"

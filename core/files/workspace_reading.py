@@ -50,9 +50,10 @@ class Read(NamedTuple):
 
 
 @contextmanager
-def opened_workspace(path: str) -> Iterator[WorkspaceFile]:
-    """The file, its manifest checked; closed at the end. `BadInput` for whatever is no workspace."""
-    with opened(path) as file:
+def opened_workspace(path: str, copy: str = "") -> Iterator[WorkspaceFile]:
+    """The file, its manifest checked; closed at the end. `BadInput` for whatever is no workspace. `copy`: what is read,
+    where `path` is only what people know it as."""
+    with opened(path, copy) as file:
         if not isinstance(file, SafeFile) or WORKSPACE_MARK not in file.metadata:
             raise BadInput(f"'{path}' is not a workspace; Open loads tensors and models from other files")
         try:

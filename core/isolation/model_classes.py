@@ -51,6 +51,30 @@ def candidates(file: Path) -> tuple[Candidate, ...]:
     return (*classes, *functions)
 
 
+def beside(file: Path) -> tuple[str, ...]:
+    """The modules that a file imports from its own folder, or from a package that it is in: it does not run without
+    them. Empty for a file that cannot be read."""
+    found: dict[str, None] = {}
+    for node in (part for statement in _body(file) or () for part in ast.walk(statement)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found |= dict.fromkeys([node.module.partition(".")[0]] if node.module else [one.name for one in node.names])
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            full = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+            tops = (name.partition(".")[0] for name in full)
+            found |= dict.fromkeys(top for top in tops if _is_beside(file, top))
+    return tuple(found)
+
+
+def _is_beside(file: Path, top: str) -> bool:
+    """Whether `import top` leads to a file beside this one, or to a package that it is in."""
+    folder = file.parent / top
+    return (
+        (file.parent / f"{top}.py").is_file()
+        or (folder.is_dir() and any(folder.glob("*.py")))
+        or any(above.name == top and (above / "__init__.py").is_file() for above in file.parents[:_ABOVE])
+    )
+
+
 def meant(source: Source, folder: str) -> tuple[str, ...]:
     """What could have been meant by a class or function that its file does not have, the nearest first; empty where the
     file has it, or is not known."""
@@ -112,16 +136,8 @@ class _Module:
     @classmethod
     def read(cls, file: Path, depth: int) -> _Module | None:
         """Parse a file; None where that cannot be."""
-        try:
-            if depth > _DEPTH or not file.is_file():
-                return None
-            if file.suffix == notebook.SUFFIX:
-                body = notebook.read(file).statements
-            elif file.stat().st_size <= MOST_BYTES:
-                body = ast.parse(file.read_bytes()).body
-            else:
-                return None
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, BadInput):
+        body = _body(file) if depth <= _DEPTH else None
+        if body is None:
             return None
         made = cls(file, depth)
         for node in _statements(body):
@@ -222,6 +238,18 @@ class _Module:
                 isinstance(value.func, ast.Attribute) and self._is_made(value.func.value, made)  # Net().to(device)
             )
         return isinstance(value, ast.Name) and value.id in made
+
+
+def _body(file: Path) -> Sequence[ast.stmt] | None:
+    """The statements of a file or notebook; None where it cannot be parsed."""
+    try:
+        if not file.is_file():
+            return None
+        if file.suffix == notebook.SUFFIX:
+            return notebook.read(file).statements
+        return ast.parse(file.read_bytes()).body if file.stat().st_size <= MOST_BYTES else None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, BadInput):
+        return None
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -54,15 +54,17 @@ class FileCopying:
         target: End,
         arrived: Callable[[str], None],
         changed: Callable[[], None],
+        place: str = "",
     ) -> None:
         """`name`: of the file, there as here. `arrived` gets its path on the other machine, once it is whole; it stays
-        there until `ForgetCopy`. `changed` is called when anything to be seen is another."""
+        there until `ForgetCopy`. `changed` is called when anything to be seen is another. `place`: the path where the
+        file is to be, and stay, whatever was there; empty: with the copies."""
         self.what, self.source, self.target = name, source, target
         self.done_bytes = self.size_bytes = 0
         self.problem = ""
         """Why it failed, one sentence."""
         self._name, self._arrived, self._changed = name, arrived, changed
-        self._from, self._to = path, ""
+        self._from, self._to, self._place_there = path, "", place
         self._next = 0
         """Where the next piece begins that is asked for."""
         self._pieces: dict[int, Chunk] = {}
@@ -105,7 +107,10 @@ class FileCopying:
     def _place(self) -> None:
         """The file is there: ask where it goes."""
         self.stage = "sending"
-        self.target.ask(PlaceCopy(name=self._name), self._placed, self._failed)
+        if self._place_there:
+            self._placed(Text(text=self._place_there))
+        else:
+            self.target.ask(PlaceCopy(name=self._name), self._placed, self._failed)
         self._changed()
 
     def _placed(self, result: Result) -> None:
@@ -176,6 +181,8 @@ class FileCopying:
 
     def _forget(self) -> None:
         """Remove what is there of it, as far as anybody answers."""
-        if self._to:
+        if self._to and self._place_there:  # a piece that does not fit ends the writing; the file that was there stays
+            self.target.ask(WriteFile(path=self._to, offset=-1, data=b""), lambda _: None)
+        elif self._to:
             self.target.ask(ForgetCopy(path=self._to), lambda _: None)
         self._to = ""

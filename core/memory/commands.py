@@ -119,9 +119,13 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
     if (command.path is None) == (command.device is None):
         raise BadInput("choose either a device or a file")
     if command.path is not None:
-        source = os.path.basename(command.path)
-        code = f"python -m torch.cuda._memory_viz stats {quoted(command.path)}"
-        read = snapshot_file.load(command.path, _reader(progress, source))
+        sent = command.sent_from
+        known = command.path if sent is None else os.path.basename(sent.path)
+        source = os.path.basename(known)
+        code = f"python -m torch.cuda._memory_viz stats {quoted(known)}"
+        if sent is not None:
+            source = f"{source} of {sent.machine}"
+        read = snapshot_file.load(command.path, _reader(progress, source), known)
         try:
             found = digest(read, source)
         except BadInput as error:

@@ -43,20 +43,21 @@ def save(snapshot: dict[str, Any], path: str) -> int:
     return len(data)
 
 
-def load(path: str, progress: Progress = lambda share: None) -> object:
+def load(path: str, progress: Progress = lambda share: None, known_as: str = "") -> object:
     """The plain values in a file; `BadInput` in one line when it cannot be read, is too large, or holds anything
-    else."""
+    else. `known_as`: the file that people know, where this one is a copy of it."""
+    name = known_as or path
     try:
         with open_regular(Path(path).expanduser()) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise BadInput(
-                    f"{path} has {bytes_text(size)}; snapshots up to {bytes_text(MOST_BYTES, 0)} can be opened"
+                    f"{name} has {bytes_text(size)}; snapshots up to {bytes_text(MOST_BYTES, 0)} can be opened"
                 )
             data = file.read(MOST_BYTES)
     except OSError as error:
-        raise BadInput(f"{path} could not be read: {error.strerror or error}") from error
-    return loads(data, path, progress)
+        raise BadInput(f"{name} could not be read: {error.strerror or error}") from error
+    return loads(data, name, progress)
 
 
 def loads(data: bytes, name: str, progress: Progress = lambda share: None) -> object:

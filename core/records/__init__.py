@@ -12,7 +12,7 @@ on the link.
 """
 
 from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
-from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record, SentFrom
 from devexplorer.core.records.benchmark import (
     AllReduceResult,
     AllReduceRow,
@@ -96,7 +96,6 @@ from devexplorer.core.records.laboratory import (
     OpenModel,
     PlanSplit,
     Save,
-    SentFrom,
     SetRequiresGrad,
     SetTraining,
     Split,

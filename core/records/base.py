@@ -40,3 +40,14 @@ class BaseEvent(Record):
     """Something that happened in the engine; `request` is that of the command that it answers, 0: there is none."""
 
     request: int = 0
+
+
+class SentFrom(msgspec.Struct, frozen=True):
+    """What a file is a copy of that was sent from another machine: people know that, not the copy, so answers, Undo and
+    Python name it."""
+
+    machine: str
+    path: str
+    """The file there; of objects: what a file with them would be called."""
+    objects: bool = False
+    """Objects of the workspace there, rather than a file."""

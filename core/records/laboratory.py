@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record, SentFrom
 from devexplorer.core.records.doctor import ApplyPatch, Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 from devexplorer.core.records.planner import FitPlanned, PlanFit
@@ -41,17 +41,6 @@ class OpenModel(BaseCommand, tag="OpenModel"):
     seed: int = 0
     inputs: str = ""
     """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
-
-
-class SentFrom(msgspec.Struct, frozen=True):
-    """What a file is a copy of that was sent from another machine: people know that, not the copy, so answers, Undo and
-    Python name it."""
-
-    machine: str
-    path: str
-    """The file there; of objects: what a file with them would be called."""
-    objects: bool = False
-    """Objects of the workspace there, rather than a file."""
 
 
 class CompareCheckpoint(BaseCommand, tag="CompareCheckpoint"):
@@ -132,6 +121,7 @@ class ListFile(BaseCommand, tag="ListFile"):
     """Say what a file of tensors holds, without loading it. Answered with `FileListed`."""
 
     path: str
+    sent_from: SentFrom | None = None
 
 
 class Load(BaseCommand, tag="Load"):

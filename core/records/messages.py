@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, SentFrom
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEvent
@@ -155,6 +155,7 @@ class OpenSnapshot(BaseCommand, tag="OpenSnapshot"):
 
     device: str | None = None
     path: str | None = None
+    sent_from: SentFrom | None = None
 
 
 class Cancel(BaseCommand, tag="Cancel"):
@@ -245,8 +246,7 @@ class ObjectChanged(BaseEvent, tag="ObjectChanged"):
 
 
 class RowsChanged(BaseEvent, tag="RowsChanged"):
-    """A known object of which only some rows are different: the same paths in the same order as in the last snapshot
-    that was sent."""
+    """A known object of which only some rows are different: the same paths, in the order of the last snapshot sent."""
 
     name: str
     places: tuple[int, ...]

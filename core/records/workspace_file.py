@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.base import BaseCommand, BaseEvent, SentFrom
 
 
 class SaveWorkspace(BaseCommand, tag="SaveWorkspace"):
@@ -34,6 +34,8 @@ class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
     """Models whose code may run: it has run in this session before."""
     copy: bool = False
     """It is a copy of unsaved work: the workspace is still that of the file which `SaveWorkspace.copy_of` named."""
+    sent_from: SentFrom | None = None
+    """The workspace has no file on this machine then."""
 
 
 class NewWorkspace(BaseCommand, tag="NewWorkspace"):
@@ -59,6 +61,8 @@ class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
     """What was opened is a copy of unsaved work, which `path` does not have."""
     again: OpenWorkspace | NewWorkspace
     """What brings it back."""
+    sent_from: SentFrom | None = None
+    """The file of another machine that has it; `path` is empty."""
     opened: bool = False
     """It took the place of what was here; an Undo brings that back, with its file."""
     layout: str = ""

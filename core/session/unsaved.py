@@ -68,7 +68,7 @@ class Unsaved:
         self.contents = event.contents
         if (file := self.file) is not None and file.request == event.request:
             self._kept = frozenset(() if file.copy else {event.contents})
-            self._as_built = not file.path and not file.copy
+            self._as_built = not file.path and not file.copy and file.sent_from is None
 
     def _is_harmless(self, command: Command) -> bool:
         if isinstance(command, RunModelCode):

@@ -252,18 +252,18 @@ class WindowContext(QObject):
         chosen: Callable[[Path], None],
         *,
         by_window: bool = False,
-    ) -> None:
+    ) -> QDialog:
         """Ask where to save; `formats`: suffix and description. `by_window`: the window writes the file, and not the
         machine that it shows."""
         if self.far is not None and not by_window:
-            self._ask_far(title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name)
-            return
+            return self._ask_far(title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name)
         from devexplorer.gui.forms.save_dialog import SaveDialog
 
         dialog = SaveDialog(self.window, title, name, formats, self.folder)
         dialog.saved.connect(self._remember_folder)
         dialog.saved.connect(chosen)
         dialog.open()
+        return dialog
 
     def choose_files(
         self,

@@ -24,6 +24,7 @@ from devexplorer.core.records import (
     Row,
     RunModelCode,
     SaveSnapshot,
+    SentFrom,
     SetThreads,
     StartBenchmark,
     StopBenchmark,
@@ -206,9 +207,11 @@ class Controller:
         """Write the snapshot of a device's allocator to a file."""
         self._send(SaveSnapshot(device=device, path=path))
 
-    def open_snapshot(self, device: str | None = None, path: str | None = None) -> None:
+    def open_snapshot(
+        self, device: str | None = None, path: str | None = None, sent_from: SentFrom | None = None
+    ) -> None:
         """Read the snapshot of a device's allocator, or of a file."""
-        self._send(OpenSnapshot(device=device, path=path))
+        self._send(OpenSnapshot(device=device, path=path, sent_from=sent_from))
 
     def benchmark(self, specs: Sequence[BenchSpec]) -> None:
         """Start one run per specification."""

@@ -14,6 +14,7 @@ from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
+from devexplorer.gui.forms.far_side import CopiedFile
 
 ALL_KINDS = f"Workspaces, models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
 ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
@@ -68,14 +69,17 @@ def _open_files(context: WindowContext) -> None:
     context.choose_files("Open", kinds, context.files_chosen.emit, several=True, far=context.far_files_chosen.emit)
 
 
-def load_tensors(context: WindowContext, path: Path | None = None) -> QDialog:
-    """Choose tensors of a file; `path`: of this file."""
+def load_tensors(context: WindowContext, file: Path | CopiedFile | None = None) -> QDialog:
+    """Choose tensors of a file; `file`: of this one. A copy is removed when nothing is loaded from it."""
     from devexplorer.gui.files.load_file import LoadFileDialog
 
     dialog = LoadFileDialog(context.state, context.window)
     context.ask(dialog, ANSWERS)
-    if path is not None:
-        dialog.file.set_path(str(path))
+    if isinstance(file, Path):
+        dialog.file.set_path(str(file))
+    elif file is not None:
+        dialog.file.set_sent(file)
+        dialog.rejected.connect(file.remove)
     return dialog
 
 

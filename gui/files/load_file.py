@@ -41,10 +41,10 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         return self._state.file
 
     def _question(self, path: str) -> ListFile:
-        return ListFile(path=path)
+        return ListFile(path=path, sent_from=self.file.sent_from)
 
     def _answers(self, result: FileContents) -> bool:
-        return self._asked == ListFile(path=result.path)
+        return self._asked == self._question(result.path)
 
     def _rows(self, result: FileContents) -> list[TableRow]:
         entries = sorted(result.entries, key=lambda entry: natural(entry.key))
@@ -71,7 +71,13 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
 
     def _command(self, result: FileContents) -> Load:
         name = self.name.text().strip() or None
-        return Load(path=result.path, entries=self._chosen(), device=self.device.currentText(), name=name)
+        return Load(
+            path=result.path,
+            entries=self._chosen(),
+            device=self.device.currentText(),
+            name=name,
+            sent_from=self.file.sent_from,
+        )
 
     def choose(self, *keys: str) -> None:
         """Choose these entries."""

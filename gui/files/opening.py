@@ -15,7 +15,7 @@ from typing import Any
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.base import count_text
+from devexplorer.core.base import count_text, list_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
@@ -24,8 +24,8 @@ from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide
 
-BY_ENGINE = (MODEL, SNAPSHOT, TENSORS, WORKSPACE)
-"""Files that the engine reads; the others are read by the window itself, on this machine."""
+SENT = (SNAPSHOT, TENSORS, WORKSPACE)
+"""Files that the engine reads from wherever they are."""
 
 
 class Opening(QObject):
@@ -41,8 +41,9 @@ class Opening(QObject):
 
     def open(self, paths: Iterable[Path]) -> None:
         """Open each by what it is, as soon as that is known."""
-        files = tuple(paths)
-        self._context.in_background("recognise", lambda: [recognise(path) for path in files], self.show)
+        files, far = tuple(paths), self._context.far
+        look = recognise if far is None else partial(_recognise_to_send, far.name)
+        self._context.in_background("recognise", lambda: [look(path) for path in files], self.show)
 
     def _open_far(self, paths: Sequence[Path]) -> None:
         """The same of the machine that is on show."""
@@ -68,9 +69,6 @@ class Opening(QObject):
 
     def show(self, files: Sequence[FileKind]) -> None:
         """Open files of this machine that were recognised."""
-        far = self._context.far
-        if far is not None:
-            files = [_only_here(file, far.name) if file.kind in BY_ENGINE else file for file in files]
         for file in files:
             if file.kind not in (None, RECORDING):
                 self._context.remember_file(file.path.absolute(), here=True)
@@ -88,6 +86,10 @@ class Opening(QObject):
             for file in others:
                 if far is not None and file.kind == SCRIPT:
                     self._context.file_copies.bring(file.path, self._repeat)
+                elif far is None and self._context.far is not None and file.kind == MODEL:
+                    self._waiting.append(partial(self._place_model, file.path))
+                elif far is None and self._context.far is not None and file.kind in SENT:
+                    self._context.file_copies.send(file.path, partial(self._open_sent, file.kind))
                 else:
                     self._open_one(file.kind, file.path)
         if recordings:
@@ -122,6 +124,33 @@ class Opening(QObject):
         elif kind == TENSORS:
             self._waiting.append(partial(load_tensors, self._context, path))
 
+    def _open_sent(self, kind: str | None, file: CopiedFile) -> None:
+        """Open a file of this machine that has arrived on the one on show."""
+        reason = self._context.controller.why_no_engine()
+        if reason is not None:
+            file.remove()
+            self._context.hint(f"{file.path.name} was not opened. {reason}")
+        elif kind == SNAPSHOT:
+            self._context.controller.open_snapshot(path=str(file.path), sent_from=file.origin)
+        elif kind == WORKSPACE:
+            self._workspaces.open(file)
+        else:
+            self._waiting.append(partial(load_tensors, self._context, file))
+            self._next()
+
+    def _place_model(self, path: Path) -> QDialog:
+        """Code is named by its place, in workspaces and scripts too: the user says where on that machine it is to
+        be."""
+
+        def chosen(place: Path) -> None:
+            self._context.file_copies.send(path, lambda _: arrived(place), place)
+
+        def arrived(place: Path) -> None:
+            self._waiting.append(partial(self._models.open, place))
+            self._next()
+
+        return self._context.save_file(f"Put {path.name}", path.name, {path.suffix[1:]: "Model files"}, chosen)
+
     def _repeat(self, script: CopiedFile) -> None:
         repeat_session(self._context, script.path, script.remove)
 
@@ -135,6 +164,14 @@ class Opening(QObject):
         self._next()
 
 
-def _only_here(file: FileKind, far: str) -> FileKind:
-    reason = f"{file.path.name} is on this machine, and {far} is on show: copy it there, or show this machine first."
-    return FileKind(file.path, None, reason)
+def _recognise_to_send(far: str, path: Path) -> FileKind:
+    """What a file of this machine is that is to be opened on another one. Any thread."""
+    from devexplorer.core.isolation.model_classes import beside  # when there is another machine
+
+    file = recognise(path)
+    if file.kind != MODEL or not (names := beside(path)):
+        return file
+    reason = (
+        f"{path.name} imports {list_text(names)} beside it: put their folder on {far}, then open {path.name} there."
+    )
+    return FileKind(path, None, reason)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
     from devexplorer.core.session import Done
     from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion
+    from devexplorer.gui.forms.far_side import CopiedFile
 
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
@@ -36,6 +37,8 @@ class Loss(NamedTuple):
     """The button that does it."""
     discard: str
     """What Discard does."""
+    left: Callable[[], None] | None = None
+    """Called when it is not done."""
 
 
 class WorkspaceFiles(QObject):
@@ -66,6 +69,14 @@ class WorkspaceFiles(QObject):
         event = self._context.state.workspace_file
         return None if event is None or not event.path else Path(event.path)
 
+    @property
+    def _name(self) -> str:
+        """Of that file, or of the one of another machine that has it; empty: there is none."""
+        event = self._context.state.workspace_file
+        if event is None or event.sent_from is None:
+            return "" if self.path is None else self.path.name
+        return PurePath(event.sent_from.path).name
+
     def save(self) -> None:
         """Save to that file; ask for one where there is none."""
         if self.path is None:
@@ -75,7 +86,7 @@ class WorkspaceFiles(QObject):
 
     def save_as(self, then: Callable[[], None] = lambda: None) -> None:
         """Ask where to, then save; `then` is called once that is under way."""
-        name = self.path.name if self.path is not None else f"workspace.{SUFFIX}"
+        name = self._name or f"workspace.{SUFFIX}"
 
         def chosen(path: Path) -> None:
             then()
@@ -103,10 +114,11 @@ class WorkspaceFiles(QObject):
         loss = Loss("starting a new workspace", "Start", "Discard removes every object without saving.")
         self._replace(NewWorkspace(), loss)
 
-    def open(self, path: Path) -> None:
-        """Open a workspace file in place of what is here."""
-        loss = Loss(f"opening {path.name}", "Open", "Discard replaces what is here without saving.")
-        self._replace(OpenWorkspace(path=str(path), replace=True), loss)
+    def open(self, file: Path | CopiedFile) -> None:
+        """Open a workspace file in place of what is here. A copy is removed when it is not opened after all."""
+        path, origin, left = (file, None, None) if isinstance(file, Path) else (file.path, file.origin, file.remove)
+        loss = Loss(f"opening {path.name}", "Open", "Discard replaces what is here without saving.", left)
+        self._replace(OpenWorkspace(path=str(path), replace=True, sent_from=origin), loss)
 
     def _replace(self, command: NewWorkspace | OpenWorkspace, loss: Loss) -> None:
         go = partial(self._context.controller.send, command)
@@ -149,6 +161,8 @@ class WorkspaceFiles(QObject):
             question.accepted.connect(go)
         self._question = question
         question.finished.connect(self._answered)
+        if loss.left is not None:
+            question.rejected.connect(loss.left)
         self._context.open_dialog(question)
         return False
 
@@ -198,7 +212,7 @@ class WorkspaceFiles(QObject):
         from devexplorer.core.isolation.model_source import describe  # when first needed
 
         try:
-            code = describe(*item.stored)
+            code = describe(*item.stored, self._context.machine.name)
         except BadInput as error:
             self._context.hint(f"{name}: {error}")
             self._next()
@@ -247,7 +261,7 @@ class WorkspaceFiles(QObject):
         """Of which machine the window is, and which file it has open."""
         machine = self._context.machine
         name = "DevExplorer" if machine.is_here else f"DevExplorer on {machine.name}"
-        self._context.window.setWindowTitle(f"{name}[*]" if self.path is None else f"{name}: {self.path.name}[*]")
+        self._context.window.setWindowTitle(f"{name}: {self._name}[*]" if self._name else f"{name}[*]")
 
     def _show_layout(self, text: str) -> None:
         try:

@@ -62,8 +62,8 @@ class CopiesFiles(Protocol):
     """Copies files between this machine and the one on show; `then` is called at a later beat, or never, with one line
     for the user."""
 
-    def send(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
-        """Have a file of this machine there."""
+    def send(self, path: Path, then: Callable[[CopiedFile], None], place: Path | None = None) -> None:
+        """Have a file of this machine there; `place`: the path where it is to be, and stay."""
 
     def bring(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
         """Have a file of that machine here."""

@@ -12,11 +12,12 @@ from PySide6.QtCore import QMimeData, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
-from devexplorer.gui.forms.far_side import FarSide, Found, Wanted
+from devexplorer.gui.forms.far_side import CopiedFile, FarSide, Found, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 
 if TYPE_CHECKING:
+    from devexplorer.core.records import SentFrom
     from devexplorer.gui.forms.far_files import FarFiles
 
 
@@ -49,6 +50,7 @@ class FileField(QWidget):
         self.edit.textChanged.connect(self.changed)
         self._far: FarFiles | None = None
         """The files of the machine that the window shows, when that is another one."""
+        self._sent: CopiedFile | None = None
         self.button = push_button("Choose…", self._choose, name=f"Choose: {title}")
         self.button.setAutoDefault(False)
         hbox((self.edit, 1), self.button, parent=self)
@@ -64,6 +66,18 @@ class FileField(QWidget):
         self._far.listed.connect(self.changed)
         self.setAcceptDrops(False)  # files that are dragged are of this machine
         self.changed.emit()
+
+    def set_sent(self, file: CopiedFile) -> None:
+        """The file is this copy of one of another machine, whose path is shown."""
+        self._sent = file
+        self.edit.setText(f"{file.origin.path} on this machine")
+        self.edit.setReadOnly(True)
+        self.button.hide()
+
+    @property
+    def sent_from(self) -> SentFrom | None:
+        """Where the file is that people know, when it is a copy."""
+        return None if self._sent is None else self._sent.origin
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped_files(event.mimeData()):
@@ -82,6 +96,8 @@ class FileField(QWidget):
     @property
     def path(self) -> Path | None:
         """The typed path, with `~` replaced by the home folder; on another machine as soon as that is known."""
+        if self._sent is not None:
+            return self._sent.path
         text = self.edit.text().strip()
         if self._far is not None and text:
             return self._far.whole(Path(text))
@@ -89,6 +105,8 @@ class FileField(QWidget):
 
     def look(self, path: Path) -> Found:
         """What is at `path`, on the machine that the field is about; `changed` when more is known."""
+        if self._sent is not None:
+            return Found("file", "")
         if self._far is not None:
             return self._far.look(path)
         if os.path.isfile(path):

@@ -38,9 +38,10 @@ class FileCopies(QObject):
         self._copying: FileCopying | None = None
         context.file_copies = self
 
-    def send(self, path: Path, then: Then) -> None:
-        """Have a file of this machine on the one that is on show."""
-        self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then))
+    def send(self, path: Path, then: Then, place: Path | None = None) -> None:
+        """Have a file of this machine on the one that is on show, at `place`, or where it is for as long as the host
+        lives."""
+        self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))
 
     def bring(self, path: Path, then: Then) -> None:
         """Have a file of the machine on show on this one."""
@@ -54,7 +55,7 @@ class FileCopies(QObject):
         if self._copying is None and self._waiting:
             self._waiting.popleft()()
 
-    def _begin(self, source: Machine, target: Machine, path: Path, then: Then) -> None:
+    def _begin(self, source: Machine, target: Machine, path: Path, then: Then, place: Path | None = None) -> None:
         from devexplorer.core.machines.file_copying import FileCopying  # with the first copy
 
         far = target if source.is_here else source
@@ -62,7 +63,7 @@ class FileCopies(QObject):
         dialog = CopyDialog(self._context.window)
         name = path.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
         arrived = partial(self._arrived, source, target, path, then)
-        copying = self._copying = FileCopying(str(path), name, *ends, arrived, dialog.refresh)
+        copying = self._copying = FileCopying(str(path), name, *ends, arrived, dialog.refresh, str(place or ""))
         dialog.follow(copying, f"Open {printable(name)} {'on' if source.is_here else 'from'} {far.name}")
         dialog.over.connect(partial(self._over, copying))
         dialog.show_late()

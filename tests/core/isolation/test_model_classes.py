@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.isolation.model_classes import Candidate, candidates, meant
+from devexplorer.core.isolation.model_classes import Candidate, beside, candidates, meant
 from devexplorer.core.isolation.model_source import parse
 
 NET = """
@@ -123,3 +123,21 @@ def test_the_class_that_was_meant(file: Path, wanted: str, nearest: str | None) 
 def test_of_few_all_could_be_meant(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
     assert meant(parse(f"{tmp_path}/net.py:Transformer"), "") == ("Net",)
+
+
+def test_what_a_file_imports_from_beside_it(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    (package / "blocks").mkdir(parents=True)
+    for name in ("__init__.py", "layers.py", "blocks/wide.py"):
+        (package / name).write_text("")
+    (package / "data").mkdir()
+    net = package / "net.py"
+    net.write_text(
+        "import os, torch.nn as nn\nimport layers as own\nfrom .heads import Head\nfrom . import tails\n"
+        "def make():\n    from blocks.wide import Wide\n    import pack.other, data\n"
+    )
+    assert beside(net) == ("layers", "heads", "tails", "blocks", "pack")
+    net.write_text("import os\nfrom torch import nn\nclass Net(nn.Module): ...\n")
+    assert beside(net) == ()
+    net.write_text("def make(:")
+    assert beside(net) == beside(tmp_path / "gone.py") == ()

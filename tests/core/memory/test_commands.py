@@ -150,9 +150,9 @@ def test_reading_a_large_file_can_be_cancelled(
     snapshot_file.save({"segments": [], "device_traces": [[str(number) for number in range(40_000)]]}, str(file))
     whole = snapshot_file.load
 
-    def cancelled_meanwhile(path: str, progress: snapshot_file.Progress) -> object:
+    def cancelled_meanwhile(path: str, progress: snapshot_file.Progress, name: str) -> object:
         local.engine.submit(Cancel(job=request))
-        return whole(path, progress)
+        return whole(path, progress, name)
 
     monkeypatch.setattr(snapshot_file, "load", cancelled_meanwhile)
     request = local._requests + 1

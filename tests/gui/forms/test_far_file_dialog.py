@@ -179,6 +179,8 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
         )
 
     side.others = kinds
+    brought: list[Path] = []
+    quiet.window.context.file_copies.bring = lambda path, then: brought.append(path)  # type: ignore[method-assign]
     quiet.window.actions_by_id["open"].trigger()
     dialog = dialog_of(quiet, FarFileDialog)
     assert isinstance(dialog, FarFileDialog)
@@ -191,9 +193,7 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
     side.answer()
     assert [row.key for row in form.candidates.rows] == ["Net", "Wide"]
     assert form.source() == (f"{HOME}/net.py:Net", HOME), "nothing of that path is looked for here"
-    assert quiet.window.banner.words.text() == (
-        "run.devrec is on gpu1: copy it to this machine, which opens recordings and sessions."
-    )
+    assert brought == [Path(HOME, "run.devrec")], "which this window reads itself"
     form.reject()
     quiet.window.actions_by_id["open"].trigger()
     dialog = dialog_of(quiet, FarFileDialog)
@@ -204,18 +204,6 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
     assert here.windowTitle() == "Open on this machine"
     here.reject()
     quiet.close()
-
-
-def test_a_file_of_this_machine_is_not_for_the_other(
-    far_window: QuietWindow, side: FarSideFake, tmp_path: Path
-) -> None:
-    (tmp_path / "net.py").write_text("class Net: ...")
-    far_window.window.context.files_chosen.emit([tmp_path / "net.py"])
-    far_window.answered()
-    assert far_window.window.banner.words.text() == (
-        "net.py is on this machine, and gpu1 is on show: copy it there, or show this machine first."
-    )
-    far_window.close()
 
 
 def test_a_form_knows_what_is_there(far_window: QuietWindow, side: FarSideFake) -> None:

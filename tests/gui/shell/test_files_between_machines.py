@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -9,18 +10,42 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from fakes import recordings
+from fakes.look_records import mlp
 from fakes.two_machines import TwoMachines
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
 
+from devexplorer.core.files.kinds import WORKSPACE_START
+from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.memory import snapshot_file
 from devexplorer.core.recording.format import MAGIC
-from devexplorer.core.records import BuildModel, Steps
+from devexplorer.core.records import (
+    BuildModel,
+    FileContents,
+    FileEntry,
+    FileListed,
+    JobEnded,
+    JobStarted,
+    ListFile,
+    Load,
+    ObjectChanged,
+    OpenModel,
+    OpenSnapshot,
+    OpenWorkspace,
+    SentFrom,
+    Steps,
+    UndoState,
+    WorkspaceFile,
+)
 from devexplorer.core.session.script import Surroundings, script
 from devexplorer.core.session.script_file import with_commands
 from devexplorer.core.session.settings import FarFile, SettingsFile
 from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.save_question import SaveQuestion
+from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.copies import CopyDialog
 
@@ -33,7 +58,7 @@ class Desk(TwoMachines):
 
     def __init__(self, qapp: QApplication, folder: Path) -> None:
         super().__init__(qapp, folder)
-        self.there = folder / "there"
+        self.folder, self.there = folder, folder / "there"
         self.there.mkdir()
         self.go_live()
         self.far: FarMachine = self.add()
@@ -257,3 +282,171 @@ def test_a_session_of_either_machine_is_repeated_on_the_one_on_show(desk: Desk, 
     assert desk.engine is not None
     assert not desk.engine.sent
     desk.until(lambda: not copies(tmp_path))
+
+
+# --- sent there
+
+
+def copies_there(desk: Desk) -> list[Path]:
+    """What lies in the cache of copies of the other machine."""
+    return [path for path in desk.folder.joinpath("copies").rglob("*") if path.is_file()]
+
+
+def test_tensors_of_this_machine_are_sent_and_loaded_there(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "mine.npy"
+    np.save(file, np.ones(3))
+    desk.show_far()
+    desk.context.files_chosen.emit([file])
+    dialog = desk.dialog(LoadFileDialog)
+    (copy,) = copies_there(desk)
+    assert (copy.name, copy.read_bytes()) == (file.name, file.read_bytes())
+    assert dialog.file.edit.text() == f"{file} on this machine"
+    origin = SentFrom(machine=platform.node(), path=str(file))
+    desk.until(lambda: desk.host.engine.sent)
+    (question,) = desk.host.engine.sent
+    assert isinstance(question, ListFile)
+    assert (question.path, question.sent_from) == (str(copy), origin)
+    contents = FileContents(
+        path=str(copy), form="npy", entries=(FileEntry("mine", (3,), "float64", 24),), bytes=24, count=1
+    )
+    desk.host.say(FileListed(request=question.request, contents=contents))
+    desk.until(dialog.accept_button.isEnabled)
+    desk.click(dialog.accept_button)
+    desk.until(lambda: len(desk.host.engine.sent) == 2)
+    load = desk.host.engine.sent[1]
+    assert isinstance(load, Load)
+    assert (load.path, load.sent_from, load.device) == (str(copy), origin, "cpu")
+    assert copies_there(desk) == [copy], "after a crash of the engine it is loaded again"
+    desk.host.say(
+        JobStarted(request=load.request, title="", command=load, time_unix_s=1.0),
+        JobEnded(request=load.request, ok=True, time_unix_s=1.0),
+    )
+    desk.until(lambda: desk.state.done)
+    assert [(file.path, file.machine) for file in desk.context.recent_files] == [(tmp_path / "mine.npy", "")]
+
+    desk.context.files_chosen.emit([file])
+    dialog = desk.dialog(LoadFileDialog)
+    assert len(copies_there(desk)) == 2
+    desk.click(dialog.cancel_button)
+    desk.until(lambda: copies_there(desk) == [copy])
+
+
+def test_a_workspace_of_this_machine_takes_the_place_of_that_of_the_other_after_the_question(
+    desk: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "work.devexplorer"
+    header = WORKSPACE_START + b'00000000"}}'  # as much as the window looks at
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    desk.show_far()
+    desk.host.say(
+        ObjectChanged(snapshot=mlp()),
+        UndoState(title="x", kept_bytes=0, contents=3),
+        JobEnded(ok=True, time_unix_s=1.0),
+    )
+    desk.until(lambda: desk.state.unsaved_work)
+    for answer in ("cancel", "discard"):
+        desk.context.files_chosen.emit([file])
+        question = desk.dialog(SaveQuestion)
+        (copy,) = copies_there(desk)
+        assert question.windowTitle() == "Save before opening work.devexplorer?"
+        desk.click(question.cancel_button if answer == "cancel" else question.discard_button)
+        if answer == "cancel":
+            desk.until(lambda: not copies_there(desk))
+    desk.until(lambda: desk.host.engine.sent)
+    (command,) = desk.host.engine.sent
+    assert isinstance(command, OpenWorkspace)
+    assert (command.path, command.replace) == (str(copy), True)
+    assert command.sent_from == SentFrom(machine=platform.node(), path=str(file))
+    desk.host.say(WorkspaceFile(path="", sent_from=command.sent_from, again=command, opened=True))
+    desk.until(lambda: desk.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]")
+    desk.window.actions_by_id["save_workspace"].trigger()
+    dialog = desk.dialog(FarFileDialog)
+    assert dialog.name.text() == "work.devexplorer", "where to is asked for"
+    dialog.reject()
+
+
+def test_a_snapshot_of_this_machine_is_sent(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "snap.pickle"
+    snapshot_file.save({"segments": [], "device_traces": []}, str(file))
+    desk.show_far()
+    desk.window.opening.open([file])
+    desk.until(lambda: desk.host.engine.sent)
+    (command,) = desk.host.engine.sent
+    assert isinstance(command, OpenSnapshot)
+    (copy,) = copies_there(desk)
+    assert (command.path, command.sent_from) == (str(copy), SentFrom(machine=platform.node(), path=str(file)))
+
+
+def test_a_model_is_put_where_the_user_says_and_its_code_is_asked_about_with_the_machine(
+    desk: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    (desk.there / "nets.py").write_text("what was there")
+    desk.show_far()
+    desk.context.files_chosen.emit([file])
+    place = desk.dialog(FarFileDialog)
+    assert place.windowTitle() == "Put nets.py on forge"
+    place.path.setText(str(desk.there))
+    QTest.keyClick(place.path, Qt.Key.Key_Return)
+    desk.until(lambda: place.message.text() == "nets.py exists; tick the box to replace it.")
+    QTest.mouseClick(place.overwrite, LEFT)
+    desk.click(place.accept_button)
+    dialog = desk.dialog(OpenModelDialog)
+    assert (desk.there / "nets.py").read_bytes() == file.read_bytes()
+    desk.until(lambda: dialog.factory.text() == "Net")
+    assert dialog.file.path == desk.there / "nets.py"
+    desk.click(dialog.accept_button)
+    question = desk.dialog(TrustDialog)
+    assert question.words.text().endswith("The code can do whatever you can do on forge.")
+    assert not desk.host.engine.sent
+    desk.click(question.accept_button)
+    desk.until(lambda: desk.host.engine.sent)
+    (command,) = desk.host.engine.sent
+    assert isinstance(command, OpenModel)
+    assert (command.source, command.folder) == (f"{desk.there}/nets.py:Net", str(desk.there))
+    assert not copies_there(desk)
+
+
+def test_a_model_that_imports_what_is_beside_it_is_one_line(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text("")
+    (tmp_path / "nets.py").write_text("from layers import Block\nclass Net(Block): ...\n")
+    desk.show_far()
+    desk.context.files_chosen.emit([tmp_path / "nets.py"])
+    desk.until(lambda: desk.said)
+    assert desk.said == "nets.py imports layers beside it: put their folder on forge, then open nets.py there."
+
+
+def test_files_are_sent_one_after_the_other_and_one_that_is_left_leaves_nothing(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devexplorer.gui.machines.copies.LATE_MS", 0)
+    np.save(tmp_path / "long.npy", np.zeros(5 << 18))
+    np.save(tmp_path / "short.npy", np.ones(3))
+    desk.show_far()
+    desk.context.files_chosen.emit([tmp_path / "long.npy", tmp_path / "short.npy"])
+    dialog = desk.dialog(CopyDialog)
+    desk.until(lambda: dialog.bar.maximum() > 0)
+    assert dialog.windowTitle() == "Open long.npy on forge"
+    assert dialog.words.full_text.startswith("long.npy: sending to forge, ")
+    desk.click(dialog.cancel_button)
+    load = desk.dialog(LoadFileDialog)
+    assert load.file.edit.text().endswith("short.npy on this machine")
+    assert desk.said == "long.npy was not opened."
+    desk.until(lambda: [path.name for path in copies_there(desk)] == ["short.npy"])
+    load.reject()
+
+
+def test_a_link_that_breaks_while_a_file_is_sent_is_one_line(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devexplorer.gui.machines.copies.LATE_MS", 0)
+    np.save(tmp_path / "long.npy", np.zeros(5 << 18))
+    desk.show_far()
+    desk.context.files_chosen.emit([tmp_path / "long.npy"])
+    dialog = desk.dialog(CopyDialog)
+    desk.until(lambda: dialog.bar.maximum() > 0)
+    desk.route.refuse = CannotReach("no route to host", final=True)
+    desk.route.link.cut()
+    desk.until(lambda: desk.said.startswith("long.npy"))
+    assert desk.said.startswith("long.npy could not be copied to forge. There is no connection to forge: ")
