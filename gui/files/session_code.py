@@ -37,7 +37,7 @@ class SessionPanel(QWidget):
         self._places: list[int] = []
         """First line of each action in the script."""
         self.model = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.model, "Actions", [92, 320])
+        self.table = RowsTable(self.model, "Actions", [92, 60])
         self.table.selectionModel().selectionChanged.connect(self._jump)
         self.table.setMinimumHeight(2 * ROW_PX)  # it scrolls, so a low page need not
         self.text = QPlainTextEdit(

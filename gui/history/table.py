@@ -15,6 +15,8 @@ from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
 STRETCHED = {3: 4, 13: 1}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
+GIVES_UP = tuple(map([column.title for column in COLUMNS].index, ("W", "MHz", "°C", "% of best", "kind", "noise %")))
+"""Columns that a narrow window goes without, the first of them first."""
 TAGS_PX = 72
 """Of the tags at least."""
 
@@ -49,7 +51,8 @@ class HistoryTable(RowsTable):
     """Rows are runs, known by their numbers."""
 
     def __init__(self, model: HistoryModel) -> None:
-        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX])
+        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX], gives_up=GIVES_UP)
+        self.setColumnWidth(TAGS, TAGS_PX)
         self._model = model
         self.tags = _Tags()
         self.setItemDelegateForColumn(TAGS, self.tags)
@@ -96,7 +99,8 @@ class HistoryTable(RowsTable):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Share out what the columns leave of the width."""
         super().resizeEvent(event)
-        spare = self.viewport().width() - sum(WIDTHS) - TAGS_PX
+        shown = (width for column, width in enumerate(WIDTHS) if not self.isColumnHidden(column))
+        spare = self.viewport().width() - sum(shown) - TAGS_PX
         parts = sum(STRETCHED.values()) + 3
         for column, share in STRETCHED.items():
             self.setColumnWidth(column, WIDTHS[column] + max(spare, 0) * share // parts)

@@ -249,6 +249,15 @@ def test_nothing_is_cut_off_at_the_smallest_window(qtbot: QtBot) -> None:
     assert panel.table.horizontalScrollBar().maximum() == 0
 
 
+@pytest.mark.parametrize("width", [920, 1200])
+def test_a_narrow_window_goes_without_the_columns_that_are_wanted_least(qtbot: QtBot, width: int) -> None:
+    panel, _ = panel_with(qtbot, *fifty(), width=width)
+    table = panel.table
+    assert table.horizontalScrollBar().maximum() == 0
+    hidden = {title for title, column in COLUMN.items() if table.isColumnHidden(column)}
+    assert {"W"} <= hidden <= {"W", "MHz", "°C", "% of best", "kind", "noise %"}
+
+
 def test_more_than_a_page_is_listed_when_asked_for(qtbot: QtBot) -> None:
     panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in range(230, 0, -1)))
     assert panel.model.rowCount() == 200
