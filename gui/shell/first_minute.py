@@ -11,6 +11,7 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.ways_in import WAYS
 from devexplorer.gui.shell.guide import USED, Path, Place, Step
+from devexplorer.gui.widgets import can_add_virtual
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.main_window import MainWindow
@@ -175,6 +176,28 @@ def _move() -> tuple[Step, ...]:
     )
 
 
+def _on_the_cpu() -> tuple[Step, ...]:
+    """What there is to do where there is no GPU and cannot be a virtual one."""
+    _, build, select, _, _, _, throughput, end = _move()
+    return (
+        Step(
+            "No GPU was found, and there are no virtual ones: {missing} What needs no second device works on the CPU."
+            " For a move, choose another Python or connect to another machine here.",
+            lambda w: w.toolbar.machine_button,
+        ),
+        build,
+        select,
+        Step(
+            "This is the memory in use: the model is in it now. On a GPU the same plot shows what a move takes.",
+            lambda w: w.memory,
+            layout="explore",
+        ),
+        Step("Click “Benchmark”: matrix products on the CPU are timed.", lambda w: w.toolbar.benchmark, _is_measured),
+        throughput,
+        end,
+    )
+
+
 def _watch() -> tuple[Step, ...]:
     return (
         Step(
@@ -194,7 +217,7 @@ def _watch() -> tuple[Step, ...]:
     )
 
 
-def _open() -> tuple[Step, ...]:
+def _open(*between: Step) -> tuple[Step, ...]:
     return (
         Step(
             "Click “File” and choose “Open a model…”.",
@@ -213,7 +236,7 @@ def _open() -> tuple[Step, ...]:
             lambda w: w.objects if w.state.running(OpenModel) is not None else None,
             _own_model_is_here,
         ),
-        _second_device(),
+        *between,
         Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
         Step(
             "Click “Check”: it finds the line that would put a tensor on the wrong device.",
@@ -275,5 +298,17 @@ def _tour() -> tuple[Step, ...]:
 
 TOUR = Path("Tour", _tour(), action="")
 """What the tour clicks through."""
-PATHS = {way.name: Path(way.title, steps) for way, steps in zip(WAYS, (_move(), _watch(), _open()), strict=True)}
+PATHS = {
+    way.name: Path(way.title, steps)
+    for way, steps in zip(WAYS, (_move(), _watch(), _open(_second_device())), strict=True)
+}
 """By the name of the way in."""
+WITHOUT_GPU = PATHS | {"move": Path(WAYS[0].title, _on_the_cpu()), "open": Path(WAYS[2].title, _open())}
+"""The same where there is no GPU and cannot be a virtual one."""
+
+
+def path_of(way: str, window: MainWindow) -> Path:
+    """The path that can be gone to its end on the machine on show."""
+    state = window.state
+    dead_end = state.engine is not None and not (_has_gpu(window) or can_add_virtual(state))
+    return (WITHOUT_GPU if dead_end else PATHS)[way]

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushButton, QTabBar, QToolButton, QWidget
 
-from devexplorer.core.base import bytes_text
+from devexplorer.core.base import bytes_text, sentence
 from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.shell.menus import second_device
 from devexplorer.gui.widgets.callout import Callout, Ring
@@ -38,7 +38,8 @@ class Step:
     """One thing to do or to look at, on one control."""
 
     words: str
-    """`{device}` is the device that a tutorial moves to, `{rise}` what the newest move did to the memory."""
+    """`{device}` is the device that a tutorial moves to, `{rise}` what the newest move did to the memory, `{missing}`
+    why there are no virtual GPUs."""
     control: Callable[[MainWindow], Place]
     done: Callable[[MainWindow], object] | None = None
     """Whether it is done; None: something to look at, with a button to go on."""
@@ -199,7 +200,9 @@ class Guide(QObject):
         elsewhere = self._elsewhere(step)
         words = f"Go back to “{BY_NAME[step.layout].title}”." if elsewhere else step.words
         device = second_device(self._window.state) or "a GPU"
-        words = words.format(device=device, rise=_rise(self._window.state))
+        engine = self._window.state.engine
+        missing = sentence((engine.virtual_unavailable if engine is not None else None) or "")
+        words = words.format(device=device, rise=_rise(self._window.state), missing=missing)
         now = (self.path, self._at, words)
         if now == self._shown:
             return

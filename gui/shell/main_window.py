@@ -186,9 +186,9 @@ class MainWindow(QMainWindow):
 
     def begin(self, way: str) -> None:
         """Lead through one of `WAYS`."""
-        from devexplorer.gui.shell.first_minute import PATHS
+        from devexplorer.gui.shell.first_minute import path_of
 
-        self.guide.start(PATHS[way])
+        self.guide.start(path_of(way, self))
 
     def _connect(self) -> None:
         c = self.controller

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.hands import LEFT
 from fakes.learner import SELDOM_S, Learner
-from fakes.look_records import CPU, VGPU, mlp
+from fakes.look_records import CPU, ENGINE, VGPU, mlp
 from fakes.quiet_window import QuietWindow
 from fakes.window import open_window
 from msgspec.structs import replace
@@ -18,11 +18,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton, QTabBar, QWidget
 
 from devexplorer.core.records import (
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
     DeviceInfo,
     DeviceSample,
     Event,
     JobEnded,
     JobStarted,
+    MatmulSpec,
     Move,
     Moved,
     MoveReport,
@@ -32,7 +36,7 @@ from devexplorer.core.records import (
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.ways_in import WAYS
-from devexplorer.gui.shell.first_minute import PATHS
+from devexplorer.gui.shell.first_minute import PATHS, WITHOUT_GPU
 from devexplorer.gui.shell.guide import BACK_AFTER, Guide, Step
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -422,4 +426,38 @@ def test_no_word_of_the_empty_window_is_cut_off(
         below = top + part.height()
     assert below <= empty.height()
     assert CPU.id in quiet.state.devices
+    quiet.close()
+
+
+def test_without_any_gpu_the_path_of_a_move_says_what_is_missing_and_can_be_gone_to_its_end(
+    qapp: QApplication, tmp_path: Path
+) -> None:
+    quiet = QuietWindow(qapp, tmp_path)
+    guide = quiet.window.guide
+    quiet.tell(replace(ENGINE, virtual_unavailable="virtual GPUs need torch 2.10 or newer"))
+    QTest.mouseClick(quiet.window.objects.empty.buttons["move"], LEFT)
+    quiet.tell()
+    assert "there are no virtual ones: Virtual GPUs need torch 2.10 or newer. What" in guide.words
+    QTest.mouseClick(guide.callout.next_button, LEFT)
+    assert guide.step is WITHOUT_GPU["move"].steps[1]
+    quiet.tell(ObjectChanged(snapshot=mlp(device="cpu")))
+    quiet.window.objects.select("mlp")
+    quiet.tell()
+    QTest.mouseClick(guide.callout.next_button, LEFT)
+    assert guide.control is quiet.window.toolbar.benchmark
+    spec = MatmulSpec(device="cpu", m=64, n=64, k=64)
+    quiet.tell(
+        BenchPreparing(run=1, spec=spec, simulated=False),
+        BenchStarted(run=1, time_unix_s=quiet.now),
+        BenchPoint(run=1, device="cpu", time_unix_s=quiet.now + 1, tflops=0.1),
+    )
+    assert guide.words.startswith("Go back to “Measure”") or "throughput" in guide.words
+    quiet.window.workbench.show_layout("measure")
+    quiet.tell()
+    for _ in range(2):
+        QTest.mouseClick(guide.callout.next_button, LEFT)
+    assert guide.path is None
+    quiet.window.begin("open")
+    assert guide.path is not None
+    assert not any("virtual GPUs" in step.words for step in guide.path.steps)
     quiet.close()
