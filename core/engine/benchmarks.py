@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,13 +150,6 @@ class Benchmarks:
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
-
-    def abandon(self) -> None:
-        """The jobs thread ends: what its runs started outside this process ends too."""
-        for active in list(self._active.values()):
-            if active.thread is None and active.started:
-                with suppress(Exception):  # nothing hears of it
-                    active.run.result(stopped=True)
 
     def step(self) -> None:
         """Run one block of every run on the CPU."""

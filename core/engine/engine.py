@@ -187,12 +187,6 @@ class Engine:
     # --- the jobs thread ---------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        try:
-            self._work_until_closed()
-        finally:
-            self.benchmarks.abandon()
-
-    def _work_until_closed(self) -> None:
         if self.machine is not None:
             virtual.warm_up()
         while not self._closing.is_set():

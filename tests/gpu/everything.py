@@ -79,6 +79,11 @@ def throughput(output: str) -> Iterator[str]:
             yield (
                 f"{run.get('source', run.get('dtype'))} -> {run.get('destination', run.get('shape'))}: {run['reason']}"
             )
+        elif "bus_gb_per_s" in run:
+            bus = "no bus" if run["bus_gb_per_s"] is None else f"bus {spread(run['bus_gb_per_s'])} GB/s"
+            how = f"{run['backend']}, {run['ranks']} ranks, {run['bytes']:,} B"
+            verified = "verified" if run["verified"] else "NOT VERIFIED"
+            yield f"{how}: algorithm {spread(run['algorithm_gb_per_s'])} GB/s, {bus}, {verified}"
         elif "gb_per_s" in run:
             rate, verified = run["gb_per_s"], "verified" if run["verified"] else "NOT VERIFIED"
             yield f"{run['source']} -> {run['destination']} {run['bytes']:,} B: {rate['median']:.2f} GB/s, {verified}"
@@ -215,6 +220,8 @@ def steps(device: str) -> Iterator[Step]:
         throughput,
         (0, 2),
     )
+    all_cards = [*bench, "allreduce", "--size", "4K,1M,256M", *ending]  # a world of one rank where there is one card
+    yield Step("all-reduce between all cards", all_cards, 60, throughput, (0,) if cuda else (0, 2))
     for model, inputs in MODELS:
         shape = ["--input", inputs] if inputs and cuda else []
         train = [*bench, "model", model, "--device", device, *shape, "--train", "--seconds", "3"]

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark.allreduce import rank
 from devexplorer.core.benchmark.allreduce.check import check_allreduce
-from devexplorer.core.benchmark.allreduce.messages import DTYPES
-from devexplorer.core.benchmark.allreduce.ranks import RANK
+from devexplorer.core.benchmark.allreduce.messages import DTYPES, Order, Setup
+from devexplorer.core.benchmark.allreduce.ranks import RANK, Ranks, listen
 from devexplorer.core.benchmark.allreduce.ring import ring_seconds
 from devexplorer.core.benchmark.allreduce.run import AllReduceRun
 from devexplorer.core.benchmark.kinds.documents import run_documents
@@ -150,9 +150,12 @@ def test_the_engine_measures_it_and_its_command_can_be_stopped(registry: DeviceR
 
 
 def test_an_engine_that_is_closed_in_the_middle_leaves_no_rank() -> None:
+    before = set(psutil.Process().children())
     with LocalEngine(None) as engine:
         request = engine.send(StartBenchmark(spec=replace(SMALL, seconds=60.0, iterations=None)))
         next(event for event in engine.events(request, 60.0) if isinstance(event, BenchPoint))
+        assert len(set(psutil.Process().children()) - before) >= 3
+    del engine  # closed between two blocks, it ends its ranks when it is gone, as its process would
 
 
 # --- ranks of several engines ----------------------------------------------------------------------------------------
@@ -181,6 +184,20 @@ def test_two_engines_form_one_world_of_four_ranks() -> None:
     assert (entry["ranks"], entry["own_ranks"], entry["first_rank"]) == (4, 2, 2)
     bus, algorithm = entry["bus_gb_per_s"]["median"], entry["algorithm_gb_per_s"]["median"]
     assert bus == pytest.approx(1.5 * algorithm)
+
+
+def test_when_one_engine_is_stopped_the_other_ends_with_that_reason() -> None:
+    port = free_port()
+    with LocalEngine(None) as one, LocalEngine(None) as other:
+        changes = {"seconds": 60.0, "iterations": None}
+        follower = other.send(StartBenchmark(spec=of_two(2, port, **changes)))
+        request = one.send(StartBenchmark(spec=of_two(0, port, **changes)))
+        next(event for event in one.events(request, 60.0) if isinstance(event, BenchPoint))
+        one.send(StopBenchmark(run=request))
+        [ours] = [event for event in one.events(request, 60.0) if isinstance(event, BenchEnded)]
+        [theirs] = [event for event in other.events(follower, 60.0) if isinstance(event, BenchEnded)]
+    assert ours.reason == STOPPED_EARLY
+    assert theirs.reason == "another engine of this all-reduce has stopped it"
 
 
 def together(
@@ -270,6 +287,32 @@ def test_a_cancelled_run_leaves_no_process_and_no_port(registry: DeviceRegistry)
     run.prepare(lambda: next(asked, True))
     assert run.result(stopped=True) is None
     assert psutil.Process().net_connections("tcp") == before
+
+
+def test_the_ranks_of_an_engine_that_is_gone_end_by_themselves() -> None:
+    ranks = started(3)
+    try:
+        pids = [process.pid for process in ranks._processes.values()]
+        ranks.tell(Order(kind="block", count=1024, iterations=10_000_000))
+        for process in ranks._processes.values():
+            assert process.stdin is not None
+            process.stdin.close()  # as when the engine dies
+            process.wait(20)
+        assert not any(map(psutil.pid_exists, pids))
+    finally:
+        ranks.close()
+
+
+def started(count: int) -> Ranks:
+    """Ranks that have met."""
+    listener = listen("127.0.0.1", 0)
+    shared = Setup(
+        rank=0, world_size=count, address="127.0.0.1", port=listener.getsockname()[1], listener=None, backend="gloo",
+        device="cpu", dtype="float32", limit_seconds=20, settings="",
+    )  # fmt: skip
+    ranks = Ranks([replace(shared, rank=number) for number in range(count)], listener, limit_seconds=20)
+    assert ranks.meet(lambda: False)
+    return ranks
 
 
 def test_a_rank_that_writes_nonsense_has_failed(registry: DeviceRegistry, tmp_path: Path, monkeypatch: Any) -> None:
