@@ -18,7 +18,7 @@ from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.widgets import line_edit, splitter
 from devexplorer.gui.widgets.form_fields import MenuEdit, mixed_clocks_of, took
-from devexplorer.gui.widgets.table import Cell, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SIZES = "4K:64M"
 CHOICES = (
@@ -33,9 +33,10 @@ COLUMNS = (
     numbers("bus GB/s", "Algorithm bandwidth times 2·(n−1)/n: comparable with the rate of a link"),
     numbers("algorithm GB/s", "Bytes over seconds"),
     numbers("one all-reduce", "Median over blocks, of the slowest rank"),
-    numbers("values", "Whether every rank has the exact sum"),
+    Column("values", "Whether every rank has the exact sum"),
 )
-WIDTHS_PX = (76, 76, 100, 100, 70)
+WIDTHS_PX = (82, 76, 104, 104, 70)
+TABLE_PX = 490
 LEAST_PX = 132
 
 
@@ -69,11 +70,13 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         self.add_fields(("dtype", self.dtype_edit), ("sizes", self.sizes_edit), ("seconds each", self.seconds_edit))
         self.summary = Summary("The run on show")
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX)
+        self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
         self.curve = SizeCurve("Bus bandwidth over the size of a tensor", GB_UNITS)
         for part in (self.table, self.curve):
             part.setMinimumSize(220, LEAST_PX)
-        self.set_results(beside(self.summary, splitter(self.table, self.curve, stretches=(0, 1))))
+        pictures = splitter(self.table, self.curve, stretches=(0, 1))
+        pictures.setSizes([TABLE_PX, TABLE_PX])
+        self.set_results(beside(self.summary, pictures))
         self._shown: tuple[object, ...] = ()
         self.summary.changed.connect(self.refresh)
 

@@ -74,6 +74,7 @@ class Children:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                start_new_session=True,  # as ours: Linux shares a busy core between sessions (autogroup)
             )
             for rank in range(ranks)
         ]
@@ -148,6 +149,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a block")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -162,10 +164,10 @@ def main() -> int:
         return children.block("bare", elements, iterations)
 
     print("bus bandwidth, same processes:")
-    medians = [compare(lambda *what: children.block("ours", *what), bare, size, *shared) for size in SIZES]
+    medians = [compare(lambda *what: children.block("ours", *what), bare, size, *shared) for size in given.sizes]
     print("bus bandwidth, as reported:")
     ranks = started(given.ranks)
-    for size in SIZES:
+    for size in given.sizes:
         compare(lambda *what: reported(ranks, *what), bare, size, *shared)
     ranks.end()
     children.close()
