@@ -27,7 +27,7 @@ from devexplorer.core.session import State
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
-REFUSED = "a recording cannot be changed; choose “Back to live” to return to this machine"
+REFUSED = "a recording cannot be changed; choose “Back to live” to close it"
 SPEEDS = (1, 10, 60)
 """Times as fast as it happened."""
 AHEAD_S = 2.0

@@ -88,7 +88,7 @@ class ReplayBar(QFrame):
             group.addButton(button)
             self.speeds[speed] = button
         self.back = _Button("Back to live")
-        self.back.setToolTip("Close the recording and show this machine again")
+        self.back.setToolTip("Close the recording and show the machine again")
         self._lay_out()
         theme_changed.connect(self._show_playing)
         self._show_playing()
@@ -153,8 +153,8 @@ class ReplayBar(QFrame):
         if not view.opened:
             return f"Opening {view.file}, {view.progress:.0%}"
         read = "" if view.progress >= 1 else f", {view.progress:.0%} looked through"
-        file = f", {view.file}" if view.is_copy else ""
-        return f"Recording of {view.host}, {moment_text(view.now_unix_s)[:10]}{file}{read}"
+        what = view.file if view.is_copy else f"Recording of {view.host}"
+        return f"{what}, {moment_text(view.now_unix_s)[:10]}{read}"
 
     def _show_moment(self, view: ReplayView) -> None:
         """Times; the title has the day, which can change on the way."""

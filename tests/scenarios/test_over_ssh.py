@@ -20,6 +20,8 @@ from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.host import listing
 from devexplorer.core.machines.far_history import FarHistory
+from devexplorer.core.machines.file_copying import End, FileCopying
+from devexplorer.core.machines.here_files import HereFiles
 from devexplorer.core.machines.remote_session import RemoteSession
 from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.recording.reader import peek
@@ -39,7 +41,10 @@ from devexplorer.core.records import (
     MatmulSpec,
     Move,
     Moved,
+    OpenWorkspace,
     PlanFit,
+    SaveWorkspace,
+    SentFrom,
     StartBenchmark,
     StoredRun,
 )
@@ -108,7 +113,7 @@ def far(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:  # noqa: 
     shutil.rmtree(runtime)
 
 
-def test_a_day_on_another_machine(far: Far, sshd: Sshd) -> None:  # noqa: F811
+def test_a_day_on_another_machine(far: Far, sshd: Sshd, tmp_path: Path) -> None:  # noqa: F811
     far.until(lambda: far.state.engine)
     assert far.session.link.state == "connected"
     far.do(AddVirtual(spec="2x Tesla T4"))
@@ -158,3 +163,26 @@ def test_a_day_on_another_machine(far: Far, sshd: Sshd) -> None:  # noqa: F811
     far.until(lambda: far.session.recording is None)
     far.until(lambda: recording.exists() and recording.stat().st_size > 1000)
     peek(recording)
+
+    # a recording and a workspace come here, and the workspace goes there again
+    far.do(SaveWorkspace(path=str(sshd.home / "day.devexplorer")))
+    here = HereFiles(None, tmp_path)
+    ends = End("forge", far.session.ask), End("this machine", here.ask)
+
+    def copied(path: Path, source: End, target: End) -> Path:
+        arrived: list[str] = []
+        FileCopying(str(path), path.name, source, target, arrived.append, lambda: None).start()
+        far.until(lambda: here.beat() or arrived)
+        return Path(arrived[0])
+
+    brought = copied(recording, *ends)
+    assert brought.read_bytes() == recording.read_bytes()
+    peek(brought)
+    sent = copied(copied(sshd.home / "day.devexplorer", *ends), *ends[::-1])
+    origin = SentFrom(machine="laptop", path="/home/ada/day.devexplorer")
+    far.do(OpenWorkspace(path=str(sent), replace=True, sent_from=origin))
+    assert far.devices_of("mlp") == {"vgpu:0"}
+    assert far.state.workspace_file is not None
+    assert (far.state.workspace_file.path, far.state.workspace_file.sent_from) == ("", origin)
+    assert here.close()
+    assert not brought.exists()

@@ -195,7 +195,7 @@ def test_nothing_in_it_can_be_changed(stage: Stage) -> None:
     answer = stage.state.answer
     assert isinstance(answer, Answer)
     assert answer.failed
-    assert answer.words == "A recording cannot be changed; choose “Back to live” to return to this machine."
+    assert answer.words == "A recording cannot be changed; choose “Back to live” to close it."
     stage.seek(5)
     stage.session.restart_engine()
     stage.beat()
