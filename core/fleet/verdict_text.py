@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from devexplorer.core.base import number_text
 from devexplorer.core.records.fleet import (
     Basis,
@@ -51,7 +53,15 @@ def line(card: CardVerdict) -> str:
     if card.worst is None:
         return f"{card.verdict.value}{marked}"
     cause = f"; likely cause: {cause_text(card.causes[0])}" if card.causes else ""
-    return f"{card.verdict.value}: {ratio_text(card.worst)}{cause}{marked}"
+    before = ", as in its earlier runs" if _always_was(card.worst, card.comparisons) else ""
+    return f"{card.verdict.value}: {ratio_text(card.worst)}{before}{cause}{marked}"
+
+
+def _always_was(worst: RateComparison, comparisons: Sequence[RateComparison]) -> bool:
+    """Slower than equal cards, and no slower than it was: a card that is so by nature, or was never right."""
+    same = (one for one in comparisons if (one.kind, one.dtype) == (worst.kind, worst.dtype))
+    history = next((one for one in same if one.basis is Basis.OWN_HISTORY), None)
+    return worst.slow and worst.basis is Basis.EQUAL_CARDS and history is not None and not history.slow
 
 
 def ratio_text(comparison: RateComparison) -> str:

@@ -48,6 +48,8 @@ class Setting(NamedTuple):
     history: bool = False
     independent: bool = False
     """Each kind has a factor of its own."""
+    tails: bool = False
+    """Cards differ by Student's distribution with 5 degrees of freedom instead of the normal one, with the same σ."""
 
 
 class Fleet(NamedTuple):
@@ -62,15 +64,22 @@ class Fleet(NamedTuple):
 def fleets(rng: np.random.Generator, setting: Setting, count: int) -> Iterator[Fleet]:
     """Each kind of measurement of `count` fleets."""
     noise, shape = setting.noise, (count, setting.cards)
-    common = rng.normal(0.0, noise.cards, shape)
+    common = factors(rng, setting, shape)
     for _ in KINDS:
-        own = rng.normal(0.0, noise.cards, shape) if setting.independent else common
+        own = factors(rng, setting, shape) if setting.independent else common
         blocks = (own + rng.normal(0.0, noise.runs, shape))[..., None] + block_noise(rng, (*shape, BLOCKS), noise)
         blocks[:, 0] += math.log(setting.factor)
         # of a former run only its median is kept: that of 30 blocks varies by 1.25 σ/√30
         former_noise = math.hypot(noise.runs, 1.2533 * noise.blocks / math.sqrt(BLOCKS))
         former = own[..., None] + rng.normal(0.0, former_noise, (*shape, FORMER if setting.history else 0))
         yield Fleet(*centre_and_error(np.exp(blocks)), former)
+
+
+def factors(rng: np.random.Generator, setting: Setting, shape: tuple[int, ...]) -> Floats:
+    """What healthy cards differ by."""
+    if setting.tails:
+        return np.asarray(rng.standard_t(5, shape) * math.sqrt(3 / 5) * setting.noise.cards)
+    return rng.normal(0.0, setting.noise.cards, shape)
 
 
 def called_slow(fleet: list[Fleet], setting: Setting) -> Bools:
@@ -161,6 +170,8 @@ def healthy(rng: np.random.Generator, trials: int) -> None:
             "one factor, with history": Setting(base, history=True),
             "a factor for each kind": Setting(base, independent=True),
             "a factor for each kind, with history": Setting(base, independent=True, history=True),
+            "heavy tails": Setting(base, tails=True),
+            "heavy tails, with history": Setting(base, tails=True, history=True),
             "blocks that carry 0.9": Setting(Noise(cards=spread, carried=0.9), history=True),
             **{f"{cards} cards": Setting(base, cards=cards) for cards in (3, 4, 8, 16)},
         }

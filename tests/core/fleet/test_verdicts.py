@@ -218,6 +218,19 @@ def test_lines() -> None:
     assert "fewer PCIe lanes (8, equal cards 16)" in lanes or "fewer PCIe lanes (4, equal cards 16)" in lanes
 
 
+def test_a_card_that_always_was_slow_is_said_to_be() -> None:
+    cards = fleet(16, 3, former_runs=5)
+    assert "as in" not in line(judge(cards).cards[3])
+    cards[3] = replace(
+        cards[3],
+        rates=tuple(replace(one, former=tuple(former * 0.8 for former in one.former)) for one in cards[3].rates[:2]),
+    )
+    judged = judge(cards).cards[3]
+    assert judged.verdict is Verdict.SLOW
+    assert "% of the median of equal cards, as in its earlier runs" in line(judged)
+    assert "as in" not in line(judge(fleet(16, 3)).cards[3])
+
+
 def test_every_reason_and_cause_has_its_words() -> None:
     one = judge(fleet(8, 2)).cards[2]
     for why in WhyUnknown:
