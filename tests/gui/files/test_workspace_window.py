@@ -165,7 +165,7 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
     hands.menu(window.toolbar.open_button, "New workspace")
     hands.until(lambda: not hands.state.objects and not hands.state.jobs, "all is saved: nothing is asked")
     hands.engines[-1].kill()
-    hands.until(lambda: title.text() == "The workspace was rebuilt", "rebuilt")
+    hands.until(lambda: title.text() == "The engine was restarted", "there was nothing to rebuild")
     assert not hands.state.objects, "the new workspace, rather than the one before"
     assert hands.state.usable_devices == devices
     assert (window.windowTitle(), window.isWindowModified()) == ("DevExplorer[*]", False)
