@@ -43,7 +43,7 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
 
 def _chosen() -> str | None:
     quick_start()  # msgspec reads the settings
-    from devexplorer.core.environments.chosen import chosen, current_folder, for_folder, is_there
+    from devexplorer.core.base.chosen_python import chosen, current_folder, for_folder, is_there
 
     python = for_folder(chosen().pythons, current_folder())
     if python is not None and not is_there(python):

@@ -17,11 +17,11 @@ from types import FrameType
 from typing import TextIO
 
 from devexplorer.core.base import Unavailable
+from devexplorer.core.base.chosen_python import chosen
 from devexplorer.core.cli.other_python import say_chosen
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.own_codes import OwnCodes
 from devexplorer.core.cli.terminal.refusal import say
-from devexplorer.core.environments.chosen import chosen
 from devexplorer.core.records.ssh import Progress, Report, Said
 from devexplorer.core.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.ssh.failures import ConnectionFailed

@@ -1,5 +1,5 @@
 """The choice of a Python for the engine of windows that are started in a folder, as it is remembered
-(`environments.chosen`). Main thread."""
+(`base.chosen_python`). Main thread."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from devexplorer.core.base import Clock, replacing
-from devexplorer.core.environments.chosen import FILE, settings_file
-from devexplorer.core.environments.chosen import KnownMachine as KnownMachine
+from devexplorer.core.base.chosen_python import FILE, settings_file
+from devexplorer.core.base.chosen_python import KnownMachine as KnownMachine
 from devexplorer.core.records import OpenModel
 from devexplorer.core.telemetry.alert_rules import Rule
 

@@ -131,7 +131,7 @@ class App:
 
     def remembered_python(self) -> str | None:
         """What was chosen for the engine of a window in this folder; None: nothing, or it is no longer there."""
-        from devexplorer.core.environments.chosen import current_folder, for_folder, is_there
+        from devexplorer.core.base.chosen_python import current_folder, for_folder, is_there
 
         python = for_folder(self.window.context.settings.pythons, current_folder())
         if python is not None and not is_there(python):

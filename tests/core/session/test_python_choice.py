@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.environments.chosen import current_folder, for_folder, is_there
+from devexplorer.core.base.chosen_python import current_folder, for_folder, is_there
 from devexplorer.core.session.python_choice import MOST, choice
 from devexplorer.core.session.settings import Settings
 

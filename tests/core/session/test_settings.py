@@ -9,7 +9,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from devexplorer.core.environments.chosen import settings_file
+from devexplorer.core.base.chosen_python import settings_file
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
