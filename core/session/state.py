@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -429,15 +428,10 @@ class State(QueryResults):
         if not (event.restored or event.lost):
             self.answer = Answer(title="The engine was restarted", words="It runs again.")
             return Change.ANSWER
-        facts: Sequence[Fact] = [
-            Fact("restored", ", ".join(event.restored) or "nothing"),
-            Fact("not restored", "; ".join(event.lost) or "nothing"),
-        ]
-        words = (
-            "The engine runs again. Sample models and tensors were made again from their recipes and moved to where"
-            " they were."
-        )
-        self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
+        restored = Fact("restored", ", ".join(event.restored) or "nothing")
+        lost = Fact("not restored", "; ".join(event.lost) or "nothing")
+        words = "The engine runs again. Sample models and tensors were made again from their recipes and moved back."
+        self.answer = Answer(title="The workspace was rebuilt", words=words, facts=(restored, lost))
         return Change.ANSWER
 
 
