@@ -11,9 +11,13 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QWidget
+
 from devexplorer.core.session import Change, State
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.gui.widgets.reading_order import reading_order
 
 
 class Page(Protocol):
@@ -45,6 +49,7 @@ class TabSpec(Generic[P_co]):
     action: str = ""
     """Text of the action that shows the tab; empty: `Page` and its title."""
     tooltip: str = ""
+    """What the page is for: the palette finds it by these words too."""
     key: str = ""
     menu: str = ""
     section: int = 0
@@ -58,10 +63,20 @@ class TabSpec(Generic[P_co]):
         """Bring the tab to the front; returns its page."""
         return cast(P_co, context.show_tab(self.name))
 
+    def open(self, context: WindowContext) -> P_co:
+        """Show the tab and give the keyboard to its page; returns the page."""
+        page = self.show(context)
+        assert isinstance(page, QWidget)
+        focus = QApplication.focusWidget()
+        stops = (stop for stop in reading_order(page) if stop.isVisible() and stop.isEnabled())
+        if (focus is None or not page.isAncestorOf(focus)) and (first := next(stops, None)) is not None:
+            first.setFocus(Qt.FocusReason.TabFocusReason)
+        return page
+
     def actions(self, context: WindowContext) -> list[ActionSpec]:
-        """The action that shows the tab, for the palette and perhaps a menu."""
+        """The action that opens the tab, for the palette and perhaps a menu."""
         text, tooltip = self.action or f"Page {self.title}", self.tooltip or f"Bring the page {self.title} to the front"
-        run = partial(self.show, context)
+        run = partial(self.open, context)
         return [ActionSpec(f"page {self.name}", text, tooltip, run, key=self.key, menu=self.menu, section=self.section)]
 
 

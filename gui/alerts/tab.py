@@ -44,4 +44,5 @@ TAB: TabSpec[AlertsPanel] = TabSpec(
     Change.ALERTS,
     live=True,
     count=_count,
+    tooltip="Alarms and their rules: temperature, memory, throttling, errors, any reading",
 )

@@ -25,4 +25,5 @@ TAB: TabSpec[BenchmarkPanel] = TabSpec(
     "measure",
     Change.POINTS | Change.DEVICES | Change.RUNS,
     live=True,
+    tooltip="Measure matrix products, copies, several devices at once, models",
 )

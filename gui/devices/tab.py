@@ -23,5 +23,12 @@ DETAILS = TabSpec(
     "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     live=True,
+    tooltip="All that the driver says of a device: temperature, power, clocks, PCIe, memory errors",
 )
-PROCESSES = TabSpec("processes", lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"), "monitor", live=True)
+PROCESSES = TabSpec(
+    "processes",
+    lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"),
+    "monitor",
+    live=True,
+    tooltip="Which processes use which device, and how much of its memory",
+)

@@ -32,4 +32,5 @@ TAB: TabSpec[DoctorPanel] = TabSpec(
     lazy_page("devexplorer.gui.doctor.page:DoctorPanel", follow_selection, _connect),
     "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
+    tooltip="Which line puts a tensor on the wrong device, and a patch for it",
 )

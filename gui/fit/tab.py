@@ -10,4 +10,5 @@ TAB = TabSpec(
     lazy_page("devexplorer.gui.fit.page:FitPanel", follow_selection),
     "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
+    tooltip="Which cards a model fits, the largest batch, and the time of a step",
 )

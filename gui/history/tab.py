@@ -24,5 +24,9 @@ def _connect(context: WindowContext, page: HistoryPanel) -> None:
 
 
 TAB: TabSpec[HistoryPanel] = TabSpec(
-    "history", lazy_page("devexplorer.gui.history.page:HistoryPanel", _connect), "measure", Change.DEVICES
+    "history",
+    lazy_page("devexplorer.gui.history.page:HistoryPanel", _connect),
+    "measure",
+    Change.DEVICES,
+    tooltip="Every run that was kept: filter, compare runs, export, import",
 )

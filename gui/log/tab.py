@@ -5,4 +5,9 @@ from __future__ import annotations
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, lazy_page
 
-TAB = TabSpec("log", lazy_page("devexplorer.gui.log.page:LogPanel"), redraw=Change.LOG)
+TAB = TabSpec(
+    "log",
+    lazy_page("devexplorer.gui.log.page:LogPanel"),
+    redraw=Change.LOG,
+    tooltip="Messages of the window and the engine, warnings and errors",
+)

@@ -21,4 +21,11 @@ def _make(context: WindowContext) -> MemoryPanel:
     return page
 
 
-TAB = TabSpec("memory", _make, "monitor", Change.DETAILS | Change.DEVICES | Change.ENGINE, live=True)
+TAB = TabSpec(
+    "memory",
+    _make,
+    "monitor",
+    Change.DETAILS | Change.DEVICES | Change.ENGINE,
+    live=True,
+    tooltip="What uses the memory of a device: allocator, cache, segments, snapshots",
+)

@@ -24,4 +24,5 @@ TAB = TabSpec(
     lazy_page("devexplorer.gui.objects.values:ValuesPanel", follow_selection, _connect),
     "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
+    tooltip="The values of a tensor: numbers, statistics, histogram",
 )

@@ -31,4 +31,5 @@ TAB = TabSpec(
     lazy_page("devexplorer.gui.roofline.page:RooflinePanel", _connect),
     "measure",
     Change.POINTS | Change.DEVICES | Change.RUNS,
+    tooltip="What was measured against the limits of compute and memory bandwidth",
 )

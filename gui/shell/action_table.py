@@ -86,7 +86,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
                    context.restart_requested.emit),
         ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
                    section=4),
-        ActionSpec("words", "Glossary", "What the terms in this window mean", partial(_show_glossary, context),
+        ActionSpec("words", "Glossary", "Help: what the terms in this window mean", partial(_show_glossary, context),
                    key="F1"),
     ]  # fmt: skip
 

@@ -49,7 +49,7 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
-from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices, reading_choices
+from devexplorer.gui.shell.menus import context_menu, measuring_choices, move_order, palette_choices, reading_choices
 from devexplorer.gui.shell.news import News
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
@@ -301,7 +301,8 @@ class MainWindow(QMainWindow):
         """Open the command palette."""
         from devexplorer.gui.shell.palette import CommandPalette
 
-        choices = palette_choices(self.specs, self.controller, self.recent.choices()) + reading_choices(self.context)
+        choices = palette_choices(self.specs, self.controller, self.recent.choices())
+        choices += measuring_choices(self.context) + reading_choices(self.context)
         self.context.open_dialog(CommandPalette(choices, self))
 
     # --- actions of the table that need the window

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from devexplorer.core.session import State
 from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, WindowContext, fill_menu
+from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.learn.tab import TAB as LEARN
 
 if TYPE_CHECKING:
@@ -127,6 +128,20 @@ def palette_choices(
         choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
     choices += [Choice(text, folder, True, run) for text, folder, run in recent]
     return choices
+
+
+def measuring_choices(context: WindowContext) -> list[Choice]:
+    """Each kind of benchmark: its form."""
+    from devexplorer.core.benchmark.kinds import KINDS  # all of these when the palette is opened
+    from devexplorer.gui.benchmark.page import PAGES
+    from devexplorer.gui.shell.palette import Choice
+
+    def show(kind: str) -> None:
+        page = BENCHMARK.show(context)
+        page.show_page(kind)
+        page.rail.choices[kind].setFocus(Qt.FocusReason.TabFocusReason)
+
+    return [Choice(f"Benchmark: {kind}", "", True, partial(show, kind), KINDS[kind].meaning) for kind in PAGES]
 
 
 def reading_choices(context: WindowContext) -> list[Choice]:

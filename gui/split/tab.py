@@ -10,4 +10,5 @@ TAB = TabSpec(
     lazy_page("devexplorer.gui.split.page:SplitPanel", follow_selection),
     "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
+    tooltip="Divide a model over several devices, with the time and memory of each",
 )

@@ -20,4 +20,5 @@ TAB = TabSpec(
     lazy_page("devexplorer.gui.topology.page:TopologyPanel", _connect),
     "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
+    tooltip="How the devices are connected: NVLink, PCIe, NUMA",
 )

@@ -10,6 +10,7 @@ from fakes.keyboard import ALT, CTRL, SHIFT, Key, Keyboard
 from fakes.window import open_window
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
+from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.learn.page import LearnPanel
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets import reading_order
@@ -175,3 +176,23 @@ def choose(me: Keyboard, panel: LearnPanel, exercise_id: str) -> None:
             return
         me.press(Key.Key_Down)
     assert panel.course.exercise.id == exercise_id
+
+
+def test_the_palette_finds_pages_by_what_they_are_for_and_gives_them_the_keyboard(me: Keyboard) -> None:
+    dock = me.window.bottom_dock
+    for words, name in (
+        ("alarm", "alerts"),
+        ("largest batch", "fit"),
+        ("compare", "history"),
+        ("sweep", "benchmark"),
+        ("bandwidth copies", "benchmark"),
+    ):
+        me.palette(words)
+        me.until(lambda name=name: dock.current == name, f"the page {name}")
+        page = dock.page(name)
+        me.until(
+            lambda page=page: page.isAncestorOf(QApplication.focusWidget() or me.window), f"the keyboard in {name}"
+        )
+    page = dock.page("benchmark")
+    assert isinstance(page, BenchmarkPanel)
+    assert page.page is page.pages["bandwidth"]
