@@ -122,8 +122,8 @@ class Controller:
         )
 
     def why_no_stop(self) -> str | None:
-        """Reason when no benchmark runs."""
-        return None if self.state.active_runs else "No benchmark is running."
+        """Reason when no benchmark runs here; those of a recording are over."""
+        return self.why_no_engine() or (None if self.state.active_runs else "No benchmark is running.")
 
     def send(self, command: Command) -> None:
         """Send any command to the engine; one that runs the user's code again after a question, as needed."""

@@ -65,13 +65,12 @@ class TabSpec(Generic[P_co]):
 
     def open(self, context: WindowContext) -> P_co:
         """Show the tab and give the keyboard to its page; returns the page."""
-        page = self.show(context)
-        assert isinstance(page, QWidget)
-        focus = QApplication.focusWidget()
+        shown = self.show(context)
+        page, focus = cast(QWidget, shown), QApplication.focusWidget()
         stops = (stop for stop in reading_order(page) if stop.isVisible() and stop.isEnabled())
         if (focus is None or not page.isAncestorOf(focus)) and (first := next(stops, None)) is not None:
             first.setFocus(Qt.FocusReason.TabFocusReason)
-        return page
+        return shown
 
     def actions(self, context: WindowContext) -> list[ActionSpec]:
         """The action that opens the tab, for the palette and perhaps a menu."""

@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
+    QApplication,
     QComboBox,
     QGridLayout,
     QMenu,
@@ -240,6 +241,13 @@ class _RulesArea(ScrollArea):
         self._heading = holder(heading)
         self._heading.setParent(self)
         self.setViewportMargins(0, HEADER_PX, 0, 0)
+        self.verticalScrollBar().rangeChanged.connect(self._keep_focus_in_sight)
+
+    def _keep_focus_in_sight(self) -> None:
+        """A rule that was added gets its place only when the range has grown."""
+        focus = QApplication.focusWidget()
+        if focus is not None and self.content.isAncestorOf(focus):
+            self.ensureWidgetVisible(focus)
 
     def set_whole(self, whole: bool) -> None:
         """Be as high as all rules; or as low as it must."""

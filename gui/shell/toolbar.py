@@ -243,7 +243,7 @@ class Toolbar(QFrame):
             reason = why_not()
             button.setEnabled(reason is None)
             button.setToolTip(reason or tip)
-        running = bool(self._state.active_runs)
+        running = controller.why_no_stop() is None
         wanted = "stop" if running else "benchmark"
         if self.benchmark.property("action") == wanted:
             return

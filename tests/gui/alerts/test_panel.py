@@ -339,6 +339,20 @@ def test_a_rule_for_any_other_metric_can_be_added_and_removed(qtbot: QtBot, form
     assert form.rules == DEFAULT_RULES
 
 
+def test_a_rule_that_was_added_is_in_sight_as_soon_as_there_is_room_for_it(qtbot: QtBot) -> None:
+    low = hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES), 600, 160)
+    low.set_whole(False)
+    QApplication.processEvents()
+    next(action for action in low.add_button.menu().actions() if action.text() == "Power").trigger()
+    QApplication.processEvents()
+    control, area = low.rows[-1].raise_at, low.scroll_area
+    area.verticalScrollBar().setValue(0)  # the place was asked for before the row had it
+    area.verticalScrollBar().setMaximum(area.verticalScrollBar().maximum() + 1)
+    seen = control.mapTo(area.viewport(), control.rect().bottomRight())
+    assert control.hasFocus()
+    assert area.viewport().rect().contains(seen)
+
+
 def test_bytes_are_chosen_in_gib_and_an_untouched_figure_stays_exact(form: AlertRulesForm) -> None:
     exact = Rule(metric="memory_free_bytes", raise_at=1.5 * 2**30, clear_at=3.25 * 2**30, seconds=0.5)
     form.show_rules((*DEFAULT_RULES, exact))
