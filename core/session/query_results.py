@@ -23,6 +23,7 @@ from devexplorer.core.records import (
     Hopped,
     LaboratoryEvent,
     ObjectSnapshot,
+    Row,
     SplitPlan,
     SplitPlanned,
     Undid,
@@ -57,6 +58,7 @@ class QueryResults(EventHandlers):
         """The latest diagnosis of each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
         """The snapshot that each diagnosis is about."""
+        self._parts_differ: dict[str, tuple[ObjectSnapshot, ObjectSnapshot, bool]] = {}
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
         self.unsaved = Unsaved()
@@ -66,6 +68,21 @@ class QueryResults(EventHandlers):
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
         return target in self.values and self.objects.get(object_name(target)) is not self._described_in.get(target)
+
+    def check_is_old(self, name: str) -> bool:
+        """Whether the model has other parts than when it was checked; where they are does not matter."""
+        then, now = self.checked_as.get(name), self.objects.get(name)
+        if then is None or now is None or then is now:
+            return False
+        known = self._parts_differ.get(name)
+        if known is None or known[0] is not then or known[1] is not now:  # a large model takes a while
+            known = self._parts_differ[name] = (then, now, _parts(then) != _parts(now))
+        return known[2]
+
+    @property
+    def diagnoses_that_hold(self) -> dict[str, Diagnosis]:
+        """Those of models that are as they were checked."""
+        return {name: diagnosis for name, diagnosis in self.diagnoses.items() if not self.check_is_old(name)}
 
     @property
     def workspace_file(self) -> WorkspaceFile | None:
@@ -125,9 +142,20 @@ class QueryResults(EventHandlers):
         """Drop the results about a removed object."""
         for results in (self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
             results.pop(name, None)
+        self._parts_differ.pop(name, None)
         self.values = {target: found for target, found in self.values.items() if object_name(target) != name}
 
     def forget_all(self) -> None:
         """Drop all results about objects."""
         for results in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
             results.clear()
+        self._parts_differ.clear()
+
+
+def _parts(snapshot: ObjectSnapshot) -> list[tuple[object, ...]]:
+    """What a model is made of, wherever that is; gradients and what an optimizer keeps come and go with training."""
+    return [_part(row) for row in snapshot.rows if row.kind not in ("gradient", "state")]
+
+
+def _part(row: Row) -> tuple[object, ...]:
+    return row.path, row.kind, row.type, row.tied_to, row.registered

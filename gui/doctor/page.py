@@ -8,7 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import object_name
-from devexplorer.core.records import Answer, ApplyPatch, Check, Diagnosis, Finding, ObjectSnapshot, Row
+from devexplorer.core.records import Answer, ApplyPatch, Check, Diagnosis, Finding
 from devexplorer.core.session import State
 from devexplorer.gui.doctor.finding import FindingView
 from devexplorer.gui.doctor.form import DoctorForm
@@ -73,7 +73,6 @@ class DoctorPanel(QWidget):
         self._target: str | None = None
         self.diagnosis: Diagnosis | None = None
         """What is on show."""
-        self._compared: tuple[ObjectSnapshot | None, ObjectSnapshot | None, bool] = (None, None, False)
         self.form = DoctorForm(state)
         self.form.command_requested.connect(self.command_requested)
         self.sign = Sign(size=_SIGN_PX)
@@ -165,16 +164,7 @@ class DoctorPanel(QWidget):
         self.sign.show_icon(icon_name, severity_tone(sign))
         self.verdict.set_full_text(all_of_it(diagnosis))
         self.circumstances.say(circumstances(diagnosis) if self._wide else "")
-        self.old.setText(OLD if self._is_old() else "")
-
-    def _is_old(self) -> bool:
-        """Whether the model has other parts than when it was checked; where they are does not matter."""
-        target = self._target or ""
-        then, now = self._state.checked_as.get(target), self._state.objects.get(target)
-        if then is not self._compared[0] or now is not self._compared[1]:  # a large model takes a while
-            differs = then is not None and now is not None and then is not now and _parts(then) != _parts(now)
-            self._compared = (then, now, differs)
-        return self._compared[2]
+        self.old.setText(OLD if self._state.check_is_old(self._target or "") else "")
 
     def _show_chosen(self) -> None:
         key, diagnosis = self.table.selected_key, self.diagnosis
@@ -230,15 +220,6 @@ class DoctorPanel(QWidget):
     def _choose_target(self, path: str) -> None:
         if self._target is not None:
             self.target_chosen.emit(self._target, path)
-
-
-def _parts(snapshot: ObjectSnapshot) -> list[tuple[object, ...]]:
-    """What a model is made of, wherever that is; gradients and what an optimizer keeps come and go with training."""
-    return [_part(row) for row in snapshot.rows if row.kind not in ("gradient", "state")]
-
-
-def _part(row: Row) -> tuple[object, ...]:
-    return row.path, row.kind, row.type, row.tied_to, row.registered
 
 
 class FindingsTable(RowsTable):

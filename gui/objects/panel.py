@@ -123,7 +123,7 @@ class ObjectsPanel(Panel):
         """Objects changed: show the new ones, keep selection and expansion."""
         new = [name for name in self._state.objects if name not in self._known]
         self._known = set(self._state.objects)
-        self.model.update(self._state.objects, self._state.row_tables, self._state.diagnoses)
+        self.model.update(self._state.objects, self._state.row_tables, self._state.diagnoses_that_hold)
         self._select_again()
         empty = not self._state.objects
         self.show_empty(empty)

@@ -35,7 +35,8 @@ class ThroughputPlot(DevicePlot):
     start_requested = Signal(object)
 
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
-        super().__init__(THROUGHPUT, state, time_axis, EmptyState("No matrix product has been measured yet.", "Benchmark"))
+        empty = EmptyState("No matrix product has been measured yet.", "Benchmark")
+        super().__init__(THROUGHPUT, state, time_axis, empty)
         self._runs: dict[str, Run] = {}
         self._chosen = ""
         self.empty.chosen.connect(self._offer_taken)

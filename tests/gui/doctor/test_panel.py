@@ -332,8 +332,10 @@ def test_a_model_that_was_changed_since_is_said_to_be(panel: DoctorPanel, state:
     show(state, model("mlp", *mlp().rows[:4], module_row("out", 1, "Identity", ())))
     panel.refresh()
     assert panel.old.text() == OLD
+    assert not state.diagnoses_that_hold, "the tree shows none of it"
     say(state, panel, diagnosis(note()))
     assert panel.old.text() == ""
+    assert set(state.diagnoses_that_hold) == {"mlp"}
 
 
 def test_two_hundred_findings_are_listed_and_the_last_can_be_shown(
