@@ -3,19 +3,21 @@ in the selected span. Main thread."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
 import pyqtgraph as pg
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QSize, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas
+from devexplorer.gui.plots.curve_item import straight_pen
 from devexplorer.gui.widgets import Role, current_theme, font, theme_changed
 
 COLUMN_ROWS = 6
-"""More curves than this are listed in two columns."""
+"""More curves than this are listed in two columns, where there is room."""
 DISTANCE_PX = 12
 """Between the line and the box."""
 
@@ -59,7 +61,7 @@ class Cursor(QObject):
         self._recolour()
 
     def _recolour(self) -> None:
-        self.line.setPen(pg.mkPen(current_theme().dim, width=1))
+        self.line.setPen(straight_pen(current_theme().dim, self._canvas))
         self._shown = ()
 
     def show_line(self, x_s: float | None) -> None:
@@ -67,18 +69,19 @@ class Cursor(QObject):
         self.line.setVisible(x_s is not None)
         if x_s is not None:
             self.line.setPos(x_s)
+            if self.line.pen.width() != (pen := straight_pen(current_theme().dim, self._canvas)).width():
+                self.line.setPen(pen)  # the window is on another screen
 
     def show_box(self, x_px: float, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> None:
         """Show the box beside the line, `x_px` from the left end of the axis.
 
         `heads` are above the values of each reading; where there is one value they are left out.
         """
-        shown = (tuple(titles), tuple(heads), tuple(readings))
+        plot = self._canvas.area()
+        shown = (tuple(titles), tuple(heads), tuple(readings), self._canvas.size())
         if shown != self._shown:
             self._shown = shown
-            self.box.setText(self._html(titles, heads, readings))
-            self.box.adjustSize()
-        plot = self._canvas.area()
+            self._fill(titles, heads, readings, QSize(self._canvas.width() - round(plot.left()), self._canvas.height()))
         left = plot.left() + x_px + DISTANCE_PX
         if left + self.box.width() > plot.right():
             left -= 2 * DISTANCE_PX + self.box.width()
@@ -92,20 +95,60 @@ class Cursor(QObject):
         self.line.hide()
         self.box.hide()
 
-    def _html(self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> str:
+    def _fill(self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading], room: QSize) -> None:
+        """In the first of these forms that has room: two columns, without the word "simulated" behind each name, one
+        column, only some of the readings."""
+        many = len(readings) > COLUMN_ROWS
+        for columns, with_word in (
+            (1 + many, len(heads) == 1 or not many),
+            (1 + many, not many),
+            (1, True),
+            (1, False),
+        ):
+            self._write(titles, heads, readings, columns, with_word=with_word)
+            if self.box.width() <= room.width():
+                break
+        left_out = math.ceil((self.box.height() - room.height()) / self.box.fontMetrics().lineSpacing())
+        if left_out > 0 and columns == 1:
+            said = sorted(readings, key=lambda reading: all(value[:2] in ("0", "0 ") for value in reading.values))
+            kept = said[: max(len(said) - left_out - 1, 1)]
+            more = f"… and {len(readings) - len(kept)} more"
+            some = [reading for reading in readings if reading in kept]
+            self._write([*titles, more], heads, some, columns, with_word=with_word)
+
+    def _write(
+        self,
+        titles: Sequence[str],
+        heads: Sequence[str],
+        readings: Sequence[Reading],
+        columns: int,
+        *,
+        with_word: bool,
+    ) -> None:
+        self.box.setText(self._html(titles, heads, readings, columns, with_word=with_word))
+        self.box.adjustSize()
+
+    def _html(
+        self,
+        titles: Sequence[str],
+        heads: Sequence[str],
+        readings: Sequence[Reading],
+        columns: int,
+        *,
+        with_word: bool,
+    ) -> str:
         # Names come from the engine, which is not trusted: escaped.
         dim = f'style="color:{current_theme().dim}"'
-        with_word = len(heads) == 1 or len(readings) <= COLUMN_ROWS
         if not with_word and any(reading.simulated for reading in readings):
             names = [reading.name for reading in readings if reading.simulated]
             titles = [
                 *titles,
                 "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
             ]
-        split = (len(readings) + 1) // 2 if len(readings) > COLUMN_ROWS else len(readings)
-        columns = [self._table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
+        split = -(-len(readings) // columns)
+        tables = [self._table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
         head = "".join(f"<div {dim}>{escape(title)}</div>" for title in titles)
-        return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(columns)}</tr></table>"
+        return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"
 
     def _table(self, heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
         dim = current_theme().dim

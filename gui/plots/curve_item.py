@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtGui import QPainter, QPen, QTransform
+from PySide6.QtGui import QColor, QPainter, QPen, QTransform
+from PySide6.QtWidgets import QWidget
 
 
 class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
@@ -45,6 +46,11 @@ class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
             super().paint(painter, option, widget)
         painter.setWorldTransform(placed)
         self.opts["pen"] = pen
+
+
+def straight_pen(colour: QColor | str | None, view: QWidget | None) -> QPen:
+    """For a line of pyqtgraph in `view`: straight ones cost nothing, however wide."""
+    return pg.mkPen(colour, width=1 if view is None else max(1, round(view.devicePixelRatioF())))  # type: ignore[no-any-return]
 
 
 def _longer_dashes(pen: QPen, factor: int) -> QPen:

@@ -82,6 +82,8 @@ QTextEdit[look="block"] { color: $text; background: transparent; border: 0; padd
 QTextEdit[words="dim"] { color: $dim; }
 QTextEdit[words="soft"] { color: $soft; }
 QTextEdit[words="error"] { color: $error; }
+QComboBox { padding-left: 9px; }
+QComboBox:editable { padding-left: 7px; }
 QComboBox::drop-down { border: 0; width: 20px; }
 QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
 QAbstractSpinBox { padding: 2px 18px 1px 7px; }

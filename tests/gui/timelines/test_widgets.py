@@ -466,6 +466,31 @@ def test_the_cursor_reads_the_same_time_in_both_plots(
     assert (cursor_text(memory), cursor_text(throughput)) == ("", "")
 
 
+@pytest.mark.parametrize(("width", "devices"), [(290, 8), (290, 16), (560, 16), (720, 16)])
+def test_the_cursor_box_is_whole_in_a_narrow_plot(show: Show, axis: TimeAxis, width: int, devices: int) -> None:
+    state = make_state("cpu", *(f"vgpu:{index}" for index in range(devices)))
+    last = f"vgpu:{devices - 1}"
+    for name in state.devices:
+        fill(state, name, lambda age, used=float(name in ("cpu", last)): used * GIB, seconds=50.0)
+    plot = show(state, width)
+    axis.set_cursor(-20.0)
+    box = plot.cursor_box.box
+    assert box.isVisible()
+    assert plot.canvas.rect().contains(box.geometry())
+    assert "simulated" in box.text()
+    assert last in box.text(), "what is not zero stays"
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0])
+def test_the_cursor_is_one_pixel_of_the_layout_wide_on_every_screen(
+    show: Show, axis: TimeAxis, monkeypatch: pytest.MonkeyPatch, ratio: float
+) -> None:
+    plot = show(make_state("cpu"))
+    monkeypatch.setattr(plot.canvas, "devicePixelRatioF", lambda: ratio)
+    axis.set_cursor(-20.0)
+    assert plot.cursor_box.line.pen.width() == ratio
+
+
 def test_names_in_the_cursor_box_are_text_and_not_markup(show: Show, axis: TimeAxis) -> None:
     state = make_state("cuda:<b>0")
     fill(state, "cuda:<b>0", lambda age: GIB)
