@@ -13,11 +13,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import Clock
+from devexplorer.core.fleet.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.records import DeviceSample
-from devexplorer.core.records.fleet_events import CardsListed, FleetEvent, FleetMachine, MachineChanged, Readings
+from devexplorer.core.records.fleet_events import (
+    FleetEvent,
+    FleetMachine,
+    GroupEnded,
+    MachineChanged,
+    MeasureOrder,
+)
 
 
 class Member(NamedTuple):
@@ -48,6 +54,25 @@ class HostFleet:
             self._events += host.drain()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
 
+    def measure(self, order: MeasureOrder) -> None:
+        """Measure on the cards of these machines, each by its own engine."""
+        hosts = {host.member.name: host for host in self._hosts}
+        shares: dict[str, dict[int, tuple[str, ...]]] = {}
+        for group, keys in enumerate(order.groups):
+            machines = {machine for machine, _ in keys}
+            if len(machines) == 1 and machines <= hosts.keys():
+                shares.setdefault(keys[0][0], {})[group] = tuple(device for _, device in keys)
+            else:
+                failure = "cards of several machines are not measured together over ssh yet"
+                self._events.append(GroupEnded(number=order.number, group=group, failure=failure))
+        for machine, groups in shares.items():
+            hosts[machine].member.measure(order, groups)
+
+    def cancel(self) -> None:
+        """End what is being measured."""
+        for host in self._hosts:
+            host.member.cancel()
+
     def close(self, deadline_s: float = 5.0) -> bool:
         """Disconnect; the hosts end by themselves."""
         until = time.monotonic() + deadline_s
@@ -58,35 +83,24 @@ class HostFleet:
 
 
 class _Host:
-    """One member: its session, and what was last said of its link."""
+    """One machine: its session, and what was last said of its link."""
 
     def __init__(self, member: Member, client: str, clock: Clock) -> None:
         self.session = RemoteSession(member.name, member.route, client, clock=clock)
-        self._member = member
+        self.member = SessionMember(member.name, self.session)
+        self._rack = member.rack
         self._told: FleetMachine | None = None
 
     def drain(self) -> list[FleetEvent]:
         """What is new on this machine."""
-        name, events = self._member.name, list[FleetEvent]()
         self.session.beat()
-        news = self.session.drain()
+        news = self.member.drain()
         machine = self._machine(self.session.link)
-        if machine != self._told:
-            self._told = machine
-            events.append(MachineChanged(machine=machine))
-        samples: dict[str, DeviceSample] = {}
-        if news.state is not None:  # of the snapshot with which a connection begins
-            devices = news.state.devices.values()
-            infos = tuple(device.info for device in devices)
-            events.append(CardsListed(machine=name, devices=infos, problems=news.state.problems))
-            samples = {device.info.id: device.sample for device in devices if device.sample is not None}
-        if news.catalog is not None:
-            events.append(CardsListed(machine=name, devices=news.catalog.devices, problems=news.catalog.problems))
-        samples |= {event.device: event for event in news.events if isinstance(event, DeviceSample)}
-        if samples:
-            events.append(Readings(machine=name, samples=tuple(samples.values())))
-        return events
+        if machine == self._told:
+            return news
+        self._told = machine
+        return [MachineChanged(machine=machine), *news]
 
     def _machine(self, link: Link) -> FleetMachine:
         problem = "" if link.live else link.reason
-        return FleetMachine(name=self._member.name, state=link.state, problem=problem, rack=self._member.rack)
+        return FleetMachine(name=self.member.name, state=link.state, problem=problem, rack=self._rack)

@@ -50,9 +50,9 @@ def chosen(
 
 def measuring(source: FleetSource) -> MeasuringSource:
     """It, where its cards can be measured. Raises `BadInput`."""
-    if isinstance(source, SimulatedFleet):
+    if isinstance(source, SimulatedFleet | HostFleet):
         return source
-    raise BadInput('only simulated fleets can be checked so far; give --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"')
+    raise BadInput('name the machines: --hosts FILE, or --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"')
 
 
 def _hosts(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
