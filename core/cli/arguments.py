@@ -102,6 +102,11 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
 
     fleet_arguments(commands.add_parser("fleet", help="show every card of many machines"))
 
+    cluster = commands.add_parser("cluster", help="a Ray cluster on this machine, for trying")
+    words = cluster.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
+    up = words.add_parser("up", help="start it, print its address, end it on Ctrl-C")
+    up.add_argument("--nodes", metavar="N", default="3", help="how many nodes (default 3)")
+
     _host(commands.add_parser("host", help="what windows on other machines connect to: start it, list it, end it"))
 
     desktop = commands.add_parser(

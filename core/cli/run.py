@@ -26,7 +26,7 @@ ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env")
 """What asks devices, which another Python may know better, or which can be those of another machine."""
 _MODULES = {
     name: f"devexplorer.core.cli.{name}"
-    for name in ("devices", "place", "doctor", "fit", "env", "host", "install_desktop", "over_ssh")
+    for name in ("devices", "place", "doctor", "fit", "env", "host", "cluster", "install_desktop", "over_ssh")
 } | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")}
 """Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

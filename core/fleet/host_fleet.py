@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import Clock
@@ -17,6 +17,7 @@ from devexplorer.core.fleet.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.records import Event
 from devexplorer.core.records.fleet_events import (
     FleetEvent,
     FleetMachine,
@@ -38,47 +39,73 @@ class HostFleet:
     """`drain` beats every link."""
 
     def __init__(self, members: Sequence[Member], *, clock: Clock = time.time) -> None:
-        client = uuid.uuid4().hex
-        self._hosts = [_Host(member, client, clock) for member in members]
+        self._client, self._clock = uuid.uuid4().hex, clock
+        self._hosts: dict[str, _Host] = {}
+        self._leaving: list[RemoteSession] = []
         self._events: deque[FleetEvent] = deque()
+        self._started = False
+        self.on_other: Callable[[str, Event], None] = lambda machine, event: None
+        """Told of what happens on a machine that is no event of a fleet."""
+        for member in members:
+            self.add(member)
 
     def start(self) -> None:
         """Begin to connect to all of them."""
-        for host in self._hosts:
-            host.session.start()
-            host.session.set_hidden(True)  # readings once a second
+        self._started = True
+        for host in self._hosts.values():
+            host.start()
+
+    def add(self, member: Member) -> None:
+        """Another machine."""
+        host = self._hosts[member.name] = _Host(member, self._client, self._clock)
+        host.member.on_other = lambda event: self.on_other(member.name, event)
+        if self._started:
+            host.start()
+
+    def lose(self, name: str, why: str) -> None:
+        """This machine will not come back."""
+        host = self._hosts.pop(name)
+        self._events += host.drain()
+        self._events.append(MachineChanged(machine=host.lost(why)))
+        host.session.close(0.0)
+        self._leaving.append(host.session)
+
+    def session(self, name: str) -> RemoteSession | None:
+        """The session of a machine."""
+        host = self._hosts.get(name)
+        return None if host is None else host.session
 
     def drain(self) -> Sequence[FleetEvent]:
         """What happened since the last call."""
-        for host in self._hosts:
+        for host in self._hosts.values():
             self._events += host.drain()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
 
     def measure(self, order: MeasureOrder) -> None:
         """Measure on the cards of these machines, each by its own engine."""
-        hosts = {host.member.name: host for host in self._hosts}
         shares: dict[str, dict[int, tuple[str, ...]]] = {}
         for group, keys in enumerate(order.groups):
             machines = {machine for machine, _ in keys}
-            if len(machines) == 1 and machines <= hosts.keys():
+            if len(machines) == 1 and machines <= self._hosts.keys():
                 shares.setdefault(keys[0][0], {})[group] = tuple(device for _, device in keys)
             else:
                 failure = "cards of several machines are not measured together over ssh yet"
                 self._events.append(GroupEnded(number=order.number, group=group, failure=failure))
         for machine, groups in shares.items():
-            hosts[machine].member.measure(order, groups)
+            self._hosts[machine].member.measure(order, groups)
 
     def cancel(self) -> None:
         """End what is being measured."""
-        for host in self._hosts:
+        for host in self._hosts.values():
             host.member.cancel()
 
     def close(self, deadline_s: float = 5.0) -> bool:
         """Disconnect; the hosts end by themselves."""
         until = time.monotonic() + deadline_s
-        for host in self._hosts:
-            host.session.close(0.0)
-        ended = [host.session.close(max(until - time.monotonic(), 0.0)) for host in self._hosts]
+        sessions = [*(host.session for host in self._hosts.values()), *self._leaving]
+        for session in sessions:
+            session.close(0.0)
+        ended = [session.close(max(until - time.monotonic(), 0.0)) for session in sessions]
         return all(ended)
 
 
@@ -90,6 +117,15 @@ class _Host:
         self.member = SessionMember(member.name, self.session)
         self._rack = member.rack
         self._told: FleetMachine | None = None
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self.session.start()
+        self.session.set_hidden(True)  # readings once a second
+
+    def lost(self, why: str) -> FleetMachine:
+        """It, when it will not come back."""
+        return FleetMachine(name=self.member.name, state="lost", problem=why, rack=self._rack)
 
     def drain(self) -> list[FleetEvent]:
         """What is new on this machine."""

@@ -65,6 +65,8 @@ class SessionMember:
         self._refused: dict[int, str] = {}
         """What the engine answered."""
         self._told: list[FleetEvent] = []
+        self.on_other: Callable[[Event], None] = lambda event: None
+        """Told of what happens there and is no reading."""
 
     def drain(self) -> list[FleetEvent]:
         """What is new on this machine."""
@@ -84,8 +86,10 @@ class SessionMember:
         for event in news.events:
             if isinstance(event, DeviceSample):
                 samples[event.device] = event
-            elif self._order is not None:
+                continue
+            if self._order is not None:
                 self._measured(event)
+            self.on_other(event)
         if samples:
             events.append(Readings(machine=self.name, samples=tuple(samples.values())))
         for run in self._running.values():

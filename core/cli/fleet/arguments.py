@@ -7,6 +7,7 @@ import argparse
 from devexplorer.core.cli.terminal.common_arguments import VIRTUAL, add_options, json_option
 
 HOSTS = "a list of machines, one a line, as ssh takes them; name=, rack= and python= may follow"
+CLUSTER = "the nodes of a Ray cluster: auto on one of its nodes, or HOST:PORT of its head"
 DEFECT = (
     "with --nodes: give a card a fault, KIND:NODE/CARD[:SHARE%%]; KIND is slow, hot, pcie, link or lost; nodes and"
     " cards count from 0; may be given again"
@@ -40,6 +41,7 @@ def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
 
 def _machines(command: argparse.ArgumentParser) -> None:
     command.add_argument("--hosts", metavar="FILE", help=HOSTS)
+    command.add_argument("--cluster", metavar="ADDRESS", default=argparse.SUPPRESS, help=CLUSTER)
     command.add_argument(
         "--nodes", metavar="N", help="a simulated fleet of so many machines; --virtual says which cards"
     )

@@ -11,6 +11,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.cli.fleet.this_machine import ThisMachine
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.hosts_file import read_hosts
@@ -28,6 +29,8 @@ def chosen(
     simulated measurements take no longer than their computation."""
     if arguments.hosts is not None:
         return _hosts(arguments, findings)
+    if getattr(arguments, "cluster", None) is not None:
+        return _cluster(arguments, findings)
     defects = [findings.checked(partial(parse_defect, text)) for text in arguments.defect]
     nodes = findings.count(arguments.nodes, "--nodes")
     seed = findings.parsed(arguments.seed, _seed, 0)
@@ -50,9 +53,22 @@ def chosen(
 
 def measuring(source: FleetSource) -> MeasuringSource:
     """It, where its cards can be measured. Raises `BadInput`."""
-    if isinstance(source, SimulatedFleet | HostFleet):
+    if isinstance(source, SimulatedFleet | HostFleet | ClusterFleet):
         return source
-    raise BadInput('name the machines: --hosts FILE, or --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"')
+    raise BadInput(
+        'name the machines: --hosts FILE, --cluster ADDRESS, or --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"'
+    )
+
+
+def _cluster(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
+    for option in ("nodes", "defect"):
+        if getattr(arguments, option):
+            findings.add(f"--{option} is for simulated fleets, --cluster for a real one; give one of them")
+    findings.check_virtual(arguments.virtual)
+    if not arguments.cluster.strip() or arguments.cluster.startswith("-"):
+        findings.add(f"--cluster '{arguments.cluster}' is no address; write auto or HOST:PORT of the cluster's head")
+    findings.demand_none()
+    return ClusterFleet(arguments.cluster, arguments.virtual)
 
 
 def _hosts(arguments: argparse.Namespace, findings: Findings) -> FleetSource:

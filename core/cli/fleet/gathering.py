@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from devexplorer.core.base import Unavailable
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
@@ -19,6 +20,8 @@ def gather(source: FleetSource, cards: FleetTable, stopping: Stopping) -> bool:
     until = time.monotonic() + FIRST_S
     while not stopping.wait(DRAIN_S):
         cards.apply(source.drain())
+        if problem := getattr(source, "problem", ""):
+            raise Unavailable(problem)
         if time.monotonic() > until or (cards.machines and cards.settled):
             return True
     return False

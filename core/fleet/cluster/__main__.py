@@ -1,0 +1,33 @@
+"""`python -m devexplorer.core.fleet.cluster ADDRESS [--virtual SPEC]`: the process that is attached to a Ray cluster.
+
+It says what happens there on standard output, is told what to do on standard input, and gives everything back when that
+ends. Main thread, one that reads, and those of the links."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from devexplorer.core.fleet.cluster.frames import frame
+from devexplorer.core.fleet.cluster.messages import CannotAttach
+
+EXTRA = "pip install 'devexplorer[cluster]'"
+
+
+def main(argv: list[str]) -> int:
+    """Attach, follow, leave; returns the exit code."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever Ray prints is none of ours
+    address, virtual = argv[0], (argv[2] if argv[1:2] == ["--virtual"] else None)
+    try:
+        from devexplorer.core.fleet.cluster.attached import attached
+    except ImportError as error:
+        os.write(out, frame(CannotAttach(reason=f"Ray is not installed here ({error}); {EXTRA}")))
+        return 2
+    return attached(address, virtual, out)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # threads of links may still wait for nodes that are gone

@@ -1,0 +1,253 @@
+"""Joins a running cluster, follows its nodes, and carries events and orders. Main thread; `orders` is another."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections import deque
+from functools import partial
+from typing import Any, cast
+
+import ray
+from ray.exceptions import RayError
+
+from devexplorer.core.base import LinkError, first_line
+from devexplorer.core.fleet.cluster.frames import Frames, frame
+from devexplorer.core.fleet.cluster.messages import (
+    Attached,
+    CancelMeasuring,
+    CannotAttach,
+    CopyObjects,
+    DoneThere,
+    DoThere,
+    FromCluster,
+    Measure,
+    ToCluster,
+)
+from devexplorer.core.fleet.cluster.nodes import Nodes
+from devexplorer.core.fleet.cluster.routes import NodeRoute
+from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
+from devexplorer.core.records.fleet_events import GroupEnded
+from devexplorer.core.records.host import ForgetCopy, PlaceCopy, SaveCopy, Text
+
+STEP_S = 0.05
+RESERVE_S = 10.0
+REACH_S = 5.0
+CLOSE_S = 8.0
+
+
+def attached(address: str, virtual: str | None, out: int) -> int:
+    """Run until standard input ends; returns the exit code."""
+
+    def say(record: FromCluster) -> None:
+        data = memoryview(frame(record))
+        while data:
+            data = data[os.write(out, data) :]
+
+    if why_not := _unreachable(address):
+        say(CannotAttach(reason=why_not))
+        return 2
+    try:
+        ray.init(
+            address=address,
+            namespace=f"devexplorer-{secrets.token_hex(8)}",
+            log_to_driver=False,
+            configure_logging=False,
+            logging_level=logging.ERROR,
+            include_dashboard=False,
+        )
+    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+        say(CannotAttach(reason=f"there is no cluster at {address} that can be joined: {first_line(error)}"))
+        return 2
+    nodes = Nodes(virtual)
+    try:
+        nodes.look()
+        say(Attached(address=address, nodes=len(nodes.alive)))
+        _Following(nodes, say).run()
+    except BrokenPipeError:
+        pass  # who started this process is gone
+    finally:
+        nodes.leave()
+        ray.shutdown()
+    return 0
+
+
+def _unreachable(address: str) -> str:
+    """Why nothing answers there; Ray itself would try for minutes."""
+    if address in ("auto", "local"):
+        return "" if address == "auto" else "local would start a cluster of its own; write auto or HOST:PORT"
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in address:
+        return f"'{address}' is no address of a cluster; write auto or HOST:PORT of its head, for example 10.0.0.1:6379"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, OverflowError) as error:
+        return f"there is no cluster at {address}: {(getattr(error, 'strerror', '') or str(error)).lower()}"
+    return ""
+
+
+class _Following:
+    """What happens between attaching and leaving."""
+
+    def __init__(self, nodes: Nodes, say: Any) -> None:
+        self._nodes, self._say = nodes, say
+        self._fleet = HostFleet(())
+        self._fleet.on_other = self._other
+        self._orders: deque[ToCluster | None] = deque()
+        """None: standard input has ended."""
+        self._woken = threading.Event()
+        self._measuring = 0
+        """Groups that have not ended."""
+        self._requests: dict[tuple[str, int], str] = {}
+        """Commands on nodes, and what was answered."""
+        self._copies: list[_Copy] = []
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        threading.Thread(target=self._read, name="orders", daemon=True).start()
+        self._fleet.start()
+        self._follow(tuple(self._nodes.alive), ())
+        try:
+            while self._carry_out():
+                before = set(self._nodes.alive)
+                if self._nodes.look():
+                    now = set(self._nodes.alive)
+                    self._follow(tuple(now - before), tuple(before - now))
+                for event in self._fleet.drain():
+                    if isinstance(event, GroupEnded):
+                        self._measuring -= 1
+                    self._say(event)
+                if self._measuring <= 0:
+                    self._nodes.release()
+                self._copies = [copy for copy in self._copies if not copy.step()]
+                self._woken.wait(STEP_S)
+                self._woken.clear()
+        finally:
+            self._fleet.close(CLOSE_S)
+
+    def _follow(self, joined: tuple[str, ...], gone: tuple[str, ...]) -> None:
+        for name in joined:
+            route = NodeRoute(partial(self._nodes.agent, name), partial(self._nodes.is_alive, name))
+            self._fleet.add(Member(name, route))
+        for name in gone:
+            self._fleet.lose(name, "the node has left the cluster or died")
+            self._nodes.forget(name)
+
+    def _read(self) -> None:
+        orders = Frames[ToCluster](sys.stdin.buffer, cast(type[ToCluster], ToCluster))
+        order: ToCluster | None
+        while True:
+            try:
+                order = orders.next()
+            except LinkError as error:
+                print(f"an order was refused: {error}", file=sys.stderr)
+                continue
+            self._orders.append(order)
+            self._woken.set()
+            if order is None:
+                return
+
+    def _carry_out(self) -> bool:
+        """Take what was ordered; False when there will be nothing more."""
+        while self._orders:
+            match order := self._orders.popleft():
+                case None:
+                    return False
+                case Measure():
+                    self._measure(order)
+                case CancelMeasuring():
+                    self._fleet.cancel()
+                case DoThere():
+                    self._do(order.machine, order.command)
+                case CopyObjects():
+                    self._copies.append(_Copy(order, self._fleet, self._nodes, self._do, self._say))
+        return True
+
+    def _measure(self, order: Measure) -> None:
+        self._measuring += len(order.order.groups)
+        why_not = self._nodes.reserve(RESERVE_S)
+        if not why_not:
+            self._fleet.measure(order.order)
+            return
+        for group in range(len(order.order.groups)):
+            self._measuring -= 1
+            self._say(GroupEnded(number=order.order.number, group=group, failure=why_not))
+
+    def _do(self, machine: str, command: Command) -> None:
+        session = self._fleet.session(machine)
+        request = 0 if session is None else session.send(command)
+        if not request:
+            words = f"{machine} is no node of the cluster" if session is None else session.why_not()
+            self._say(DoneThere(machine=machine, ok=False, words=words))
+        else:
+            self._requests[machine, request] = ""
+
+    def _other(self, machine: str, event: Event) -> None:
+        if not isinstance(event, Answer | JobEnded) or (machine, event.request) not in self._requests:
+            return
+        if isinstance(event, Answer):
+            self._requests[machine, event.request] = event.words
+        else:
+            words = self._requests.pop((machine, event.request))
+            self._say(DoneThere(machine=machine, ok=event.ok, words=words))
+
+
+class _Copy:
+    """Objects on their way from one node to another; `step` until it is over."""
+
+    def __init__(self, order: CopyObjects, fleet: HostFleet, nodes: Nodes, do: Any, say: Any) -> None:
+        self._order, self._fleet, self._nodes, self._do, self._say = order, fleet, nodes, do, say
+        self._from = self._to = ""
+        self._refs: list[Any] = []
+        self._over = False
+        source, target = fleet.session(order.source), fleet.session(order.target)
+        if source is None or target is None:
+            self._fail(f"{order.source if source is None else order.target} is no node of the cluster")
+            return
+        self._source = source
+        source.ask(SaveCopy(targets=order.names), self._saved, self._fail)
+        target.ask(PlaceCopy(name="copy.safetensors"), self._placed, self._fail)
+
+    def step(self) -> bool:
+        """Whether it is over."""
+        if not self._over and self._from and self._to and not self._refs:
+            source, target = self._nodes.agent(self._order.source), self._nodes.agent(self._order.target)
+            data = source.read_file.remote(self._from)  # stays in the object store; only its number passes here
+            self._refs = [target.write_file.remote(self._to, data), source.digest.remote(self._from)]
+        if self._refs:
+            ready, _ = ray.wait(self._refs, num_returns=2, timeout=0)
+            if len(ready) == 2:
+                self._arrived()
+        return self._over
+
+    def _saved(self, result: Text) -> None:
+        self._from = result.text
+
+    def _placed(self, result: Text) -> None:
+        self._to = result.text
+
+    def _arrived(self) -> None:
+        refs, self._refs = self._refs, []
+        try:
+            written, read = ray.get(refs)
+        except RayError as error:
+            self._fail(first_line(error))
+            return
+        self._source.ask(ForgetCopy(path=self._from), lambda _: None)
+        if written != read:
+            self._fail("what arrived differs from what was sent")
+            return
+        self._over = True
+        name = self._order.names[0] if len(self._order.names) == 1 else "objects"
+        origin = SentFrom(machine=self._order.source, path=f"{name}.safetensors", objects=True)
+        self._do(self._order.target, Load(path=self._to, device=self._order.device, sent_from=origin))
+
+    def _fail(self, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._say(DoneThere(machine=self._order.target, ok=False, words=why))

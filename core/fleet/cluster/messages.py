@@ -1,0 +1,66 @@
+"""What the process that is attached to a cluster is told, and what it says beside the events of the fleet. Plain frozen
+records; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.records.base import Record
+from devexplorer.core.records.fleet_events import FleetEvent, MeasureOrder
+from devexplorer.core.records.messages import Command
+
+LIMIT = 16 << 20
+"""Bytes of one frame."""
+
+
+class Measure(Record, tag="Measure"):
+    """Measure on cards of the cluster."""
+
+    order: MeasureOrder
+
+
+class CancelMeasuring(Record, tag="CancelMeasuring"):
+    """End what is measured."""
+
+
+class DoThere(Record, tag="DoThere"):
+    """A command for the session of one node; answered with `DoneThere`."""
+
+    machine: str
+    command: Command
+
+
+class CopyObjects(Record, tag="CopyObjects"):
+    """Copy tensors, or the state dicts of models, from one node to another through the object store; answered with
+    `DoneThere` of the other node."""
+
+    names: tuple[str, ...]
+    source: str
+    target: str
+    device: str = "cpu"
+
+
+ToCluster = Measure | CancelMeasuring | DoThere | CopyObjects
+
+
+class Attached(Record, tag="Attached"):
+    """The cluster was joined."""
+
+    address: str
+    nodes: int
+
+
+class CannotAttach(Record, tag="CannotAttach"):
+    """The process ends: one line that says why."""
+
+    reason: str
+
+
+class DoneThere(Record, tag="DoneThere"):
+    """A command on a node is over."""
+
+    machine: str
+    ok: bool
+    words: str = ""
+    """The answer, or why not."""
+
+
+FromCluster = FleetEvent | Attached | CannotAttach | DoneThere

@@ -1,0 +1,62 @@
+"""The session of one node of a cluster with a host in front of it, in this process: on the thread `node-host`, which
+ends with its actor. The engine is a process of its own, which ends when this one does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from devexplorer.core.benchmark.history.run_recorder import RunRecorder
+from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.host.copies import Copies
+from devexplorer.core.host.questions import Questions
+from devexplorer.core.host.server import Server
+from devexplorer.core.session.session import Session
+
+CLOSE_S = 5.0
+
+
+class NodeHost:
+    """`connect` as often as it takes, `close` at the end."""
+
+    def __init__(self, virtual_spec: str | None = None) -> None:
+        """Raises `BadInput` for a wrong specification."""
+        self._session = Session(virtual_spec=virtual_spec)
+        self._history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
+        self._copies = Copies(self._session)
+        self._server = Server(self._session, self._history, Questions(self._session, self._history, self._copies))
+        self._recorder = self._session.run_recorder = RunRecorder(self._history.add)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="node-host", daemon=True)
+        self._thread.start()
+
+    def connect(self) -> socket.socket:
+        """A new connection to the host: the next thing either side says is its `Hello`. Any thread."""
+        near, far = socket.socketpair()
+        self._server.take(far)
+        return near
+
+    def close(self) -> bool:
+        """End session, engine and host; False when something still runs after `CLOSE_S`."""
+        self._ends.set()
+        self._thread.join(CLOSE_S + 1.0)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        closing: list[Callable[[], object]] = [
+            lambda: self._session.close(CLOSE_S),
+            lambda: self._history.close(CLOSE_S),
+            lambda: self._recorder.join(0.5),
+            self._copies.close,
+        ]
+        self._history.start()
+        self._recorder.start()
+        self._session.start()
+        while not self._ends.is_set():
+            self._server.tick()
+            self._server.wait()
+        self._server.end("The cluster was left.")
+        for close in closing:
+            close()

@@ -1,0 +1,120 @@
+"""A Ray cluster as a fleet: attached to, watched, measured, left as it was; a node dies in the middle, another one
+joins."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from fakes.ray_cluster import RayCluster, ray_cluster  # noqa: F401 - a fixture
+
+from devexplorer.core.fleet.check import FleetCheck
+from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.cluster.messages import DoneThere
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.records import NewTensor, Save
+from devexplorer.core.records.fleet import MeasuredKind, Verdict
+from devexplorer.core.records.fleet_events import FleetEvent, GroupStarted
+
+PATIENCE_S = 120.0
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+
+
+class Attached:
+    """A fleet of the cluster, and what is known of it."""
+
+    def __init__(self, address: str) -> None:
+        self.fleet, self.table = ClusterFleet(address, "1x Tesla T4"), FleetTable()
+        self.done: list[DoneThere] = []
+        self.fleet.on_done = self.done.append
+        self.fleet.start()
+
+    def until(
+        self, happened: Callable[[], object], also: Callable[[Sequence[FleetEvent]], None] = lambda _: None
+    ) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < end, (self.table.machines, self.fleet.problem, self.done)
+            events = self.fleet.drain()
+            self.table.apply(events)
+            also(events)
+            time.sleep(0.005)
+
+    def of_state(self, state: str) -> list[str]:
+        return [machine.name for machine in self.table.machines.values() if machine.state == state]
+
+    def with_cards(self, number: int) -> bool:
+        cards = {card.machine for card in self.table.cards if card.info.id == "vgpu:0"}
+        return len(cards & set(self.of_state("connected"))) == number
+
+    def does(self, number: int) -> None:
+        """So many commands are over, and went well."""
+        self.until(lambda: len(self.done) >= number)
+        assert all(done.ok for done in self.done), self.done
+
+
+@pytest.fixture
+def attached(ray_cluster: RayCluster) -> Iterator[Attached]:  # noqa: F811
+    made = Attached(ray_cluster.address)
+    yield made
+    assert made.fleet.close()
+
+
+def test_a_day_of_a_cluster(attached: Attached, ray_cluster: RayCluster, tmp_path: Path) -> None:  # noqa: F811
+    attached.until(lambda: attached.with_cards(3))
+    assert all(machine.state == "connected" for machine in attached.table.machines.values())
+
+    first, second, _ = names = list(attached.table.machines)
+    attached.fleet.do(first, NewTensor(name="x", fill="randn", shape=(100, 100), seed=7))
+    attached.does(1)
+    attached.fleet.copy(("x",), first, second)
+    attached.does(2)
+    for machine in (first, second):
+        attached.fleet.do(machine, Save(targets=("x",), path=str(tmp_path / f"{machine}.safetensors"), named=True))
+    attached.does(4)
+    files = [(tmp_path / f"{machine}.safetensors").read_bytes() for machine in (first, second)]
+    assert files[0] == files[1]
+    assert len(files[0]) > 40_000
+
+    check = FleetCheck(
+        attached.fleet, attached.table.cards, CheckPlan(kinds=(MeasuredKind.MATMUL,), dtypes=("float16",), seconds=4)
+    )
+    check.start()
+    started: list[GroupStarted] = []
+
+    def beat(events: Sequence[FleetEvent]) -> None:
+        check.beat(events)
+        started.extend(event for event in events if isinstance(event, GroupStarted))
+
+    attached.until(lambda: len(started) == 3, beat)
+    assert ray_cluster.left()["taken"] == ["GPU"]  # no other job gets cards that are measured
+    ray_cluster.kill_node()
+    attached.until(lambda: len(attached.of_state("connected")) < 3, beat)
+    attached.until(lambda: check.report, beat)
+    assert check.join(PATIENCE_S)
+    assert check.report is not None
+    measured = {card.machine: card for card in check.report.measurements}
+    (dead,) = (name for name in names if measured[name].lost)
+    assert all(len(measured[name].rates[0].blocks) > 8 for name in names if name != dead)
+    assert [card.verdict for card in check.report.verdict.cards if card.machine == dead] == [Verdict.FAILED]
+    assert attached.of_state("lost") == [dead]
+
+    ray_cluster.add_node()
+    attached.until(lambda: attached.with_cards(3))
+    assert attached.fleet.close()
+    assert ray_cluster.left() == {"actors": 0, "groups": 0, "taken": []}
+
+
+def test_where_there_is_no_cluster_one_line_says_so() -> None:
+    fleet = ClusterFleet("127.0.0.1:1")
+    fleet.start()
+    end = time.monotonic() + PATIENCE_S
+    while not fleet.problem and time.monotonic() < end:
+        assert not fleet.drain()
+        time.sleep(0.005)
+    assert fleet.problem == "there is no cluster at 127.0.0.1:1: connection refused"
+    assert fleet.close()
