@@ -13,6 +13,7 @@ ours over bare, with p20 and p80; exits with 1 where a median of the first table
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import statistics
 import subprocess
@@ -27,7 +28,7 @@ from turns import load
 
 from devexplorer.core.benchmark.allreduce.messages import Order, Setup
 from devexplorer.core.benchmark.allreduce.rank import timed_block
-from devexplorer.core.benchmark.allreduce.ranks import LOOPBACK, Ranks, listen
+from devexplorer.core.benchmark.allreduce.ranks import LOOPBACK, LOOPBACK_INTERFACE, Ranks, listen
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 WITHIN = 0.05
@@ -40,13 +41,16 @@ Block = Callable[[int, int], float]
 def child(rank: int, ranks: int, port: int) -> None:
     """One process: for each line `ours|bare ELEMENTS ITERATIONS` a block; rank 0 prints the seconds."""
     torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
     place = f"tcp://{LOOPBACK}:{port}"
     dist.init_process_group(
         "gloo", init_method=place, rank=rank, world_size=ranks, timeout=timedelta(seconds=LIMIT_SECONDS)
     )
+    x = torch.zeros(0)
     for line in sys.stdin:
         which, elements, iterations = line.split()
-        x = torch.zeros(int(elements))
+        if x.numel() != int(elements):
+            x = torch.zeros(int(elements))  # kept from block to block: new memory has to be found first
         if which == "ours":
             seconds = timed_block(x, int(iterations), lambda: None)
         else:

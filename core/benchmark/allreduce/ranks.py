@@ -156,15 +156,15 @@ class Ranks:
             replies |= self._read(self._readable.keys() - replies.keys(), ASK_MS)
         failed = {rank: reply.text for rank, reply in replies.items() if reply.kind == "failed"}
         ended = next((rank for rank, text in failed.items() if not text), None)
+        silent = sorted(self._processes.keys() - replies.keys())
+        if silent and (late or not failed):  # the others gave up waiting for these, and may have ended for that
+            names = list_text([f"rank {rank}" for rank in silent])
+            return f"{names} did not answer within {self._limit:g} s and {'was' if len(silent) == 1 else 'were'} ended"
         if ended is not None:
             process = self._processes[ended]
             while not has_ended(process) and time.monotonic() < end:
                 time.sleep(ASK_MS / 1e3)  # its descriptors are closed; the process ends next
             return f"rank {ended} ended its process {exit_text(reap(process))}"
-        silent = sorted(self._processes.keys() - replies.keys())
-        if silent and (late or not failed):
-            names = list_text([f"rank {rank}" for rank in silent])
-            return f"{names} did not answer within {self._limit:g} s and {'was' if len(silent) == 1 else 'were'} ended"
         rank, text = next(iter(failed.items()))
         return f"rank {rank}: {text}"
 

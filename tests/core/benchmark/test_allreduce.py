@@ -261,7 +261,7 @@ def test_an_address_of_another_machine_and_a_port_that_is_taken_are_one_line(reg
     [
         ("wrong:2", "rank 2 has 3 wrong values of 1,024 after an all-reduce of 4.00 KiB"),
         ("dies:1", "rank 1 ended its process by signal SIGKILL (as the system does when memory runs out)"),
-        ("hangs:2", "rank 2 did not answer within 2 s and was ended"),
+        ("hangs:2", "rank 2 did not answer within 3 s and was ended"),
         ("fails:0", "rank 0: CUDA error: an illegal memory access was encountered"),
     ],
 )
@@ -269,7 +269,7 @@ def test_a_rank_that_goes_wrong_is_named_in_one_line(
     registry: DeviceRegistry, faulty: str, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
 ) -> None:
     monkeypatch.setenv("RANK_FAULT", fault)
-    run = made(registry, replace(SMALL, limit_seconds=2 if "hangs" in fault else 20), faulty)
+    run = made(registry, replace(SMALL, limit_seconds=3 if "hangs" in fault else 20), faulty)
     assert failure(run) == said
     result = run.result(stopped=False, failure=said)
     if "wrong" not in fault:
