@@ -24,10 +24,8 @@ class FaultyRank(rank.Rank):
                 os.kill(os.getpid(), signal.SIGKILL if FAULT == "dies" else signal.SIGSTOP)
             if FAULT == "fails":
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        if (
-            self._setup.rank == 0 and FAULT == "hangs" and order.kind == "block"
-        ):  # as NCCL's watchdog ends those that wait
-            time.sleep(self._setup.limit_seconds + 0.2)
+        if self._setup.rank == 0 and FAULT == "hangs" and order.kind == "block":
+            time.sleep(self._setup.limit_seconds + 0.2)  # then it ends, as NCCL's watchdog ends those that wait
             os.kill(os.getpid(), signal.SIGKILL)
         if self._setup.rank == int(NUMBER) and FAULT == "wrong":
             dist.all_reduce = _wrong
