@@ -16,6 +16,8 @@ from devexplorer.gui.widgets.theme import Role, current_theme, font
 
 RING_PX, RADIUS_PX, ARROW_PX, GAP_PX, WIDTH_PX = 5, 8, 8, 6, 304
 GRID_PX = 80
+NEAR_PX = 40
+"""An arrow that begins farther from the control would point at what lies between: the ring alone shows it then."""
 MUST = 1000.0
 """What covering the control itself weighs; a control of a later step weighs 1."""
 Ints = NDArray[np.int64]
@@ -102,7 +104,9 @@ class Callout(QWidget):
             far = np.abs(places - (middle.x(), middle.y())).sum(axis=1) / (room.width() + room.height())
             covered = _covered(places, size, [*((rect, MUST) for rect in (target, *never)), *rather_not])
             where = QPoint(*map(int, places[np.argmin(covered + 2.0 * far)]))
-        tip = target.center() if target is not None else None
+        tip = None
+        if target is not None and target.adjusted(-NEAR_PX, -NEAR_PX, NEAR_PX, NEAR_PX).intersects(QRect(where, size)):
+            tip = target.center()
         if where != self.pos() or tip != self._tip or self.isHidden():
             self._tip = tip
             self.move(where)

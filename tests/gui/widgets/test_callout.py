@@ -1,0 +1,31 @@
+"""A callout points at its control where it lies beside it."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QRect
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.gui.widgets.callout import ARROW_PX, WIDTH_PX, Callout
+
+
+@pytest.mark.parametrize("free_px", [0, 200])
+def test_the_arrow_is_there_where_nothing_lies_between(qtbot: QtBot, free_px: int) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.resize(WIDTH_PX + 40, 700)
+    window.show()
+    callout = Callout(window)
+    callout.say("1 of 2", "Click it.", "")
+    target = QRect(20, 10, 200, 30)
+    between = [QRect(0, 41, WIDTH_PX + 40, free_px)] if free_px else []
+    callout.place(target, window.rect(), (target, *between))
+    far = callout.y() - target.bottom()
+    assert (far > 100) == bool(free_px)
+    picture = callout.grab().toImage()
+    x = target.center().x() - callout.x()
+    ratio = picture.devicePixelRatio()
+    colours = {picture.pixelColor(int(x * ratio), int(y * ratio)).name() for y in range(1, ARROW_PX - 1)}
+    beside = {picture.pixelColor(int((x + 40) * ratio), int(y * ratio)).name() for y in range(1, ARROW_PX - 1)}
+    assert (colours != beside) == (not free_px), "an arrow is painted above the box"
