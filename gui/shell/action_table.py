@@ -105,13 +105,13 @@ def _choose_replay(context: WindowContext) -> None:
 
 
 def _switch_machine(context: WindowContext) -> None:
-    from devexplorer.gui.shell.palette import Choice, CommandPalette  # when it is asked for
+    from devexplorer.gui.actions.palette import Choice, CommandPalette  # when it is asked for
 
     choices = [Choice(*choice) for choice in machines.choices(context)]
     context.open_dialog(CommandPalette(choices, context.window, "Machines", "Which machine?"))
 
 
 def _show_glossary(context: WindowContext) -> None:
-    from devexplorer.gui.shell.glossary import GlossaryDialog  # when it is asked for
+    from devexplorer.gui.learn.glossary import GlossaryDialog  # when it is asked for
 
     context.open_dialog(GlossaryDialog(context.window))

@@ -46,12 +46,12 @@ from devexplorer.gui.machines.menu import MachineMenu
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.recording.record_button import RecordButton
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
 from devexplorer.gui.shell.menus import context_menu, measuring_choices, move_order, palette_choices, reading_choices
 from devexplorer.gui.shell.news import News
-from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.toolbar import Toolbar
@@ -76,8 +76,8 @@ from devexplorer.gui.widgets import theme as themes
 if TYPE_CHECKING:
     from devexplorer.core.machines.remote_session import FarRecording
     from devexplorer.core.recording.recorder import Recorder
+    from devexplorer.gui.recording.replay_bar import ReplayBar
     from devexplorer.gui.shell.guide import Guide
-    from devexplorer.gui.shell.replay_bar import ReplayBar
 
 W = TypeVar("W", bound=QWidget)
 DEFAULT_SIZE_PX = (1440, 900)
@@ -166,7 +166,7 @@ class MainWindow(QMainWindow):
     @cached_property
     def replay_bar(self) -> ReplayBar:
         """How far a recording is; made when the first one is opened."""
-        from devexplorer.gui.shell.replay_bar import ReplayBar
+        from devexplorer.gui.recording.replay_bar import ReplayBar
 
         return self.add_bar(ReplayBar())
 
@@ -299,7 +299,7 @@ class MainWindow(QMainWindow):
 
     def show_palette(self) -> None:
         """Open the command palette."""
-        from devexplorer.gui.shell.palette import CommandPalette
+        from devexplorer.gui.actions.palette import CommandPalette
 
         choices = palette_choices(self.specs, self.controller, self.recent.choices())
         choices += measuring_choices(self.context) + reading_choices(self.context)

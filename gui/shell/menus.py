@@ -17,7 +17,7 @@ from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.learn.tab import TAB as LEARN
 
 if TYPE_CHECKING:
-    from devexplorer.gui.shell.palette import Choice
+    from devexplorer.gui.actions.palette import Choice
 
 CASTS = (
     "float64",
@@ -113,7 +113,7 @@ def palette_choices(
     specs: Sequence[ActionSpec], controller: Controller, recent: Sequence[tuple[str, str, Callable[[], object]]] = ()
 ) -> list[Choice]:
     """Everything that can be done: the action table, a move to each device, each sample model, each recent file."""
-    from devexplorer.gui.shell.palette import Choice  # when the palette is opened
+    from devexplorer.gui.actions.palette import Choice  # when the palette is opened
 
     state, choices = controller.state, []
     for spec in specs:
@@ -133,8 +133,8 @@ def palette_choices(
 def measuring_choices(context: WindowContext) -> list[Choice]:
     """Each kind of benchmark: its form."""
     from devexplorer.core.benchmark.kinds import KINDS  # all of these when the palette is opened
+    from devexplorer.gui.actions.palette import Choice
     from devexplorer.gui.benchmark.page import PAGES
-    from devexplorer.gui.shell.palette import Choice
 
     def show(kind: str) -> None:
         page = BENCHMARK.show(context)
@@ -147,8 +147,8 @@ def measuring_choices(context: WindowContext) -> list[Choice]:
 def reading_choices(context: WindowContext) -> list[Choice]:
     """What can be looked up: each exercise, each term of the glossary."""
     from devexplorer.core.learn.course import EXERCISES  # all of these when the palette is opened
-    from devexplorer.gui.shell.glossary import WORDS, GlossaryDialog
-    from devexplorer.gui.shell.palette import Choice
+    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.learn.glossary import WORDS, GlossaryDialog
 
     def learn(exercise_id: str) -> None:
         LEARN.show(context).choose(exercise_id)

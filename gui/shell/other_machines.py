@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text, WriteScript
+from devexplorer.gui.machines.machine_bar import MachineBar, age_text, ago
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.alarms_elsewhere import AlarmsElsewhere
-from devexplorer.gui.shell.machine_bar import MachineBar, age_text, ago
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.app import App

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devexplorer.core.telemetry.alert_rules import Rule
     from devexplorer.gui.actions.context import RecentFile
     from devexplorer.gui.forms.far_side import CopiedFile
-    from devexplorer.gui.shell.replay_bar import ReplayBar
+    from devexplorer.gui.recording.replay_bar import ReplayBar
 
 
 class _Nothing:

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.records import OpenWorkspace, WorkspaceFile
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.actions import MOST_RECENT
-from devexplorer.gui.shell.palette import CommandPalette
+from devexplorer.gui.actions.palette import CommandPalette
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from devexplorer.core.records import ObjectChanged
 from devexplorer.core.records.host import SaveCopy
 from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
+from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import MachineRoom, room_of
-from devexplorer.gui.shell.palette import CommandPalette
 
 LEFT = Qt.MouseButton.LeftButton
 D = TypeVar("D", bound=QDialog)

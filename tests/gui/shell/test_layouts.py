@@ -17,9 +17,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
-from devexplorer.gui.shell.glossary import GlossaryDialog
+from devexplorer.gui.actions.palette import CommandPalette
+from devexplorer.gui.learn.glossary import GlossaryDialog
 from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
-from devexplorer.gui.shell.palette import CommandPalette
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.timelines.export_dialog import ExportDialog
 from devexplorer.gui.widgets.form_fields import FormRow

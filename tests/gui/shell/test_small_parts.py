@@ -19,11 +19,11 @@ from devexplorer.core.records import Log, Problem
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller
+from devexplorer.gui.actions.palette import Choice, CommandPalette
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.shell.main_window import MainWindow
-from devexplorer.gui.shell.palette import Choice, CommandPalette
 from devexplorer.gui.widgets import Banner, CodeView, ElidedLabel
 from devexplorer.gui.widgets.icons import Sign
 

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.shell.record_button import RecordButton
+from devexplorer.gui.recording.record_button import RecordButton
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (65, "1:05"), (3600 + 125, "1:02:05")])
