@@ -29,6 +29,7 @@ FORMS = (
     " transformers:path/to/config.json, with options as in transformers:gpt2?n_layer=2"
 )
 _WORDS = {"true": True, "false": False, "none": None}
+_CALL = re.compile(r"[^\W\d][\w.]*\(")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -189,6 +190,11 @@ def _options(text: str, source: str) -> dict[str, Any]:
         *outer, name = key.strip().split(".")
         if not equals or not all(part.isidentifier() for part in (*outer, name)):
             raise BadInput(f"'{item}' in '{source}' is not an option; write options as key=value, separated by &")
+        if _CALL.match(value.strip()):
+            raise BadInput(
+                f"'{item.strip()}' is a call, and options are plain values: write a function without arguments that"
+                " returns the model, and choose that"
+            )
         inner = found
         for part in outer:
             inner = inner.setdefault(part, {})

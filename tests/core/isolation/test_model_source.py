@@ -49,6 +49,8 @@ def test_what_a_source_means(text: str, expected: tuple[object, ...]) -> None:
         ("../net:make", "neither a module"),
         ("net:make?width", "is not an option; write options as key=value"),
         ("net:make?wi dth=3", "is not an option"),
+        ("net:make?cfg=Config(width=3)", "write a function without arguments that returns the model"),
+        ("net:make?act=nn.GELU()", "is a call"),
         ("net:make?width=3&width=4", "appears twice"),
         ("net:make?width=3&width.low=4", "already has a value"),
         ("net:make?width.low=3&width.low=4", "appears twice"),
