@@ -35,7 +35,7 @@ class ThroughputPlot(DevicePlot):
     start_requested = Signal(object)
 
     def __init__(self, state: State, time_axis: TimeAxis) -> None:
-        empty = EmptyState("No matrix product has been measured yet.", "Benchmark")
+        empty = EmptyState("No matrix products yet.", "Benchmark")
         super().__init__(THROUGHPUT, state, time_axis, empty)
         self._runs: dict[str, Run] = {}
         self._chosen = ""
