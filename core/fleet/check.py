@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,7 +19,7 @@ from devexplorer.core.fleet.readings import readings_under_load
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import Card
 from devexplorer.core.fleet.verdicts import judge
-from devexplorer.core.records import DeviceSample
+from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.fleet import CardMeasurement, FleetVerdict, MeasuredKind, Rates
 from devexplorer.core.records.fleet_events import (
@@ -57,6 +58,10 @@ class CheckReport(Record):
     verdict: FleetVerdict
     measurements: tuple[CardMeasurement, ...]
     """In the order of the verdict's cards."""
+    started_unix_s: float
+    ended_unix_s: float
+    devices: tuple[DeviceInfo, ...] = ()
+    """In the same order."""
     groups: tuple[GroupRate, ...] = ()
     slow_links: tuple[tuple[CardKey, CardKey], ...] = ()
     """Between cards that are not slow themselves."""
@@ -96,12 +101,14 @@ class FleetCheck:
         self._slow_links: list[tuple[CardKey, CardKey]] = []
         self._slow_machines: tuple[str, ...] = ()
         self._cancelled = threading.Event()
+        self._started_unix_s = 0.0
         self._thread = threading.Thread(target=self._run, name="fleet-check", daemon=True)
 
     # --- main thread
 
     def start(self) -> None:
         """Begin; returns at once."""
+        self._started_unix_s = time.time()
         self._thread.start()
 
     def beat(self, events: Sequence[FleetEvent]) -> None:
@@ -241,6 +248,9 @@ class FleetCheck:
             plan=self.plan,
             verdict=judge(measurements),
             measurements=measurements,
+            started_unix_s=self._started_unix_s,
+            ended_unix_s=time.time(),
+            devices=tuple(card.info for card in self.cards),
             groups=tuple(self._groups),
             slow_links=tuple(dict.fromkeys(self._slow_links)),
             slow_machines=self._slow_machines,
