@@ -7,12 +7,13 @@ Every name is escaped: runs can come from other people. Light and dark follow th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from devexplorer.core.base import MISSING, BadInput, Clock, count_text, number_text, seconds_text
+from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
@@ -60,17 +61,12 @@ def report_html(runs: Sequence[StoredRun], *, now_unix_s: float) -> str:
             f'<p class="note">Simulated runs: {simulated} of {len(runs)}. Their times come from the model of a virtual'
             " GPU, not from a card.</p>"
         )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light'
-        ' dark">'
-        f"<title>Benchmark report</title><style>{STYLE}</style></head><body><main>"
+    header = (
         f"<header><h1>Benchmark report</h1>"
         f"<p>{count_text(len(runs), 'run')}, written by DevExplorer on {moment_text(now_unix_s)}. "
         f"Bars show medians; the line across their end goes from the 20th to the 80th percentile.</p>{note}</header>"
-        f"{''.join(sections)}{_conditions(runs)}</main></body></html>\n"
     )
+    return page("Benchmark report", f"{header}{''.join(sections)}{_conditions(runs)}", STYLE)
 
 
 class _Colours:
@@ -161,7 +157,7 @@ def _figures(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun]) -> str:
     names = ("run", "device", "what", ">median", ">p20", ">p80", "unit", ">datasheet", ">noise", ">measured for",
              "remarks")  # fmt: skip
     note = f"<p>{kind.datasheet_note}</p>" if kind.datasheet_note and any(row[-1] for row in shown) else ""
-    return _table(names, body) + more + note
+    return table(names, body) + more + note
 
 
 def _figure_row(run: StoredRun, figure: Figure, datasheet: float | None) -> str:
@@ -178,7 +174,7 @@ def _figure_row(run: StoredRun, figure: Figure, datasheet: float | None) -> str:
     what = ", ".join(part for part in (title(result.spec).partition(" ")[2], figure.label) if part)
     spreads = [number_text(value) for value in (known.median, known.p20, known.p80)]
     cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, share, noise, seconds_text(figure.seconds))
-    return _row(
+    return table_row(
         (*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8, 9), simulated=figure.simulated
     )
 
@@ -191,7 +187,7 @@ def _comparison(runs: Sequence[StoredRun]) -> str:
     except BadInput as error:
         return f"<h3>Compared</h3><p>Not compared: {escape(str(error))}.</p>"
     rows = [
-        _row(
+        table_row(
             (f"#{run.id}", row.label, f"{cell.difference.ratio:.3f}", cell.interval or MISSING, cell.words),
             numbers=(2, 3),
         )
@@ -199,36 +195,19 @@ def _comparison(runs: Sequence[StoredRun]) -> str:
         for run, cell in zip(comparison.runs[1:], row.cells[1:], strict=True)
         if cell is not None and cell.difference is not None
     ]
-    table = _table(("run", "what", ">ratio", ">95 % interval", "in words"), "".join(rows[:MOST_ROWS]))
+    compared = table(("run", "what", ">ratio", ">95 % interval", "in words"), "".join(rows[:MOST_ROWS]))
     remarks = "".join(f"<li>{escape(text)}</li>" for text in comparison.remarks)
-    return f"<h3>Compared with #{comparison.runs[0].id}</h3>{table}<ul>{remarks}</ul>{_differing(comparison)}"
+    return f"<h3>Compared with #{comparison.runs[0].id}</h3>{compared}<ul>{remarks}</ul>{_differing(comparison)}"
 
 
 def _differing(comparison: Comparison) -> str:
     if not comparison.differing:
         return "<p>No known condition differs.</p>"
-    body = "".join(_row((row.label, *row.values)) for row in comparison.differing)
-    return f"<h3>What differs</h3>{_table(('', *(f'#{run.id}' for run in comparison.runs)), body)}"
+    body = "".join(table_row((row.label, *row.values)) for row in comparison.differing)
+    return f"<h3>What differs</h3>{table(('', *(f'#{run.id}' for run in comparison.runs)), body)}"
 
 
 def _conditions(runs: Sequence[StoredRun]) -> str:
     columns = [all_conditions(run.conditions) for run in runs]
-    body = "".join(_row((rows[0].label, *(row.value for row in rows))) for rows in zip(*columns, strict=True))
-    return f"<section><h2>Conditions</h2>{_table(('', *(f'#{run.id}' for run in runs)), body)}</section>"
-
-
-def _table(names: Iterable[str], body: str) -> str:
-    """A table that scrolls by itself where it is too wide; a name that starts with `>` is over numbers."""
-    head = "".join(
-        f'<th scope="col"{_number(name.startswith(">"))}>{escape(name.removeprefix(">"))}</th>' for name in names
-    )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _row(cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool = False) -> str:
-    made = "".join(f"<td{_number(index in numbers)}>{escape(text)}</td>" for index, text in enumerate(cells))
-    return f'<tr class="simulated">{made}</tr>' if simulated else f"<tr>{made}</tr>"
-
-
-def _number(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
+    body = "".join(table_row((rows[0].label, *(row.value for row in rows))) for rows in zip(*columns, strict=True))
+    return f"<section><h2>Conditions</h2>{table(('', *(f'#{run.id}' for run in runs)), body)}</section>"
