@@ -7,7 +7,6 @@ import argparse
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any
 
 from devexplorer.core.base import MISSING, BadInput, Unavailable, parse_dtype, printable
 from devexplorer.core.cli.fleet.choosing import chosen, measuring
@@ -17,12 +16,12 @@ from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check_document import check_document, key_text
 from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.verdict_text import line
-from devexplorer.core.records.fleet import CardVerdict, Verdict
-from devexplorer.core.records.fleet_events import CardKey
+from devexplorer.core.records.fleet import Verdict
 
 SETTLE_S = 10.0
 """After Ctrl-C: for what is being measured to end."""
@@ -52,7 +51,7 @@ def check(arguments: argparse.Namespace) -> int:
     if stopping.asked:
         return stopping.exit_code
     if arguments.json:
-        print_document(**document(report))
+        print_document(**check_document(report))
     else:
         _print(report)
     verdicts = {card.verdict for card in report.verdict.cards}
@@ -94,53 +93,6 @@ def _run(running: FleetCheck, source: MeasuringSource, cards: FleetTable, stoppi
 # --- what is shown
 
 
-def document(report: CheckReport) -> dict[str, Any]:
-    """The whole report."""
-    return {
-        "cards": [_card(card) for card in report.verdict.cards],
-        "slow": [f"{card.machine}/{card.device}" for card in report.verdict.slow],
-        "slow_links": [[_name(a), _name(b)] for a, b in report.slow_links],
-        "slow_machines": report.slow_machines,
-        "groups": [
-            {
-                "kind": group.kind.value,
-                "cards": [_name(key) for key in group.cards],
-                "gb_per_s": group.rate,
-                "problem": group.failure or None,
-                "simulated": group.simulated,
-            }
-            for group in report.groups
-        ],
-        "kinds": [kind.value for kind in report.plan.kinds],
-        "dtypes": report.plan.dtypes,
-        "seconds": report.plan.seconds,
-        "start_spread_s": report.start_spread_s,
-        "false_alarm_rate": report.verdict.family_wise,
-    }
-
-
-def _card(card: CardVerdict) -> dict[str, Any]:
-    worst = card.worst
-    return {
-        "machine": card.machine,
-        "device": card.device,
-        "name": card.name,
-        "ratio": card.ratio,
-        "verdict": card.verdict.value,
-        "cause": None if card.cause is None else card.cause.value,
-        "simulated": card.simulated,
-        "why": None if card.why is None else card.why.value,
-        "kind": None if worst is None else worst.kind.value,
-        "dtype": None if worst is None else worst.dtype or None,
-        "compared_with": None if worst is None else worst.basis.value,
-        "line": line(card),
-    }
-
-
-def _name(key: CardKey) -> str:
-    return "/".join(key)
-
-
 def _print(report: CheckReport) -> None:
     rows = table("machine", "device", "name", ">ratio", "verdict")
     for card in report.verdict.cards:
@@ -150,7 +102,7 @@ def _print(report: CheckReport) -> None:
     out = console()
     out.print(rows)
     for a, b in report.slow_links:
-        out.print(f"slow between {printable(_name(a))} and {printable(_name(b))}", markup=False)
+        out.print(f"slow between {printable(key_text(a))} and {printable(key_text(b))}", markup=False)
     for machine in report.slow_machines:
         out.print(f"{printable(machine)} slows down what all machines do together", markup=False)
     slow = len(report.verdict.slow)
