@@ -67,6 +67,9 @@ PRIORS = {
 healthy cards alone."""
 TOGETHER = frozenset({MeasuredKind.PEER, MeasuredKind.ALLREDUCE})
 """Measured by several cards together: where it fails, it may be the fault of another."""
+FLOOR_OF_PAIRS = 0.1
+"""Least slowness of a card in what two cards do together: the best of two pairs is never faster than the card and
+depends on its neighbours, so that healthy cards are skewed to the slow side."""
 PRIOR_RUNS = Prior(0.01, _FREEDOM)
 """Spread of one healthy card from run to run."""
 ABSURD = 1.5
@@ -171,12 +174,17 @@ class _Check(NamedTuple):
     comparisons: int
     family_wise: float
 
+    @property
+    def floor(self) -> float:
+        """Slower by less is not called slow, however sure it is."""
+        return FLOOR_OF_PAIRS if self.kind in (MeasuredKind.PEER, MeasuredKind.ALLREDUCE) else FLOOR
+
     def with_equals(self, group: Sequence[_Card]) -> tuple[list[_Compared], GroupFinding | None]:
         if len(group) < FEWEST:
             concerned = sum(not card.former for card in group)
             return [], self._finding(GroupCase.TOO_FEW, group, concerned) if concerned else None
         scores = score(np.array([card.centre for card in group]), _errors(group), PRIORS[self.kind], self.comparisons)
-        flagged = slow(scores, self.comparisons, self.family_wise)
+        flagged = slow(scores, self.comparisons, self.family_wise, self.floor)
         results = self._results(Basis.EQUAL_CARDS, group, scores, np.exp(scores.difference), flagged)
         share = int(flagged.sum())
         if share < max(2, math.ceil(len(group) / 4)):
@@ -197,14 +205,14 @@ class _Check(NamedTuple):
             for index, card in enumerate(group):
                 logarithms = former[index][: len(card.former)]
                 scores = alone(float(change[index]), logarithms, float(own_error[index]), PRIOR_RUNS)
-                flagged = slow(scores, self.comparisons, self.family_wise)
+                flagged = slow(scores, self.comparisons, self.family_wise, self.floor)
                 results += self._results(Basis.OWN_HISTORY, [card], scores, np.exp(change[index : index + 1]), flagged)
             return results, None
         scores = score(change, error, PRIOR_RUNS, self.comparisons)
         common = self._common_change(change, scores)
         if common is not None:
             scores = scores._replace(difference=change)
-        flagged = slow(scores, self.comparisons, self.family_wise) & (change < math.log1p(-FLOOR))
+        flagged = slow(scores, self.comparisons, self.family_wise, self.floor) & (change < math.log1p(-self.floor))
         results = self._results(Basis.OWN_HISTORY, group, scores, np.exp(change), flagged)
         if common is None:
             return results, None
@@ -218,7 +226,7 @@ class _Check(NamedTuple):
         limit = t_quantile(self.family_wise / self.comparisons, np.array(number - 1 + PRIOR_RUNS.freedom))
         common = float(np.median(change))
         significant = common < -float(limit) * math.sqrt(variance * math.pi / 2 / number)
-        return common if significant and common < math.log1p(-FLOOR) else None
+        return common if significant and common < math.log1p(-self.floor) else None
 
     def with_published(self, card: _Card) -> RateComparison | None:
         if card.published is None or not card.published > 0:
@@ -252,7 +260,7 @@ class _Check(NamedTuple):
                 slow=bool(is_slow),
                 statistic=statistic,
                 threshold=-limit,
-                slow_below=min(math.exp(-limit * float(scores.scale[position])), 1 - FLOOR),
+                slow_below=min(math.exp(-limit * float(scores.scale[position])), 1 - self.floor),
                 others=int(scores.others[position]) if basis is Basis.EQUAL_CARDS else len(card.former),
                 confidence=1 - min(1.0, tail * self.comparisons),
             )

@@ -32,8 +32,10 @@ PATIENCE_S = 60.0
 EIGHT = "8x NVIDIA H100 80GB HBM3"
 
 
-def checked(nodes: int, *defects: str, **plan: object) -> CheckReport:
-    source = SimulatedFleet(nodes, parse_virtual(EIGHT), [parse_defect(text) for text in defects], hurries=True)
+def checked(nodes: int, *defects: str, seed: int = 0, **plan: object) -> CheckReport:
+    source = SimulatedFleet(
+        nodes, parse_virtual(EIGHT), [parse_defect(text) for text in defects], seed=seed, hurries=True
+    )
     table = FleetTable()
     source.start()
     try:
@@ -77,8 +79,9 @@ def test_every_fault_is_found_at_its_card_with_its_cause() -> None:
     assert all(card.simulated for card in report.verdict.cards)
 
 
-def test_a_healthy_fleet_has_no_slow_card_and_no_slow_link() -> None:
-    report = checked(3)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_fleet_has_no_slow_card_and_no_slow_link(seed: int) -> None:
+    report = checked(6, seed=seed)
     assert not peculiar(report)
     assert (report.slow_links, report.slow_machines) == ((), ())
 
