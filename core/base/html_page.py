@@ -25,10 +25,12 @@ header p { margin: 4px 0; color: var(--dim); } header p.note { color: var(--note
 th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--dim); font-weight: 500; font-size: 12px; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-tr.simulated td { font-style: italic; } ul { margin: 8px 0; padding-left: 20px; }
+tr.simulated td { font-style: italic; } tr.marked td { font-weight: 600; color: var(--note); }
+ul { margin: 8px 0; padding-left: 20px; }
 @page { size: A4; margin: 14mm; }
 @media print {
-  body { background: none; font-size: 11px; } main { max-width: none; padding: 0; } table { font-size: 10px; }
+  body { background: none; font-size: 11px; } main { max-width: none; padding: 0; }
+  table { font-size: 10px; } th { font-size: 9px; }
   section { border: 0; padding: 0; margin: 12px 0; } .wide { overflow: visible; }
   thead { display: table-header-group; } tr, figure { break-inside: avoid; } h2, h3 { break-after: avoid; }
 }
@@ -54,10 +56,13 @@ def table(names: Iterable[str], body: str) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def table_row(cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool = False) -> str:
-    """A row of texts; `numbers`: which of them are numbers."""
+def table_row(
+    cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool = False, marked: bool = False
+) -> str:
+    """A row of texts; `numbers`: which of them are numbers; `marked`: it is what one looks for."""
     made = "".join(f"<td{_number(index in numbers)}>{escape(text)}</td>" for index, text in enumerate(cells))
-    return f'<tr class="simulated">{made}</tr>' if simulated else f"<tr>{made}</tr>"
+    classes = " ".join(name for name, there in (("simulated", simulated), ("marked", marked)) if there)
+    return f'<tr class="{classes}">{made}</tr>' if classes else f"<tr>{made}</tr>"
 
 
 def _number(is_number: bool) -> str:

@@ -34,6 +34,8 @@ def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
         ("--kind", "KINDS", "what to measure: matmul,memory,copies,peer,allreduce (default: all but peer)"),
         ("--seconds", "S", "of each measurement (default 20); simulated fleets take less"),
         ("--in-turn", None, "one card of a machine after the other, rather than all at once"),
+        ("--report", "FILE", "write it to FILE.html, for a reader, or FILE.json"),
+        ("--uuids", None, "with UUIDs and PCI addresses of the cards, in the report and in --json"),
     )
     check.add_argument("--dtype", metavar="T", action="append", default=[], help="of products (default float16)")
     json_option(check)

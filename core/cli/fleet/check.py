@@ -13,11 +13,13 @@ from devexplorer.core.cli.fleet.choosing import chosen, measuring
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check_document import check_document, key_text
 from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds
+from devexplorer.core.fleet.report import report_file, write_check
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.verdict_text import line
@@ -37,6 +39,7 @@ def check(arguments: argparse.Namespace) -> int:
         seconds=findings.seconds(arguments.seconds, "--seconds") or defaults.seconds,
         in_turn=arguments.in_turn,
     )
+    file = findings.parsed(arguments.report, report_file, None)
     source = measuring(chosen(arguments, 1.0, findings, hurries=True))
     cards = FleetTable()
     with ExitStack() as ending:
@@ -50,8 +53,11 @@ def check(arguments: argparse.Namespace) -> int:
         report = _run(FleetCheck(source, cards.cards, plan), source, cards, stopping)
     if stopping.asked:
         return stopping.exit_code
+    if file is not None:
+        write_check(file, report, uuids=arguments.uuids)
+        say(f"report written to {file}")
     if arguments.json:
-        print_document(**check_document(report))
+        print_document(**check_document(report, uuids=arguments.uuids))
     else:
         _print(report)
     verdicts = {card.verdict for card in report.verdict.cards}

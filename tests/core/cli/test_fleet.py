@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -88,9 +89,21 @@ def test_a_check_of_a_healthy_fleet_says_so(capfd: pytest.CaptureFixture[str]) -
     assert all("(simulated)" in line for line in lines[1:-1])
 
 
+@pytest.mark.parametrize("name", ["landlord.html", "landlord.json"])
+def test_a_check_writes_its_report(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    words = ["--seconds", "5", "--kind", "matmul", "--defect", "slow:1/5", "--report", str(path)]
+    assert run("check", "--nodes", "2", *H100S, *words) == 1
+    assert f"report written to {path}" in capfd.readouterr().err
+    text = path.read_text(encoding="utf-8")
+    assert "node1/vgpu:5" in text
+    assert "simulated" in text
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["--report", "r.pdf"], "ends in .html or .json"),
         (["--kind", "speed"], "'speed' is not a kind of measurement"),
         (["--dtype", "float12"], "float12"),
         (["--seconds", "long"], "long"),
