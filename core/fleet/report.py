@@ -338,7 +338,7 @@ def _together(report: CheckReport) -> str:
 
 def _method(report: CheckReport) -> str:
     """How a verdict is reached, and how often it is wrong."""
-    alarms = number_text(100 * report.verdict.family_wise)
+    alarms = f"{100 * report.verdict.family_wise:.1f}"
     return (
         "<section><h2>Method</h2><p>Each card is compared with the median of equal cards, measured at the same time,"
         " and with its own earlier runs where there are any; it is slow if it lies at least 3 % below, and further than"
