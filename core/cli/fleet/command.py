@@ -4,7 +4,10 @@ the source of the machines has threads of its own, which end with it."""
 from __future__ import annotations
 
 import argparse
+import itertools
+import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from devexplorer.core.cli.fleet.check import check
@@ -14,7 +17,9 @@ from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.renewing import Renewing
 from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.watch.command import parse_port, renews
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
 
@@ -25,19 +30,28 @@ def fleet(arguments: argparse.Namespace) -> int:
         return check(arguments)
     findings = Findings()
     interval = findings.seconds(arguments.interval, "--interval") or 1.0
-    count = findings.count(arguments.count, "--count") or 1
+    count = findings.count(arguments.count, "--count")
+    port = findings.parsed(arguments.prometheus, parse_port, None)
+    if arguments.address is not None and arguments.prometheus is None:
+        findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
     source = chosen(arguments, interval, findings)
+    silent = port is not None and count is None and not arguments.json
+    if count is None and port is None:
+        count = 1
     cards = FleetTable()
     with ExitStack() as ending:
+        serve = _nothing if port is None else _serving(port, arguments.address, ending)
         ending.callback(source.close, CLOSE_S)
         stopping = ending.enter_context(Stopping())
         source.start()
         if not gather(source, cards, stopping):
             return stopping.exit_code
-        for tick in range(count):
+        show = _nothing if silent else _document if arguments.json else _tables(count, ending)
+        for tick in range(count) if count is not None else itertools.count():
             if tick and not _follow(source, cards, stopping, interval):
                 return stopping.exit_code
-            _show(cards, json=arguments.json)
+            serve(cards)
+            show(cards)
     if not any(machine.state == "connected" for machine in cards.machines.values()):
         return refuse("no machine of the fleet could be reached")
     return 0
@@ -52,10 +66,42 @@ def _follow(source: FleetSource, cards: FleetTable, stopping: Stopping, seconds:
     return False
 
 
-def _show(cards: FleetTable, *, json: bool) -> None:
-    if json:
-        print_document(**fleet_document(cards, time.time()))
-        return
+# --- what is shown
+
+Show = Callable[[FleetTable], None]
+
+
+def _nothing(cards: FleetTable) -> None:
+    """Who serves to Prometheus looks there."""
+
+
+def _serving(port: int, address: str | None, ending: ExitStack) -> Show:
+    from devexplorer.core.cli.fleet.exporting import fleet_figures
+    from devexplorer.core.cli.watch.prometheus import serving
+
+    served = serving(port, address, ending)
+
+    def put(cards: FleetTable) -> None:
+        served.machines = fleet_figures(cards)
+
+    return put
+
+
+def _document(cards: FleetTable) -> None:
+    print_document(**fleet_document(cards, time.time()))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _tables(count: int | None, ending: ExitStack) -> Show:
+    """On a terminal one table that renews itself, where there is more than one."""
     out = console()
-    for listing in fleet_tables(cards):
-        out.print(listing)
+    if count == 1 or not renews():
+
+        def print_all(cards: FleetTable) -> None:
+            for listing in fleet_tables(cards):
+                out.print(listing)
+
+        return print_all
+    terminal = ending.enter_context(Renewing(out))
+    return lambda cards: terminal.show(fleet_tables(cards, terminal.room()))

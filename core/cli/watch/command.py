@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from devexplorer.core.cli.watch.prometheus import LastReadings
     from devexplorer.core.devices.drm import Drm
     from devexplorer.core.recording.recorder import Recorder
 
-LOOPBACK = "127.0.0.1"
 CLOSE_S = 2.0
 """For the disk to take the end of a recording."""
 
@@ -50,7 +48,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
     count = findings.count(arguments.count, "--count")
-    port = findings.parsed(arguments.prometheus, _parse_port, None)
+    port = findings.parsed(arguments.prometheus, parse_port, None)
     path = findings.parsed(arguments.record, _parse_file, None)
     if arguments.address is not None and arguments.prometheus is None:
         findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
@@ -60,7 +58,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     if nvml is None:
         nvml = Nvml(open_limit_s=START_LIMIT_S if once else None)
     with ExitStack() as ending:
-        served = None if port is None else _serve(port, arguments.address or LOOPBACK, ending)
+        served = None if port is None else _serve(port, arguments.address, ending)
         recording = path is not None
         devices = ending.enter_context(
             WatchedDevices(
@@ -81,7 +79,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
                 for event in events:
                     recorder.put(event)
             if served is not None:
-                served.figures = [(reading.info, reading.sample) for reading in readings]
+                served(readings)
             show(readings)
             ticks += 1
             due = max(due + interval, time.monotonic())  # without drift: due when the last was due, and the interval
@@ -90,14 +88,15 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     return int(recorder is not None and recorder.problem is not None)
 
 
-def _serve(port: int, address: str, ending: ExitStack) -> LastReadings:
-    from devexplorer.core.cli.watch.prometheus import LastReadings, PrometheusServer
+def _serve(port: int, address: str | None, ending: ExitStack) -> Show:
+    from devexplorer.core.cli.watch.prometheus import serving, this_machine
 
-    served = LastReadings()
-    server = PrometheusServer(port, address, served)
-    ending.callback(server.close)
-    say(f"serving {server.url}")
-    return served
+    served = serving(port, address, ending)
+
+    def put(readings: Sequence[Reading]) -> None:
+        served.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
+
+    return put
 
 
 def _record(path: Path, devices: WatchedDevices, ending: ExitStack) -> Recorder:
@@ -114,10 +113,11 @@ def _datasheets() -> dict[str, Any]:
     return load_profiles()
 
 
-def _parse_port(text: str) -> int:
-    from devexplorer.core.cli.watch.prometheus import parse_port
+def parse_port(text: str) -> int:
+    """Of `--prometheus`."""
+    from devexplorer.core.cli.watch import prometheus
 
-    return parse_port(text)
+    return prometheus.parse_port(text)
 
 
 # --- what is shown
@@ -126,30 +126,15 @@ def _parse_port(text: str) -> int:
 class _Table:
     """A table that renews itself on a terminal."""
 
-    def __init__(self, out: Console) -> None:
-        from rich.live import Live
+    def __init__(self, out: Console, ending: ExitStack) -> None:
+        from devexplorer.core.cli.terminal.renewing import Renewing
 
-        self._out = out
         self._table = WatchTable(ascii_only=not out.encoding.lower().startswith("utf"))
-        self._size = out.size
-        self._live = Live(console=out, auto_refresh=False, vertical_overflow="visible")
-
-    def __enter__(self) -> _Table:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._terminal = ending.enter_context(Renewing(out))
 
     def show(self, readings: Sequence[Reading]) -> None:
         """Show one tick."""
-        from rich.console import Group
-
-        if self._out.size != self._size:  # the terminal folded the old lines: start again at its top
-            self._size = self._out.size
-            self._out.clear()
-        lines = self._table.lines(readings, self._size.width, self._size.height - 1)
-        self._live.update(Group(*(line.rich() for line in lines)), refresh=True)
+        self._terminal.show(line.rich() for line in self._table.lines(readings, *self._terminal.room()))
 
 
 class _Tables:
@@ -174,12 +159,17 @@ def _on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def renews() -> bool:
+    """Whether a table can be shown in place of the one before."""
+    return _on_terminal() and os.environ.get("TERM") not in PLAIN
+
+
 def _show(arguments: argparse.Namespace, once: bool, ending: ExitStack) -> Show:
     if arguments.json:
         return _json
-    if once or not _on_terminal() or os.environ.get("TERM") in PLAIN:
+    if once or not renews():
         return _Tables().show
-    return ending.enter_context(_Table(console())).show
+    return _Table(console(), ending).show
 
 
 def _columns() -> int:

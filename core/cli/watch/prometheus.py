@@ -14,18 +14,22 @@ import re
 import socket
 import socketserver
 import threading
+import time
 import wsgiref.simple_server
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, Clock
+from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.records import DeviceInfo, DeviceSample
 
 PER_MIB = 1 / (1 << 20)
+LOOPBACK = "127.0.0.1"
 GAUGE, COUNTER = "gauge", "counter"
 SILENT_CLIENT_S = 2.0
 """A client that connects and sends nothing is disconnected after this time."""
@@ -154,56 +158,93 @@ _CPU = (
 _ALL = (_Family("devexplorer_sample_timestamp_seconds", "Unix time of the reading that is served.", "time_unix_s"),)
 
 
-class LastReadings(Collector):
-    """What is served: set `figures` to the newest, from any thread."""
+class MachineFigures(NamedTuple):
+    """What is served of one machine."""
 
-    def __init__(self) -> None:
-        self.figures: Figures = ()
-        self._host = socket.gethostname()
+    labels: dict[str, str]
+    """Of all of its values."""
+    figures: Figures
+    up: bool | None = None
+    """Whether a machine of a fleet is connected; None: not said, it is the one that serves."""
+    read_unix_s: float | None = None
+    """When one of its devices was read last."""
+
+
+def this_machine(figures: Figures) -> MachineFigures:
+    """What is served of the machine that serves."""
+    return MachineFigures({"Hostname": socket.gethostname()}, figures)
+
+
+class _Device(NamedTuple):
+    """One device of a machine."""
+
+    info: DeviceInfo
+    sample: DeviceSample
+    labels: dict[str, str]
+
+
+class LastReadings(Collector):
+    """What is served: set `machines` to the newest, from any thread."""
+
+    def __init__(self, clock: Clock = time.time) -> None:
+        self.machines: Sequence[MachineFigures] = ()
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """One family for each metric that some device has a value of."""
-        figures = self.figures
-        cards = [figure for figure in figures if figure[0].kind != "cpu"]
-        uuids = {info.id: info.uuid for info, _ in figures}
-        cpus = [figure for figure in figures if figure[0].kind == "cpu"]
-        for families, subjects in ((_CARDS, cards), (_CPU, cpus), (_ALL, figures)):
+        machines = self.machines
+        everything = [device for machine in machines for device in _devices(machine)]
+        cards = [device for device in everything if device.info.kind != "cpu"]
+        cpus = [device for device in everything if device.info.kind == "cpu"]
+        for families, subjects in ((_CARDS, cards), (_CPU, cpus), (_ALL, everything)):
             for family in families:
                 metric = Metric(family.name, family.meaning, family.kind)
-                for info, sample in subjects:
+                for info, sample, labels in subjects:
                     value = None if family.whole_card and info.parent is not None else family.value(sample)
                     if value is not None:
-                        metric.add_sample(family.sample_name, self._labels(info, uuids), float(value))
+                        metric.add_sample(family.sample_name, labels, float(value))
                 if metric.samples:
                     yield metric
         reasons = Metric(
             "devexplorer_throttled", "1 for each reason for which clocks are lower than they could be.", GAUGE
         )
-        for info, sample in cards:
+        for _, sample, labels in cards:
             for reason in sample.throttle_reasons or ():
-                reasons.add_sample(reasons.name, self._labels(info, uuids) | {"reason": reason}, 1.0)
-        if reasons.samples:
-            yield reasons
+                reasons.add_sample(reasons.name, {**labels, "reason": reason}, 1.0)
+        up = Metric("devexplorer_machine_up", "1 for a machine that is connected, 0 for one that is not.", GAUGE)
+        age = Metric("devexplorer_machine_age_seconds", "Since a device of the machine was read last.", GAUGE)
+        for machine in machines:
+            if machine.up is not None:
+                up.add_sample(up.name, machine.labels, float(machine.up))
+                if machine.read_unix_s is not None:
+                    age.add_sample(age.name, machine.labels, max(self._clock() - machine.read_unix_s, 0.0))
+        yield from (metric for metric in (reasons, up, age) if metric.samples)
 
-    def _labels(self, info: DeviceInfo, uuids: Mapping[str, str | None]) -> dict[str, str]:
-        """`gpu` is what nvidia-smi counts, and for devices that it does not know their id; `device` is always the id.
 
-        A MIG instance has its card's number, UUID and address, and is told apart by `GPU_I_ID` and `GPU_I_PROFILE`.
-        """
-        labels = {
-            "gpu": info.id if info.nvml_index is None else str(info.nvml_index),
-            "UUID": uuids.get(info.parent or "") or info.uuid or "",
-            "pci_bus_id": info.bus_id or "",
-            "device": info.id,
-            "modelName": info.name,
-            "Hostname": self._host,
-            "simulated": "true" if info.simulated else "false",
-        }
-        if info.mig_profile is not None:
-            labels["GPU_I_PROFILE"] = info.mig_profile
-        if info.gpu_instance_id is not None:
-            labels["GPU_I_ID"] = str(info.gpu_instance_id)
-        return labels
+def _devices(machine: MachineFigures) -> Iterator[_Device]:
+    uuids = {info.id: info.uuid for info, _ in machine.figures}
+    for info, sample in machine.figures:
+        yield _Device(info, sample, {**_labels(info, uuids), **machine.labels})
+
+
+def _labels(info: DeviceInfo, uuids: Mapping[str, str | None]) -> dict[str, str]:
+    """`gpu` is what nvidia-smi counts, and for devices that it does not know their id; `device` is always the id.
+
+    A MIG instance has its card's number, UUID and address, and is told apart by `GPU_I_ID` and `GPU_I_PROFILE`.
+    """
+    labels = {
+        "gpu": info.id if info.nvml_index is None else str(info.nvml_index),
+        "UUID": uuids.get(info.parent or "") or info.uuid or "",
+        "pci_bus_id": info.bus_id or "",
+        "device": info.id,
+        "modelName": info.name,
+        "simulated": "true" if info.simulated else "false",
+    }
+    if info.mig_profile is not None:
+        labels["GPU_I_PROFILE"] = info.mig_profile
+    if info.gpu_instance_id is not None:
+        labels["GPU_I_ID"] = str(info.gpu_instance_id)
+    return labels
 
 
 METRICS = "/metrics"
@@ -318,6 +359,15 @@ class PrometheusServer:
             except OSError:
                 pass  # it has just ended by itself
         self._server.server_close()
+
+
+def serving(port: int, address: str | None, ending: ExitStack) -> LastReadings:
+    """Serve from now until the end, and say where."""
+    served = LastReadings()
+    server = PrometheusServer(port, address or LOOPBACK, served)
+    ending.callback(server.close)
+    say(f"serving {server.url}")
+    return served
 
 
 def _why(error: OSError) -> str:

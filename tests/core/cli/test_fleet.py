@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
+import signal
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fakes.command_line import CLI
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.fleet import command, exporting
 from devexplorer.core.cli.fleet.command import fleet
+from devexplorer.core.cli.watch.prometheus import MachineFigures
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged
 
 T4S = ["--virtual", "2x Tesla T4"]
 
@@ -60,11 +74,100 @@ def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) ->
         (["--nodes", "2", *T4S, "--seed", "x"], "--seed 'x'"),
         (["--nodes", "2", "--virtual", "no such card"], "no such card"),
         (["--nodes", "2", *T4S, "--interval", "soon"], "soon"),
+        (["--nodes", "2", *T4S, "--prometheus", "often"], "'often' is not a port"),
+        (["--nodes", "2", *T4S, "--address", "0.0.0.0"], "give a port with --prometheus"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words: list[str], line: str) -> None:
     with pytest.raises(BadInput, match=line):
         run(*words)
+
+
+@pytest.fixture
+def scraped(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[Any]]]:
+    """What a real client gets of a fleet of this command line, whose machines are changed by `change` before."""
+
+    def scrape(*words: str, change: Callable[[FleetTable], None] = lambda cards: None) -> dict[str, list[Any]]:
+        got: list[str] = []
+
+        def look(cards: FleetTable) -> None:
+            url = capfd.readouterr().err.split()[-1]
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                got.append(answer.read().decode())
+
+        figures = exporting.fleet_figures
+
+        def changed(cards: FleetTable) -> list[MachineFigures]:
+            change(cards)
+            return figures(cards)
+
+        monkeypatch.setattr(exporting, "fleet_figures", changed)
+        monkeypatch.setattr(command, "_document", look)
+        assert run(*words, "--json", "--count", "1", "--prometheus", "0") == 0
+        assert not [thread for thread in threading.enumerate() if "prometheus" in thread.name]
+        families = text_string_to_metric_families(got[0])
+        return {family.name: family.samples for family in families}
+
+    return scrape
+
+
+def test_one_exporter_serves_all_machines_with_their_labels(scraped: Callable[..., dict[str, list[Any]]]) -> None:
+    found = scraped("--nodes", "9", *T4S)
+    temperatures = found["DCGM_FI_DEV_GPU_TEMP"]
+    assert len(temperatures) == 18
+    labels = temperatures[-1].labels
+    assert (labels["machine"], labels["Hostname"], labels["rack"]) == ("node8", "node8", "rack1")
+    assert (labels["device"], labels["modelName"], labels["simulated"]) == ("vgpu:1", "Tesla T4", "true")
+    assert [sample.value for sample in found["devexplorer_machine_up"]] == [1.0] * 9
+    assert all(0 <= sample.value < 60 for sample in found["devexplorer_machine_age_seconds"])
+
+
+def test_a_machine_that_is_away_is_down_and_its_last_readings_are_not_served(
+    scraped: Callable[..., dict[str, list[Any]]],
+) -> None:
+    def cut(cards: FleetTable) -> None:
+        away = FleetMachine(name="node1", state="reconnecting", rack="rack0", simulated=True)
+        cards.apply([MachineChanged(machine=away)])
+
+    found = scraped("--nodes", "2", *T4S, change=cut)
+    assert {sample.labels["machine"]: sample.value for sample in found["devexplorer_machine_up"]} == {
+        "node0": 1.0,
+        "node1": 0.0,
+    }
+    assert {sample.labels["machine"] for sample in found["DCGM_FI_DEV_GPU_TEMP"]} == {"node0"}
+    assert len(found["devexplorer_machine_age_seconds"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_interrupted_and_prints_only_where(number: signal.Signals) -> None:
+    words = ["fleet", "--nodes", "2", *T4S, "--interval", "0.2", "--prometheus", "0"]
+    with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stderr is not None
+            url = serving.stderr.readline().split()[-1]
+            text = ""
+            while "devexplorer_machine_up" not in text:
+                assert serving.poll() is None
+                with urllib.request.urlopen(url, timeout=30) as answer:
+                    text = answer.read().decode()
+            serving.send_signal(number)
+            out, err = serving.communicate(timeout=60)
+        finally:
+            serving.kill()
+    assert serving.returncode == 128 + number
+    assert (out, err) == ("", "")
+
+
+def test_on_a_terminal_the_table_renews_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Console(file=io.StringIO(), force_terminal=True, width=70, height=10, color_system=None, soft_wrap=True)
+    monkeypatch.setattr(command, "console", lambda: out)
+    monkeypatch.setattr(command, "renews", lambda: True)
+    assert run("--nodes", "20", "--virtual", "8x NVIDIA H100 80GB HBM3", "--interval", "0.1", "--count", "3") == 0
+    written = out.file.getvalue()  # type: ignore[attr-defined]
+    assert written.count("node0 ") >= 3
+    assert written.count("node0 ") == written.count("… (simulated) "), "the mark is not cut off"
+    assert "\x1b[1A" in written, "the cursor goes back up"
+    assert "more cards; a higher terminal shows them" in written
 
 
 H100S = ["--virtual", "8x NVIDIA H100 80GB HBM3"]

@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.cli.watch import devices
 from devexplorer.core.cli.watch.command import document, watch
-from devexplorer.core.cli.watch.prometheus import LastReadings, PrometheusServer
+from devexplorer.core.cli.watch.prometheus import LastReadings, PrometheusServer, this_machine
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import Entry
@@ -214,7 +215,8 @@ def test_a_terminal_without_unicode_gets_plain_characters() -> None:
 
 def test_on_a_terminal_the_table_renews_itself_in_its_place() -> None:
     out = Console(file=io.StringIO(), force_terminal=True, width=80, height=10, color_system=None, legacy_windows=False)
-    with watch_module._Table(out) as table:
+    with ExitStack() as ending:
+        table = watch_module._Table(out, ending)
         for _ in range(3):
             table.show([full(index) for index in range(20)])
     written = out.file.getvalue()  # type: ignore[attr-defined]
@@ -344,7 +346,7 @@ def served() -> Iterator[Callable[..., dict[str, list[Any]]]]:
     server = PrometheusServer(0, "127.0.0.1", last)
 
     def serve(*readings: Reading) -> dict[str, list[Any]]:
-        last.figures = [(reading.info, reading.sample) for reading in readings]
+        last.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
         return scrape(server.url)
 
     yield serve
@@ -389,7 +391,7 @@ COUNTERS = {
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
 def test_what_only_grows_is_a_counter(exporter: tuple[LastReadings, str], accept: str) -> None:
     last, url = exporter
-    last.figures = [(full(0).info, full(0).sample)]
+    last.machines = [this_machine([(full(0).info, full(0).sample)])]
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=10) as answer:
         text = answer.read().decode()
     read = openmetrics.text_string_to_metric_families if "openmetrics" in accept else text_string_to_metric_families
