@@ -220,6 +220,7 @@ SPECS: tuple[CommandSpec, ...] = (
     ),
     # the queue
     CommandSpec(msg.StartBenchmark, "benchmark on {c.spec.device}"),
+    CommandSpec(msg.BeginBenchmark, "beginning"),
     CommandSpec(msg.StopBenchmark, "stopping"),
     CommandSpec(msg.Cancel, "stopping"),
     # files

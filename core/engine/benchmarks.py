@@ -25,11 +25,13 @@ from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.engine.start_gate import StartGate
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Recipe, deep_copy, samples
 from devexplorer.core.records import (
     BenchEnded,
     BenchPreparing,
+    BenchReady,
     BenchResult,
     BenchSpec,
     BenchStarted,
@@ -39,6 +41,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.workspace import Workspace
 
+BEGIN_S = 60.0
+"""For a run that waits to be told to begin."""
 Resolve = Callable[[str], nn.Module]
 """Returns a copy of the model with that name, which the benchmark may change."""
 
@@ -51,6 +55,10 @@ class _Active:
     spec: BenchSpec
     run: Runner[Any]
     stop: threading.Event
+    waits: bool = False
+    """After its warm-up it waits to be told to begin."""
+    gate: StartGate | None = None
+    """While it does."""
     thread: threading.Thread | None = None
     started: bool = False
     ended: bool = False
@@ -61,7 +69,7 @@ class _Active:
 
 
 class Benchmarks:
-    """Starts, steps and stops runs. `start`, `step` on the jobs thread; `stop` from any thread."""
+    """Starts, steps and stops runs. `start`, `step` on the jobs thread; `begin`, `stop` from any thread."""
 
     def __init__(
         self,
@@ -91,7 +99,17 @@ class Benchmarks:
     @property
     def stepping(self) -> bool:
         """Whether a run on the CPU needs the jobs thread for its next block."""
-        return any(active.thread is None for active in list(self._active.values()))
+        return any(active.gate is None or not active.gate.left_s for active in self._on_the_jobs_thread())
+
+    @property
+    def begins_in_s(self) -> float | None:
+        """When the next of them that waits to begin needs it; None: none waits."""
+        return min(
+            (active.gate.left_s for active in self._on_the_jobs_thread() if active.gate is not None), default=None
+        )
+
+    def _on_the_jobs_thread(self) -> list[_Active]:
+        return [active for active in list(self._active.values()) if active.thread is None]
 
     def check(self, spec: BenchSpec) -> BenchSpec:
         """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates
@@ -117,7 +135,7 @@ class Benchmarks:
         number, stop = command.request, threading.Event()
         spec = kind_of(spec).with_inputs(spec, self._inputs_of)
         run = make_runner(spec, number, self._registry, stop, self._clock, self.resolve)
-        active = _Active(number, spec, run, stop)
+        active = _Active(number, spec, run, stop, command.waits)
         if "cpu" not in active.devices:
             active.thread = threading.Thread(
                 target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True
@@ -137,11 +155,19 @@ class Benchmarks:
             active.thread.start()
             self._threads.append(active.thread)
 
+    def begin(self, number: int, at_unix_s: float) -> None:
+        """Let a run that waits begin at this moment."""
+        active = self._active.get(number)
+        if active is not None and (gate := active.gate) is not None:
+            gate.begin(at_unix_s)
+
     def stop(self, number: int | None = None) -> None:
         """Ask one run (None: all) to end after its current block."""
         for active in list(self._active.values()):
             if number in (None, active.number):
                 active.stop.set()
+                if (gate := active.gate) is not None:
+                    gate.look()
 
     def join(self, deadline_s: float) -> bool:
         """Stop all runs and wait for the bench threads until the deadline, including those that still free memory."""
@@ -153,12 +179,14 @@ class Benchmarks:
 
     def step(self) -> None:
         """Run one block of every run on the CPU."""
-        for active in list(self._active.values()):
-            if active.thread is None:
+        for active in self._on_the_jobs_thread():
+            if active.gate is None or not active.gate.left_s:
                 self._step(active)
 
     def _run_alone(self, active: _Active) -> None:
         while not active.ended:
+            if active.gate is not None:
+                active.gate.wait()
             self._step(active)
 
     def _step(self, active: _Active) -> None:
@@ -166,23 +194,34 @@ class Benchmarks:
             if not active.started:
                 active.started = True
                 active.run.prepare(active.stop.is_set)
-                if active.stop.is_set():
-                    self._end(active)
+                if active.waits and not active.stop.is_set():
+                    active.gate = StartGate(self._clock, active.stop, BEGIN_S)
+                    self._send(BenchReady(request=active.number, run=active.number))
                     return
+            elif active.gate is not None:
+                gate, active.gate = active.gate, None
+                gate.check()
+            else:
+                self._block(active)
+                return
+            if active.stop.is_set():
+                self._end(active)
+            else:
                 self._send(BenchStarted(request=active.number, run=active.number, time_unix_s=self._clock()))
-                return
-            point = None if active.stop.is_set() else active.run.step()
-            if point is not None:
-                self._send(point)
-                return
         except (
             BaseException
         ) as caught:  # out of memory, a lost card, a model that calls sys.exit: the run ends, the engine goes on
             error = caught if isinstance(caught, Exception) else RuntimeError(f"{type(caught).__name__}: {caught}")
             self._end(active, error)
             self._on_failure(error)
-            return
-        self._end(active)
+
+    def _block(self, active: _Active) -> None:
+        """The next block, or the end."""
+        point = None if active.stop.is_set() else active.run.step()
+        if point is None:
+            self._end(active)
+        else:
+            self._send(point)
 
     def _end(self, active: _Active, error: Exception | None = None) -> None:
         """Send the results so far, the reason for an early end, or both."""

@@ -41,6 +41,7 @@ from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.models.samples import recipes
 from devexplorer.core.records import (
     Answer,
+    BeginBenchmark,
     Cancel,
     Command,
     EngineDevices,
@@ -136,10 +137,12 @@ class Engine:
             self.allocator_sampler.start(self._sampling_seconds)
 
     def submit(self, command: Command) -> None:
-        """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
+        """Take one command. Beginning, stopping and cancelling take effect at once, everything else in its turn."""
         match command:
             case StartBenchmark(request=request):
                 self._waiting_runs.add(request)
+            case BeginBenchmark(run=run, at_unix_s=at_unix_s):
+                self.benchmarks.begin(run, at_unix_s)
             case StopBenchmark(run=run):
                 self._cancelled |= self._waiting_runs if run is None else self._waiting_runs & {run}
                 self.benchmarks.stop(run)
@@ -191,8 +194,11 @@ class Engine:
             virtual.warm_up()
         while not self._closing.is_set():
             watched = any(self.workspace.extras(name).files for name in self.workspace.names)
+            waits_s = [self._watch_seconds] if watched else []
+            if (begins_in_s := self.benchmarks.begins_in_s) is not None:
+                waits_s.append(begins_in_s)
             try:
-                command = self._queue.get(not self.benchmarks.stepping, self._watch_seconds if watched else None)
+                command = self._queue.get(not self.benchmarks.stepping, min(waits_s, default=None))
             except queue.Empty:
                 self._idle()
                 continue
@@ -227,7 +233,7 @@ class Engine:
                 if request in self._cancelled:
                     self.benchmarks.stop(request)
                 return
-            if not isinstance(command, StopBenchmark | Cancel):  # those took effect when they arrived
+            if not isinstance(command, BeginBenchmark | StopBenchmark | Cancel):  # those took effect when they arrived
                 result = dispatch(self.workspace, command, self._progress(request))
         except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
             self._failed(

@@ -32,6 +32,7 @@ from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.wire import Wire, compresses, read_hello, send_hello
 from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, EngineLost, Event, JobEnded, Rebuilt
 from devexplorer.core.records.host import (
+    BEGIN,
     PROTOCOL,
     ZLIB,
     ActionsChanged,
@@ -268,7 +269,7 @@ class Server:
 
     def _hello(self, theirs: Hello, *, received: int = 0, resumes: bool = False, problem: str = "") -> Hello:
         return Hello(
-            devexplorer=self.version, features=(ZLIB,), client=theirs.client, session=self.id, received=received,
+            devexplorer=self.version, features=(ZLIB, BEGIN), client=theirs.client, session=self.id, received=received,
             resumes=resumes, machine=self.machine, problem=problem, now_unix_s=self._clock(),
         )  # fmt: skip
 

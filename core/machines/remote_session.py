@@ -22,8 +22,9 @@ from devexplorer.core.machines.incoming import Incoming
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.untrusted import visible
 from devexplorer.core.machines.uplink import Begin, Uplink
-from devexplorer.core.records import Answer, Command, EngineReady, Event, JobEnded, Log
+from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.host import (
+    BEGIN,
     Ask,
     Do,
     Done,
@@ -133,6 +134,17 @@ class RemoteSession:
         wire = self._uplink.wire
         return self._incoming.dropped + (0 if wire is None else wire.dropped_there)
 
+    @property
+    def clock_error_s(self) -> float:
+        """By how much times that come from there are too late, as far as is known: they are not set anew for little."""
+        wire = self._uplink.wire
+        return 0.0 if wire is None else wire.ahead_s - self._incoming.ahead_s
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether benchmarks there can wait to begin."""
+        return BEGIN in self._uplink.hello.features
+
     def now(self) -> float:
         """By this window's clock; stands still while nothing comes."""
         return self._incoming.heard_unix_s if self.is_late else self._clock()
@@ -183,6 +195,9 @@ class RemoteSession:
         self._requests += 1
         request = control.generation << 32 | self._requests
         numbered: Command = msgspec.structs.replace(command, request=request)
+        if isinstance(numbered, BeginBenchmark):
+            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s + self.clock_error_s
+            numbered = msgspec.structs.replace(numbered, at_unix_s=at_unix_s)
         self._running[request] = numbered
         self._uplink.put(Do(command=numbered))
         return request

@@ -21,6 +21,8 @@ PROTOCOL = 1
 """Of everything in this file. A window and a host of different protocols do not talk to each other."""
 ZLIB = "zlib"
 """The feature: what follows the `Hello` is one zlib stream in each direction."""
+BEGIN = "begin"
+"""The feature of a host: a benchmark can wait for `BeginBenchmark`."""
 
 
 class Hello(Record, tag="Hello"):

@@ -106,10 +106,20 @@ class Combine(BaseCommand, tag="Combine"):
     name: str | None = None
 
 
-class StartBenchmark(BaseCommand, tag="StartBenchmark"):
+class StartBenchmark(BaseCommand, tag="StartBenchmark", omit_defaults=True):
     """Start a benchmark; its `request` is the run's number."""
 
     spec: BenchSpec
+    waits: bool = False
+    """After its warm-up it sends `BenchReady` and waits for `BeginBenchmark`, so that runs of several engines begin at
+    one moment."""
+
+
+class BeginBenchmark(BaseCommand, tag="BeginBenchmark"):
+    """Let a run that waits begin at this moment, or at once when that is over."""
+
+    run: int
+    at_unix_s: float
 
 
 class StopBenchmark(BaseCommand, tag="StopBenchmark"):
@@ -184,6 +194,7 @@ Command = (
     | EditElement
     | Combine
     | StartBenchmark
+    | BeginBenchmark
     | StopBenchmark
     | AddVirtual
     | SetThreads
@@ -310,6 +321,12 @@ class BenchPreparing(BaseEvent, tag="BenchPreparing"):
     datasheet_tflops: float | None = None
 
 
+class BenchReady(BaseEvent, tag="BenchReady"):
+    """Warm-up is over, and the run waits for `BeginBenchmark`."""
+
+    run: int
+
+
 class BenchStarted(BaseEvent, tag="BenchStarted"):
     """Warm-up is over and the first block begins."""
 
@@ -425,6 +442,7 @@ Event = (
     | Moved
     | Answer
     | BenchPreparing
+    | BenchReady
     | BenchStarted
     | BenchPoint
     | BenchEnded
