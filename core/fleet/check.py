@@ -10,21 +10,23 @@ import statistics
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from devexplorer.core.base import Cancelled
 from devexplorer.core.fleet import links
-from devexplorer.core.fleet.check_plan import ALONE, CheckPlan, Step, measured_cards, pair_rounds, steps
+from devexplorer.core.fleet.check_plan import ALONE, CheckPlan, Step, measured_cards, pair_rounds, seconds_of, steps
+from devexplorer.core.fleet.check_results import CheckResults
 from devexplorer.core.fleet.readings import readings_under_load
 from devexplorer.core.fleet.source import MeasuringSource
-from devexplorer.core.fleet.table import Card
+from devexplorer.core.fleet.table import Card, FleetTable
 from devexplorer.core.fleet.verdicts import judge
-from devexplorer.core.records import DeviceInfo, DeviceSample
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.fleet import CardMeasurement, FleetVerdict, MeasuredKind, Rates
 from devexplorer.core.records.fleet_events import (
     BlocksMeasured,
     CardKey,
+    CardsListed,
     FleetEvent,
     GroupEnded,
     GroupStarted,
@@ -36,6 +38,8 @@ from devexplorer.core.records.fleet_events import (
 
 SEARCH_S = 2.0
 """Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""
+AWAY_S = 20.0
+"""That the link to a machine may be broken before what is measured there is given up."""
 Former = Mapping[tuple[CardKey, MeasuredKind, str], tuple[float, ...]]
 """Medians of former checks, oldest first."""
 
@@ -68,7 +72,9 @@ class CheckReport(Record):
     slow_machines: tuple[str, ...] = ()
     """Those that are slow with whichever other machine."""
     start_spread_s: float | None = None
-    """The largest difference between the first and the last start of the cards of one order."""
+    """The largest difference between the first and the last start of the cards of one order, as their machines say."""
+    left_out: tuple[MeasuredKind, ...] = ()
+    """For which the budget of time was too short."""
     cancelled: bool = False
 
 
@@ -76,8 +82,14 @@ class FleetCheck:
     """`start`, then `beat` often until `report` is there; `cancel` ends it with what was measured."""
 
     def __init__(
-        self, source: MeasuringSource, cards: Sequence[Card], plan: CheckPlan, former: Former | None = None
+        self,
+        source: MeasuringSource,
+        cards: Sequence[Card],
+        plan: CheckPlan,
+        former: Former | None = None,
+        known: FleetTable | None = None,
     ) -> None:
+        """`known`: what is known of the fleet, for causes."""
         self.cards = measured_cards(cards)
         self.plan = plan
         self.report: CheckReport | None = None
@@ -85,12 +97,19 @@ class FleetCheck:
         """What is being measured."""
         self.done = 0.0
         """Share of the measurements that is over, 0 to 1; the search for slow links is not counted."""
-        self._source, self._former = source, former or {}
+        self._source, self._former, self._known = source, former or {}, known or FleetTable()
         self._order: MeasureOrder | None = None
         self._orders: deque[MeasureOrder] = deque()
-        self._results = _Results()
+        self._results = CheckResults()
         self._gone: dict[str, str] = {}
         """Machines that are lost, and why."""
+        self._away: dict[str, tuple[float, str]] = {}
+        """Machines whose link is broken: since when, and why."""
+        self._silent: set[CardKey] = set()
+        """Cards that their machine has a problem with as a whole."""
+        for machine, problems in self._known.problems.items():
+            self._note(machine, problems)
+        self._left_out: list[MeasuredKind] = []
         self._number = 0
         self._spread_s: float | None = None
         self._rates: defaultdict[CardKey, list[Rates]] = defaultdict(list)
@@ -101,14 +120,14 @@ class FleetCheck:
         self._slow_links: list[tuple[CardKey, CardKey]] = []
         self._slow_machines: tuple[str, ...] = ()
         self._cancelled = threading.Event()
-        self._started_unix_s = 0.0
+        self._started_unix_s = self._began_s = 0.0
         self._thread = threading.Thread(target=self._run, name="fleet-check", daemon=True)
 
     # --- main thread
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self._started_unix_s = time.time()
+        self._started_unix_s, self._began_s = time.time(), time.monotonic()
         self._thread.start()
 
     def beat(self, events: Sequence[FleetEvent]) -> None:
@@ -116,12 +135,22 @@ class FleetCheck:
         while self._orders:
             self._order = self._orders.popleft()
             self._source.measure(self._order)
+        for machine, (since_s, why) in list(self._away.items()):
+            if time.monotonic() - since_s > AWAY_S:
+                self._results.lose(machine, why)
         for event in events:
             match event:
                 case GroupStarted() | BlocksMeasured() | GroupEnded():
                     self._results.put(event)
                 case Readings():
                     self._read(event)
+                case CardsListed():
+                    self._note(event.machine, event.problems)
+                case MachineChanged() if event.machine.state == "connected":
+                    self._away.pop(event.machine.name, None)
+                case MachineChanged() if event.machine.state == "reconnecting":
+                    why = f"the connection broke: {event.machine.problem}".rstrip(": ")
+                    self._away.setdefault(event.machine.name, (time.monotonic(), why))
                 case MachineChanged() if event.machine.state == "lost":
                     self._lose(event.machine.name, event.machine.problem or "the connection was lost")
                 case MachineLeft():
@@ -146,6 +175,11 @@ class FleetCheck:
             if sample.device in measured and self._results.runs((readings.machine, sample.device)):
                 self._samples[readings.machine, sample.device].append(sample)
 
+    def _note(self, machine: str, problems: Sequence[Problem]) -> None:
+        for problem in problems:
+            if problem.device is not None and problem.field is None:
+                self._silent.add((machine, problem.device))
+
     def _lose(self, machine: str, why: str) -> None:
         self._gone[machine] = why
         self._results.lose(machine, why)
@@ -164,8 +198,18 @@ class FleetCheck:
         planned = list(steps(self.plan, self.cards))
         for index, step in enumerate(planned):
             self.step, self.done = step, index / len(planned)
-            self._take(step, self._measure(step, self.plan.seconds))
+            if self._is_in_time(step.kind, seconds_of(step, self.plan)):
+                self._take(step, self._measure(step, self.plan.seconds))
         self.done = 1.0
+
+    def _is_in_time(self, kind: MeasuredKind, seconds: float) -> bool:
+        """Whether the budget allows for it; noted where it does not."""
+        budget_s = self.plan.budget_s
+        if budget_s is None or time.monotonic() - self._began_s + seconds <= budget_s:
+            return True
+        if kind not in self._left_out:
+            self._left_out.append(kind)
+        return False
 
     def _take(self, step: Step, measured: Sequence[Rates]) -> None:
         for group, rates in zip(step.groups, measured, strict=True):
@@ -186,8 +230,11 @@ class FleetCheck:
         if self._cancelled.is_set():
             raise Cancelled("the check was cancelled")
         self._number += 1
-        order = MeasureOrder(number=self._number, kind=step.kind, dtype=step.dtype, seconds=seconds, groups=step.groups)
-        self._results.expect(order, self._gone)
+        soak_s = self.plan.soak_s if step.kind is MeasuredKind.MATMUL else 0.0
+        order = MeasureOrder(
+            number=self._number, kind=step.kind, dtype=step.dtype, seconds=seconds, soak_s=soak_s, groups=step.groups
+        )
+        self._results.expect(order, self._gone | {machine: why for machine, (_, why) in list(self._away.items())})
         if self._cancelled.is_set():
             raise Cancelled("the check was cancelled")
         self._orders.append(order)
@@ -208,6 +255,8 @@ class FleetCheck:
         before = len(self._groups)
         for groups in pair_rounds([ring]):
             step = self.step = Step(kind=kind, dtype="", groups=groups)
+            if not self._is_in_time(kind, seconds_of(step, self.plan)):
+                return
             self._take(step, self._measure(step, seconds))
         reached = [group.rate for group in self._groups[before:] if group.rate is not None]
 
@@ -219,7 +268,7 @@ class FleetCheck:
             self._take(step, measured)
             return [_median(rates) or 0.0 for rates in measured]
 
-        if len(reached) > 2:
+        if len(reached) > 2 and self._is_in_time(kind, seconds * len(ring)):
             found = links.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
             self._slow_machines = found.cards
             self._slow_links += [(first[a], first[b]) for a, b in found.links]
@@ -255,11 +304,13 @@ class FleetCheck:
             slow_links=tuple(dict.fromkeys(self._slow_links)),
             slow_machines=self._slow_machines,
             start_spread_s=self._spread_s,
+            left_out=tuple(self._left_out),
             cancelled=self._cancelled.is_set(),
         )
 
     def _measurement(self, card: Card) -> CardMeasurement:
         key = card.machine, card.info.id
+        details = self._known.details.get(key)
         best = [
             max(
                 (rates for rates in pairs if not rates.failure),
@@ -286,94 +337,13 @@ class FleetCheck:
                 )
                 for rates in (*self._rates[key], *best)
             ),
-            readings=readings_under_load(self._samples[key]),
-            lost=card.machine in self._gone,
+            power_limit_default_w=None if details is None else details.power_limit_default_w,
+            readings=readings_under_load(self._samples[key], details),
+            lost=card.machine in self._gone
+            or (key in self._silent and any(rates.failure for rates in self._rates[key])),
             simulated=card.info.simulated,
         )
 
 
 def _median(rates: Rates) -> float | None:
     return statistics.median(rates.blocks) if rates.blocks and not rates.failure else None
-
-
-class _Results:
-    """What came of the present order; `wait` on the thread of the check, everything else on the main thread."""
-
-    def __init__(self) -> None:
-        self.start_spread_s: float | None = None
-        self._changed = threading.Condition()
-        self._order: MeasureOrder | None = None
-        self._blocks: list[list[float]] = []
-        self._block_s: list[float | None] = []
-        self._started: dict[int, float] = {}
-        self._ended: dict[int, GroupEnded] = {}
-
-    def expect(self, order: MeasureOrder, gone: Mapping[str, str]) -> None:
-        """Another order begins."""
-        with self._changed:
-            self._order, self._started, self._ended = order, {}, {}
-            self._blocks = [[] for _ in order.groups]
-            self._block_s = [None for _ in order.groups]
-        for machine, why in list(gone.items()):
-            self.lose(machine, why)
-
-    def put(self, event: GroupStarted | BlocksMeasured | GroupEnded) -> None:
-        """An event of a group; those of earlier orders, and of groups that there are not, are nothing."""
-        with self._changed:
-            order = self._order
-            if order is None or event.number != order.number or not 0 <= event.group < len(order.groups):
-                return
-            if isinstance(event, GroupStarted):
-                self._started.setdefault(event.group, event.time_unix_s)
-            elif isinstance(event, GroupEnded):
-                self._ended.setdefault(event.group, event)
-                self._changed.notify()
-            elif event.group not in self._ended:
-                self._blocks[event.group] += event.rates
-                self._block_s[event.group] = event.block_s
-
-    def runs(self, key: CardKey) -> bool:
-        """Whether a card is being measured."""
-        with self._changed:
-            order = self._order
-            return order is not None and any(
-                key in group and index in self._started and index not in self._ended
-                for index, group in enumerate(order.groups)
-            )
-
-    def lose(self, machine: str, why: str) -> None:
-        """Nothing more comes from this machine."""
-        self._end(lambda group: any(name == machine for name, _ in group), why)
-
-    def give_up(self, why: str) -> None:
-        """Nothing more comes at all."""
-        self._end(lambda group: True, why)
-
-    def _end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
-        with self._changed:
-            if self._order is None:
-                return
-            for index, group in enumerate(self._order.groups):
-                if index not in self._ended and concerned(group):
-                    self._ended[index] = GroupEnded(number=self._order.number, group=index, failure=why)
-            self._changed.notify()
-
-    def wait(self) -> list[Rates]:
-        """When every group has ended: the rates of each."""
-        with self._changed:
-            order = self._order
-            assert order is not None
-            self._changed.wait_for(lambda: len(self._ended) == len(order.groups))
-            starts = self._started.values()
-            self.start_spread_s = max(starts) - min(starts) if starts else None
-            return [
-                Rates(
-                    kind=order.kind,
-                    dtype=order.dtype,
-                    blocks=tuple(self._blocks[index]),
-                    block_s=self._block_s[index],
-                    wrong_values=self._ended[index].verified is False,
-                    failure=self._ended[index].failure or None,
-                )
-                for index in range(len(order.groups))
-            ]

@@ -67,11 +67,34 @@ def check_document(report: CheckReport, *, uuids: bool = False) -> dict[str, Any
         "started_unix_s": report.started_unix_s,
         "ended_unix_s": report.ended_unix_s,
         "cancelled": report.cancelled,
+        "soak_s": report.plan.soak_s,
+        "budget_s": report.plan.budget_s,
+        "left_out": [kind.value for kind in report.left_out],
+        "failed": [f"{card.machine}/{card.device}" for card in report.verdict.failed],
+        "problems": failures(report),
         "start_spread_s": report.start_spread_s,
         "false_alarm_rate": report.verdict.family_wise,
         "comparisons": report.verdict.comparisons,
         "devexplorer_version": devexplorer.__version__,
     }
+
+
+def failures(report: CheckReport) -> list[str]:
+    """What could not be measured and why, a line for each reason and machine."""
+    concerned: dict[tuple[str, str, str], list[str]] = {}
+    for card in report.measurements:
+        for rates in card.rates:
+            if rates.failure:
+                measured = f"{rates.kind.value} {rates.dtype}".rstrip()
+                concerned.setdefault((card.machine, measured, rates.failure), []).append(card.device)
+    for group in report.groups:
+        names = list(dict.fromkeys(machine for machine, _ in group.cards))
+        if group.failure and len(names) > 1:
+            concerned.setdefault((" and ".join(names), group.kind.value, group.failure), [])
+    return [
+        f"{machine}{': ' if cards else ''}{', '.join(dict.fromkeys(cards))}: {measured}: {why}"
+        for (machine, measured, why), cards in concerned.items()
+    ]
 
 
 def key_text(key: CardKey) -> str:

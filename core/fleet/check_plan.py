@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, list_text
 from devexplorer.core.fleet.table import Card
@@ -14,6 +17,12 @@ KINDS = tuple(MeasuredKind)
 DEFAULT_KINDS = (MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.COPIES, MeasuredKind.ALLREDUCE)
 ALONE = (MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.COPIES, MeasuredKind.MODEL)
 """Measured on each card by itself; the others need two or more."""
+ONE_BY_ONE = (MeasuredKind.COPIES, MeasuredKind.PEER)
+"""They keep the host or two cards busy: an engine has one such run at a time."""
+OVERHEAD_S = 3.0
+"""Of each measurement, about: to prepare, to warm up, to begin together."""
+LEAST_S = 2.0
+"""Of a measurement for which a budget is short."""
 GPU_KINDS = ("cuda", "virtual", "xpu", "mps")
 
 
@@ -27,6 +36,10 @@ class CheckPlan(Record):
     """Of each measurement, after warm-up; the check has one for each kind, and for each dtype of products."""
     in_turn: bool = False
     """One card of a machine after the other, rather than all of them at once."""
+    soak_s: float = 0.0
+    """Of products before those that are measured, so that the cards are as hot as they get."""
+    budget_s: float | None = None
+    """For all of it; what does not fit is left out."""
 
 
 class Step(Record):
@@ -60,6 +73,33 @@ def steps(plan: CheckPlan, cards: Sequence[Card]) -> Iterator[Step]:
         for dtype in dtypes:
             for groups in _rounds(kind, cards, in_turn=plan.in_turn):
                 yield Step(kind=kind, dtype=dtype, groups=groups)
+
+
+def seconds_of(step: Step, plan: CheckPlan) -> float:
+    """About how long a step takes."""
+    machines = Counter(group[0][0] for group in step.groups)
+    turns = max(machines.values()) if step.kind in ONE_BY_ONE else 1
+    soak_s = plan.soak_s if step.kind is MeasuredKind.MATMUL else 0.0
+    return soak_s + turns * (OVERHEAD_S + plan.seconds)
+
+
+def within_budget(plan: CheckPlan, cards: Sequence[Card]) -> CheckPlan:
+    """The plan with fewer seconds for each measurement, if its budget is too short for those it has. Raises `BadInput`
+    where not even `LEAST_S` of the first would fit."""
+    planned = list(steps(plan, cards))
+    budget_s = plan.budget_s
+    if budget_s is None or not planned:
+        return plan
+
+    def needed_s(seconds: float) -> float:
+        return sum(seconds_of(step, replace(plan, seconds=seconds)) for step in planned)
+
+    each_s = needed_s(1.0) - needed_s(0.0)
+    least = replace(plan, seconds=min(LEAST_S, plan.seconds))
+    if (first_s := seconds_of(planned[0], least)) > budget_s:
+        raise BadInput(f"a budget of {budget_s:g} s is too short: the first measurement alone takes {first_s:g} s")
+    seconds = (budget_s - needed_s(0.0)) / each_s
+    return replace(plan, seconds=max(min(plan.seconds, seconds), least.seconds))
 
 
 def _rounds(kind: MeasuredKind, cards: Sequence[Card], *, in_turn: bool) -> Iterator[tuple[tuple[CardKey, ...], ...]]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import Clock
+from devexplorer.core.fleet.joint_groups import JointGroups
+from devexplorer.core.fleet.joint_start import JointStart
 from devexplorer.core.fleet.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.machines.link import Link, Route
@@ -21,7 +23,6 @@ from devexplorer.core.records import Event
 from devexplorer.core.records.fleet_events import (
     FleetEvent,
     FleetMachine,
-    GroupEnded,
     MachineChanged,
     MeasureOrder,
 )
@@ -33,6 +34,8 @@ class Member(NamedTuple):
     name: str
     route: Route
     rack: str = ""
+    address: Callable[[], str] = lambda: ""
+    """As other machines reach it; empty: its name. Asked only where machines have to meet."""
 
 
 class HostFleet:
@@ -43,6 +46,8 @@ class HostFleet:
         self._hosts: dict[str, _Host] = {}
         self._leaving: list[RemoteSession] = []
         self._events: deque[FleetEvent] = deque()
+        self._joint = JointGroups()
+        self._start_together = JointStart(clock=clock)
         self._started = False
         self.on_other: Callable[[str, Event], None] = lambda machine, event: None
         """Told of what happens on a machine that is no event of a fleet."""
@@ -65,7 +70,8 @@ class HostFleet:
     def lose(self, name: str, why: str) -> None:
         """This machine will not come back."""
         host = self._hosts.pop(name)
-        self._events += host.drain()
+        self._events += self._joint.passed(name, host.drain())
+        self._joint.lose(name)
         self._events.append(MachineChanged(machine=host.lost(why)))
         host.session.close(0.0)
         self._leaving.append(host.session)
@@ -77,20 +83,20 @@ class HostFleet:
 
     def drain(self) -> Sequence[FleetEvent]:
         """What happened since the last call."""
-        for host in self._hosts.values():
-            self._events += host.drain()
+        for name, host in self._hosts.items():
+            self._events += self._joint.passed(name, host.drain())
+            if host.is_lost:
+                self._joint.lose(name)
+        for name, group in self._joint.to_stop():
+            if name in self._hosts:
+                self._hosts[name].member.stop(group)
+        self._start_together.beat([host.member for host in self._hosts.values() if not host.is_lost])
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
 
     def measure(self, order: MeasureOrder) -> None:
         """Measure on the cards of these machines, each by its own engine."""
-        shares: dict[str, dict[int, tuple[str, ...]]] = {}
-        for group, keys in enumerate(order.groups):
-            machines = {machine for machine, _ in keys}
-            if len(machines) == 1 and machines <= self._hosts.keys():
-                shares.setdefault(keys[0][0], {})[group] = tuple(device for _, device in keys)
-            else:
-                failure = "cards of several machines are not measured together over ssh yet"
-                self._events.append(GroupEnded(number=order.number, group=group, failure=failure))
+        shares, failed = self._joint.share(order, {name: host.address for name, host in self._hosts.items()})
+        self._events += failed
         for machine, groups in shares.items():
             self._hosts[machine].member.measure(order, groups)
 
@@ -114,14 +120,29 @@ class _Host:
 
     def __init__(self, member: Member, client: str, clock: Clock) -> None:
         self.session = RemoteSession(member.name, member.route, client, clock=clock)
-        self.member = SessionMember(member.name, self.session)
-        self._rack = member.rack
+        self.member = SessionMember(
+            member.name,
+            self.session,
+            can_wait=lambda: self.session.can_wait,
+            clock_error_s=lambda: self.session.clock_error_s,
+        )
+        self._rack, self._address = member.rack, member.address
         self._told: FleetMachine | None = None
 
     def start(self) -> None:
         """Begin to connect."""
         self.session.start()
         self.session.set_hidden(True)  # readings once a second
+
+    @property
+    def address(self) -> Callable[[], str]:
+        """As other machines reach it."""
+        return lambda: self._address() or self.member.name
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no connection is tried any more."""
+        return self.session.link.state == "lost"
 
     def lost(self, why: str) -> FleetMachine:
         """It, when it will not come back."""
@@ -139,4 +160,6 @@ class _Host:
 
     def _machine(self, link: Link) -> FleetMachine:
         problem = "" if link.live else link.reason
-        return FleetMachine(name=self.member.name, state=link.state, problem=problem, rack=self._rack)
+        begins = link.state == "connected" and not self.member.knows_devices  # its engine starts
+        state = "connecting" if begins else link.state
+        return FleetMachine(name=self.member.name, state=state, problem=problem, rack=self._rack)

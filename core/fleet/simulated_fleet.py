@@ -173,7 +173,7 @@ class _Measurement:
         nodes = {machine: index for index, machine in enumerate(fleet.machines)}
         columns = {info.id: index for index, info in enumerate(fleet.devices)}
         self._members = [[(nodes[machine], columns[device]) for machine, device in group] for group in order.groups]
-        self._left = dict.fromkeys(range(len(order.groups)), order.seconds)
+        self._left = dict.fromkeys(range(len(order.groups)), order.soak_s + order.seconds)
         """Seconds that are still to be measured, by group."""
         self._parts: list[list[int]] = [[] for _ in range(PARTS)]
         """Groups that report in each part of an interval."""
@@ -217,6 +217,9 @@ class _Measurement:
             if group not in self._left:
                 continue
             measured = min(seconds, self._left[group])
+            if self._left[group] > self._order.seconds + 1e-9:  # it soaks
+                self._left[group] -= min(seconds, self._left[group] - self._order.seconds)
+                continue
             count = max(1, round(measured / BLOCK_S))
             rates = self._rates[group] * self._cards.noise(count)
             events.append(

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.fleet_events import (
+    CardDetails,
+    CardKey,
     CardsListed,
     FleetEvent,
     FleetMachine,
@@ -64,6 +66,8 @@ class FleetTable:
         """The last reading of each."""
         self.problems: dict[str, tuple[Problem, ...]] = {}
         """What could not be found out, by machine."""
+        self.details: dict[CardKey, DeviceDetails] = {}
+        """What seldom changes, as far as it is known."""
         self.structure = 0
         """Counts changes of `cards`."""
         self._rows: dict[tuple[str, str], int] = {}
@@ -83,6 +87,8 @@ class FleetTable:
                 case CardsListed():
                     listed[event.machine] = event.devices
                     self.problems[event.machine] = event.problems
+                case CardDetails():
+                    self.details[event.machine, event.details.device] = event.details
                 case MachineLeft():
                     self.machines.pop(event.name, None)
                     self.problems.pop(event.name, None)

@@ -237,3 +237,8 @@ class FleetVerdict(Record, omit_defaults=True):
     def slow(self) -> tuple[CardVerdict, ...]:
         """In the order of the cards."""
         return tuple(card for card in self.cards if card.verdict is Verdict.SLOW)
+
+    @property
+    def failed(self) -> tuple[CardVerdict, ...]:
+        """Those that are lost, compute wrong values, or cannot do what equal cards can."""
+        return tuple(card for card in self.cards if card.verdict is Verdict.FAILED)

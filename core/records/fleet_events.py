@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from devexplorer.core.records.base import Record
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.fleet import MeasuredKind
 
 MachineState = Literal["connecting", "connected", "reconnecting", "lost"]
@@ -53,6 +53,13 @@ class Readings(Record, tag="Readings"):
     samples: tuple[DeviceSample, ...]
 
 
+class CardDetails(Record, tag="CardDetails"):
+    """What seldom changes of one card of a machine."""
+
+    machine: str
+    details: DeviceDetails
+
+
 CardKey = tuple[str, str]
 """Machine and device."""
 
@@ -66,6 +73,8 @@ class MeasureOrder(Record):
     dtype: str = ""
     seconds: float = 10.0
     """To be measured, after warm-up."""
+    soak_s: float = 0.0
+    """Of the same work before that, so that the cards are as hot as they get; nothing of it counts."""
     groups: tuple[tuple[CardKey, ...], ...] = ()
     """What is measured together: one card, the two of a copy, the ranks of an all-reduce. No card is in two."""
 
@@ -103,4 +112,4 @@ class GroupEnded(Record, tag="GroupEnded"):
 
 
 MeasureEvent = GroupStarted | BlocksMeasured | GroupEnded
-FleetEvent = MachineChanged | MachineLeft | CardsListed | Readings | MeasureEvent
+FleetEvent = MachineChanged | MachineLeft | CardsListed | Readings | CardDetails | MeasureEvent

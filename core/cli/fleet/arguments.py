@@ -31,8 +31,14 @@ def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
     _machines(check)
     add_options(
         check,
-        ("--kind", "KINDS", "what to measure: matmul,memory,copies,peer,allreduce (default: all but peer)"),
+        (
+            "--kind",
+            "KINDS",
+            "matmul,memory,copies,peer,model,allreduce (default: all but peer and model)",
+        ),
         ("--seconds", "S", "of each measurement (default 20); simulated fleets take less"),
+        ("--soak", "MINUTES", "of products before those that are measured, so that the cards are hot"),
+        ("--budget", "S", "for all of it: measures for less time, and leaves out what does not fit"),
         ("--in-turn", None, "one card of a machine after the other, rather than all at once"),
         ("--report", "FILE", "write it to FILE.html, for a reader, or FILE.json"),
         ("--uuids", None, "with UUIDs and PCI addresses of the cards, in the report and in --json"),

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from devexplorer.core.base import MISSING, BadInput, Unavailable, parse_dtype, printable
-from devexplorer.core.cli.fleet.choosing import chosen, measuring
+from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
+from devexplorer.core.cli.fleet.choosing import measured
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, table
@@ -17,12 +17,12 @@ from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
-from devexplorer.core.fleet.check_document import check_document, key_text
-from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds
+from devexplorer.core.fleet.check_document import check_document, failures, key_text
+from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds, within_budget
 from devexplorer.core.fleet.report import report_file, write_check
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.fleet.verdict_text import line
+from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.records.fleet import Verdict
 
 SETTLE_S = 10.0
@@ -38,9 +38,11 @@ def check(arguments: argparse.Namespace) -> int:
         dtypes=tuple(findings.checked(lambda: _dtypes(arguments.dtype), defaults.dtypes)),
         seconds=findings.seconds(arguments.seconds, "--seconds") or defaults.seconds,
         in_turn=arguments.in_turn,
+        soak_s=60 * (findings.seconds(arguments.soak, "--soak") or 0.0),
+        budget_s=findings.seconds(arguments.budget, "--budget"),
     )
     file = findings.parsed(arguments.report, report_file, None)
-    source = measuring(chosen(arguments, 1.0, findings, hurries=True))
+    source = measured(arguments, findings)
     cards = FleetTable()
     with ExitStack() as ending:
         ending.callback(source.close, CLOSE_S)
@@ -50,12 +52,16 @@ def check(arguments: argparse.Namespace) -> int:
             return stopping.exit_code
         if not measured_cards(cards.cards):
             raise Unavailable(_nothing(cards))
-        report = _run(FleetCheck(source, cards.cards, plan), source, cards, stopping)
+        plan = within_budget(plan, measured_cards(cards.cards))
+        report = _run(FleetCheck(source, cards.cards, plan, known=cards), source, cards, stopping)
     if stopping.asked:
         return stopping.exit_code
     if file is not None:
         write_check(file, report, uuids=arguments.uuids)
         say(f"report written to {file}")
+    for machine in cards.machines.values():
+        if machine.state != "connected" and machine.problem:
+            say(f"{machine.name}: {machine.problem}")
     if arguments.json:
         print_document(**check_document(report, uuids=arguments.uuids))
     else:
@@ -111,5 +117,13 @@ def _print(report: CheckReport) -> None:
         out.print(f"slow between {printable(key_text(a))} and {printable(key_text(b))}", markup=False)
     for machine in report.slow_machines:
         out.print(f"{printable(machine)} slows down what all machines do together", markup=False)
-    slow = len(report.verdict.slow)
-    out.print(f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}", markup=False)
+    for finding in report.verdict.groups:
+        out.print(printable(group_line(finding)), markup=False)
+    for text in failures(report):
+        out.print(printable(text), markup=False)
+    if report.left_out:
+        names = list_text([kind.value for kind in report.left_out])
+        out.print(f"left out, for the budget of {report.plan.budget_s:g} s: {names}", markup=False)
+    slow, failed = len(report.verdict.slow), len(report.verdict.failed)
+    also = f", {failed} failed" if failed else ""
+    out.print(f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}{also}", markup=False)

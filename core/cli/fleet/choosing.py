@@ -15,18 +15,20 @@ from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.hosts_file import read_hosts
+from devexplorer.core.fleet.local_fleet import LocalFleet
 from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
-from devexplorer.core.fleet.source import FleetSource, MeasuringSource
+from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.records.ssh import Prompt, Report
+from devexplorer.core.ssh.address import address
 from devexplorer.core.ssh.connection import Connection
 
 
 def chosen(
-    arguments: argparse.Namespace, interval_s: float, findings: Findings, *, hurries: bool = False
-) -> FleetSource:
-    """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `hurries`:
-    simulated measurements take no longer than their computation."""
+    arguments: argparse.Namespace, interval_s: float, findings: Findings, *, measures: bool = False
+) -> MeasuringSource | ThisMachine:
+    """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `measures`:
+    its cards are measured; simulated measurements take no longer than their computation."""
     if arguments.hosts is not None:
         return _hosts(arguments, findings)
     if getattr(arguments, "cluster", None) is not None:
@@ -41,6 +43,8 @@ def chosen(
             findings.add("--defect is for simulated fleets; give --nodes and --virtual as well")
         findings.check_virtual(arguments.virtual)
         findings.demand_none()
+        if measures:
+            return LocalFleet(arguments.virtual, python=arguments.python)
         return ThisMachine(arguments.virtual, interval_s)
     if arguments.virtual is None:
         findings.add('--nodes needs the cards of a node; give --virtual "8x NVIDIA H100 80GB HBM3", for example')
@@ -48,19 +52,17 @@ def chosen(
     findings.demand_none()
     assert nodes is not None
     known = [defect for defect in defects if defect is not None]
-    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed, hurries=hurries)
+    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed, hurries=measures)
 
 
-def measuring(source: FleetSource) -> MeasuringSource:
-    """It, where its cards can be measured. Raises `BadInput`."""
-    if isinstance(source, SimulatedFleet | HostFleet | ClusterFleet):
-        return source
-    raise BadInput(
-        'name the machines: --hosts FILE, --cluster ADDRESS, or --nodes 4 --virtual "8x NVIDIA H100 80GB HBM3"'
-    )
+def measured(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+    """As `chosen`, for a check; this machine where no other is named."""
+    source = chosen(arguments, 1.0, findings, measures=True)
+    assert not isinstance(source, ThisMachine)
+    return source
 
 
-def _cluster(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
+def _cluster(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
     for option in ("nodes", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --cluster for a real one; give one of them")
@@ -71,13 +73,18 @@ def _cluster(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
     return ClusterFleet(arguments.cluster, arguments.virtual)
 
 
-def _hosts(arguments: argparse.Namespace, findings: Findings) -> FleetSource:
+def _hosts(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
     for option in ("nodes", "virtual", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
     hosts = findings.checked(lambda: read_hosts(Path(arguments.hosts)), [])
     findings.demand_none()
-    return HostFleet([Member(host.name, SshRoute(host.host, host.python, _silently), host.rack) for host in hosts])
+    return HostFleet(
+        [
+            Member(host.name, SshRoute(host.host, host.python, _silently), host.rack, partial(address, host.host))
+            for host in hosts
+        ]
+    )
 
 
 def _silently(host: str, report: Callable[[Report], None]) -> Connection:

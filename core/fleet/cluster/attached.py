@@ -133,7 +133,8 @@ class _Following:
     def _follow(self, joined: tuple[str, ...], gone: tuple[str, ...]) -> None:
         for name in joined:
             route = NodeRoute(partial(self._nodes.agent, name), partial(self._nodes.is_alive, name))
-            self._fleet.add(Member(name, route))
+            address = self._nodes.alive[name].address
+            self._fleet.add(Member(name, route, address=lambda address=address: address))  # type: ignore[misc]
         for name in gone:
             self._fleet.lose(name, "the node has left the cluster or died")
             self._nodes.forget(name)

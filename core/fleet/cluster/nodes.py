@@ -30,6 +30,8 @@ class Node(NamedTuple):
     """Its host name; with a part of the id where several nodes share one."""
     cards: float
     """That Ray has to give away there."""
+    address: str = ""
+    """As other nodes reach it."""
 
 
 class Nodes:
@@ -60,6 +62,7 @@ class Nodes:
                     entry["NodeID"],
                     host if hosts.count(host) == 1 else f"{host}-{entry['NodeID'][:6]}",
                     float(entry["Resources"].get("GPU", 0)),
+                    str(entry["NodeManagerAddress"]),
                 )
             ]
         }

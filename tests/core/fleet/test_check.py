@@ -10,14 +10,16 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
-from devexplorer.core.fleet.check_plan import CheckPlan, Step, parse_kinds, steps
+from devexplorer.core.fleet.check_document import failures
+from devexplorer.core.fleet.check_plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
 from devexplorer.core.fleet.table import Card, FleetTable
-from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet import CardVerdict, CauseId, MeasuredKind, Verdict
+from devexplorer.core.records import DeviceDetails, DeviceInfo
+from devexplorer.core.records.fleet import CardVerdict, CauseId, MeasuredKind, Verdict, WhyUnknown
 from devexplorer.core.records.fleet_events import (
     BlocksMeasured,
+    CardDetails,
     CardsListed,
     FleetEvent,
     FleetMachine,
@@ -32,7 +34,7 @@ PATIENCE_S = 60.0
 EIGHT = "8x NVIDIA H100 80GB HBM3"
 
 
-def checked(nodes: int, *defects: str, seed: int = 0, **plan: object) -> CheckReport:
+def checked(nodes: int, *defects: str, seed: int = 0, known: bool = False, **plan: object) -> CheckReport:
     source = SimulatedFleet(
         nodes, parse_virtual(EIGHT), [parse_defect(text) for text in defects], seed=seed, hurries=True
     )
@@ -40,7 +42,7 @@ def checked(nodes: int, *defects: str, seed: int = 0, **plan: object) -> CheckRe
     source.start()
     try:
         until(lambda: bool(table.machines) and table.settled, lambda: table.apply(source.drain()))
-        check = FleetCheck(source, table.cards, CheckPlan(**{"seconds": 10.0} | plan))  # type: ignore[arg-type]
+        check = FleetCheck(source, table.cards, CheckPlan(**{"seconds": 10.0} | plan), known=table if known else None)  # type: ignore[arg-type]
         check.start()
         until(lambda: check.report is not None, lambda: check.beat(source.drain()))
         assert check.join(PATIENCE_S)
@@ -234,3 +236,70 @@ def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None
     for group in range(3):
         playing.say(*playing.measured(group, 100.0))
     assert [len(card.rates[0].blocks) for card in playing.report.measurements] == [40, 40, 40]
+
+
+def test_a_card_that_is_lost_while_its_machine_lives_stopped_answering() -> None:
+    report = checked(1, "lost:0/3", known=True, kinds=(MeasuredKind.MATMUL,))
+    assert [card.why for card in report.verdict.failed] == [WhyUnknown.LOST]
+    assert failures(report) == ["node0: vgpu:3: matmul float16: the card does not answer (a simulated defect)"]
+
+
+def test_default_limits_and_lanes_of_the_cards_are_part_of_what_is_judged() -> None:
+    known = FleetTable()
+    details = DeviceDetails(device="cuda:0", time_unix_s=1.0, power_limit_default_w=700.0, pcie_width_max=16)
+    known.apply([CardDetails(machine="m0", details=details)])
+    check = FleetCheck(Played(), cards(1, 1), CheckPlan(), known=known)
+    assert [check._measurement(card).power_limit_default_w for card in check.cards] == [700.0, None]
+
+
+# --- a budget of time
+
+
+def test_a_budget_shortens_each_measurement() -> None:
+    plan = CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.COPIES), seconds=20.0, budget_s=40.0)
+    fleet = cards(2, 1)
+    fitting = within_budget(plan, fleet)
+    assert 2.0 < fitting.seconds < 20.0
+    assert sum(seconds_of(step, fitting) for step in steps(fitting, fleet)) == pytest.approx(40.0)
+    assert within_budget(CheckPlan(budget_s=1e6), fleet).seconds == CheckPlan().seconds
+
+
+def test_a_budget_for_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match="a budget of 3 s is too short: the first measurement alone takes 5 s"):
+        within_budget(CheckPlan(budget_s=3.0), cards(2))
+
+
+def test_what_is_beyond_the_budget_is_left_out_and_said(playing: Playing) -> None:
+    source = Played()
+    check = FleetCheck(source, cards(1), CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.MEMORY), budget_s=0.0))
+    check.start()
+    assert check.join(PATIENCE_S)
+    assert check.report is not None
+    assert check.report.left_out == (MeasuredKind.MATMUL, MeasuredKind.MEMORY)
+    assert not source.orders
+
+
+# --- links that break
+
+
+def test_a_broken_link_costs_what_is_measured_there_and_nothing_else(
+    playing: Playing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devexplorer.core.fleet.check.AWAY_S", -1.0)
+    playing.say(*playing.measured(0, 100.0), *playing.measured(2, 101.0))
+    playing.say(MachineChanged(machine=FleetMachine(name="m1", state="reconnecting", problem="nothing has come")))
+    report = playing.report
+    assert [card.lost for card in report.measurements] == [False, False, False]
+    assert [len(card.rates[0].blocks) for card in report.measurements] == [40, 0, 40]
+    assert failures(report) == ["m1: cuda:0: matmul float16: the connection broke: nothing has come"]
+
+
+def test_a_soak_is_ordered_for_products_alone() -> None:
+    source = Played()
+    check = FleetCheck(source, cards(1), CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.MEMORY), soak_s=60.0))
+    check.start()
+    for number in (1, 2):
+        until(lambda: len(source.orders) == number, lambda: check.beat(()))  # noqa: B023
+        check.beat([GroupEnded(number=number, group=0)])
+    assert check.join(PATIENCE_S)
+    assert [order.soak_s for order in source.orders] == [60.0, 0.0]

@@ -1,0 +1,100 @@
+"""What comes of one order of a check: taken on the main thread, waited for on the thread of the check."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from devexplorer.core.fleet.check_plan import ONE_BY_ONE
+from devexplorer.core.records.fleet import Rates
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    CardKey,
+    GroupEnded,
+    GroupStarted,
+    MeasureOrder,
+)
+
+
+class CheckResults:
+    """What came of the present order; `wait` on the thread of the check, everything else on the main thread."""
+
+    def __init__(self) -> None:
+        self.start_spread_s: float | None = None
+        """Between the first and the last start of the last order, if its groups are meant to begin together."""
+        self._changed = threading.Condition()
+        self._order: MeasureOrder | None = None
+        self._blocks: list[list[float]] = []
+        self._block_s: list[float | None] = []
+        self._started: dict[int, float] = {}
+        self._ended: dict[int, GroupEnded] = {}
+
+    def expect(self, order: MeasureOrder, gone: Mapping[str, str]) -> None:
+        """Another order begins."""
+        with self._changed:
+            self._order, self._started, self._ended = order, {}, {}
+            self._blocks = [[] for _ in order.groups]
+            self._block_s = [None for _ in order.groups]
+        for machine, why in list(gone.items()):
+            self.lose(machine, why)
+
+    def put(self, event: GroupStarted | BlocksMeasured | GroupEnded) -> None:
+        """An event of a group; those of earlier orders, and of groups that there are not, are nothing."""
+        with self._changed:
+            order = self._order
+            if order is None or event.number != order.number or not 0 <= event.group < len(order.groups):
+                return
+            if isinstance(event, GroupStarted):
+                self._started.setdefault(event.group, event.time_unix_s)
+            elif isinstance(event, GroupEnded):
+                self._ended.setdefault(event.group, event)
+                self._changed.notify()
+            elif event.group not in self._ended:
+                self._blocks[event.group] += event.rates
+                self._block_s[event.group] = event.block_s
+
+    def runs(self, key: CardKey) -> bool:
+        """Whether a card is being measured."""
+        with self._changed:
+            order = self._order
+            return order is not None and any(
+                key in group and index in self._started and index not in self._ended
+                for index, group in enumerate(order.groups)
+            )
+
+    def lose(self, machine: str, why: str) -> None:
+        """Nothing more comes from this machine."""
+        self._end(lambda group: any(name == machine for name, _ in group), why)
+
+    def give_up(self, why: str) -> None:
+        """Nothing more comes at all."""
+        self._end(lambda group: True, why)
+
+    def _end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
+        with self._changed:
+            if self._order is None:
+                return
+            for index, group in enumerate(self._order.groups):
+                if index not in self._ended and concerned(group):
+                    self._ended[index] = GroupEnded(number=self._order.number, group=index, failure=why)
+            self._changed.notify()
+
+    def wait(self) -> list[Rates]:
+        """When every group has ended: the rates of each."""
+        with self._changed:
+            order = self._order
+            assert order is not None
+            self._changed.wait_for(lambda: len(self._ended) == len(order.groups))
+            starts = () if order.kind in ONE_BY_ONE else self._started.values()
+            self.start_spread_s = max(starts) - min(starts) if starts else None
+            return [
+                Rates(
+                    kind=order.kind,
+                    dtype=order.dtype,
+                    blocks=tuple(self._blocks[index]),
+                    block_s=self._block_s[index],
+                    wrong_values=self._ended[index].verified is False,
+                    failure=self._ended[index].failure or None,
+                )
+                for index in range(len(order.groups))
+            ]
