@@ -31,6 +31,7 @@ from devexplorer.core.records import (
     SaveWorkspace,
     TimeWork,
 )
+from devexplorer.core.records import benchmark_messages as runs
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 
@@ -219,9 +220,9 @@ SPECS: tuple[CommandSpec, ...] = (
         msg.OpenSnapshot, _opening_snapshot, "No snapshot was opened", "memory.commands:open_snapshot", in_script=False
     ),
     # the queue
-    CommandSpec(msg.StartBenchmark, "benchmark on {c.spec.device}"),
-    CommandSpec(msg.BeginBenchmark, "beginning"),
-    CommandSpec(msg.StopBenchmark, "stopping"),
+    CommandSpec(runs.StartBenchmark, "benchmark on {c.spec.device}"),
+    CommandSpec(runs.BeginBenchmark, "beginning"),
+    CommandSpec(runs.StopBenchmark, "stopping"),
     CommandSpec(msg.Cancel, "stopping"),
     # files
     CommandSpec(

@@ -38,6 +38,15 @@ from devexplorer.core.records.benchmark import (
     SweepResult,
     SweepSpec,
 )
+from devexplorer.core.records.benchmark_messages import (
+    BeginBenchmark,
+    BenchEnded,
+    BenchPreparing,
+    BenchReady,
+    BenchStarted,
+    StartBenchmark,
+    StopBenchmark,
+)
 from devexplorer.core.records.devices import (
     Affinity,
     AllocatorSample,
@@ -113,11 +122,6 @@ from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
     Backward,
-    BeginBenchmark,
-    BenchEnded,
-    BenchPreparing,
-    BenchReady,
-    BenchStarted,
     BuildModel,
     Cancel,
     Combine,
@@ -153,9 +157,7 @@ from devexplorer.core.records.messages import (
     SetThreads,
     SideEffects,
     SnapshotOpened,
-    StartBenchmark,
     Steps,
-    StopBenchmark,
     Undid,
     Undo,
     UndoState,

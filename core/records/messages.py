@@ -12,7 +12,16 @@ import msgspec
 
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.base import BaseCommand, BaseEvent, SentFrom
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint
+from devexplorer.core.records.benchmark_messages import (
+    BeginBenchmark,
+    BenchEnded,
+    BenchPreparing,
+    BenchReady,
+    BenchStarted,
+    StartBenchmark,
+    StopBenchmark,
+)
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEvent
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
@@ -104,28 +113,6 @@ class Combine(BaseCommand, tag="Combine"):
     right: str
     operator: str = "+"
     name: str | None = None
-
-
-class StartBenchmark(BaseCommand, tag="StartBenchmark", omit_defaults=True):
-    """Start a benchmark; its `request` is the run's number."""
-
-    spec: BenchSpec
-    waits: bool = False
-    """After its warm-up it sends `BenchReady` and waits for `BeginBenchmark`, so that runs of several engines begin at
-    one moment."""
-
-
-class BeginBenchmark(BaseCommand, tag="BeginBenchmark"):
-    """Let a run that waits begin at this moment, or at once when that is over."""
-
-    run: int
-    at_unix_s: float
-
-
-class StopBenchmark(BaseCommand, tag="StopBenchmark"):
-    """Stop a running benchmark within one block; None: all of them."""
-
-    run: int | None = None
 
 
 class AddVirtual(BaseCommand, tag="AddVirtual"):
@@ -310,37 +297,6 @@ class Answer(BaseEvent, tag="Answer"):
     """It came to nothing because the user ended it."""
     offers: tuple[Offer, ...] = ()
     time_unix_s: float = 0.0
-
-
-class BenchPreparing(BaseEvent, tag="BenchPreparing"):
-    """A run was accepted: operands are being made, and it warms up."""
-
-    run: int
-    spec: BenchSpec
-    simulated: bool
-    datasheet_tflops: float | None = None
-
-
-class BenchReady(BaseEvent, tag="BenchReady"):
-    """Warm-up is over, and the run waits for `BeginBenchmark`."""
-
-    run: int
-
-
-class BenchStarted(BaseEvent, tag="BenchStarted"):
-    """Warm-up is over and the first block begins."""
-
-    run: int
-    time_unix_s: float
-
-
-class BenchEnded(BaseEvent, tag="BenchEnded"):
-    """The run's result; None with a reason when nothing was measured."""
-
-    run: int
-    time_unix_s: float
-    result: BenchResult | None
-    reason: str | None = None
 
 
 class SnapshotOpened(BaseEvent, tag="SnapshotOpened"):
