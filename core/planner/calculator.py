@@ -15,7 +15,7 @@ from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.eight_bit import state_sizes
-from devexplorer.core.planner.largest import Room, largest
+from devexplorer.core.planner.largest import Largest, Room, largest
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace, step_seconds
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
@@ -33,6 +33,8 @@ class FitCalculator:
     def __init__(self, cache: TraceCache, config: StepConfig, spec: FitSpec) -> None:
         self.cache, self.config, self.spec = cache, config, spec
         self.products, self.convolutions = runs_products(cache.subject.model), runs_convolutions(cache.subject.model)
+        self._largest: dict[Room, Largest] = {}
+        """Of single cards: those with the same room have the same largest batch."""
 
     def fit(self, profiles: Sequence[Profile]) -> Fit:
         """The answer for one card, or for several over which the model is divided."""
@@ -50,11 +52,7 @@ class FitCalculator:
         cards = self.cards(traces, profiles)
         fits = all(card.fits for card in cards)
         seconds = step_seconds(traces, profiles) if fits else None
-        result = (
-            largest(self.cache, self.config, device_map, self.rooms(profiles), self.spec.batch)
-            if self.spec.search
-            else None
-        )
+        result = self._search(profiles, device_map) if self.spec.search else None
         return Fit(
             gpu=label(profiles),
             fits=fits,
@@ -65,6 +63,15 @@ class FitCalculator:
             samples_per_s=self.spec.batch / seconds if seconds else None,
             reason=messages.reason(cards),
         )
+
+    def _search(self, profiles: Sequence[Profile], device_map: DeviceMap) -> Largest:
+        rooms = self.rooms(profiles)
+        known = self._largest.get(rooms[0]) if len(rooms) == 1 else None
+        if known is None:
+            known = largest(self.cache, self.config, device_map, rooms, self.spec.batch)
+            if len(rooms) == 1:
+                self._largest[rooms[0]] = known
+        return known
 
     def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:
         """Where everything is. Several cards share the parameters by their memory; where one is then too full for what

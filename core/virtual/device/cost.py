@@ -55,12 +55,12 @@ COPY_SECONDS = 6e-6
 """What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548,
 section 5.2)."""
 
-FLOAT64_SHARE = {"6.0": 1 / 2, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64, "9.0": 1 / 2,
-                 "10.0": 1 / 2,
-                 "12.0": 1 / 64, "gfx942": 1 / 2}  # fmt: skip
+FLOAT64_SHARE = {"6.0": 1 / 2, "6.1": 1 / 32, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64,
+                 "9.0": 1 / 2, "10.0": 1 / 2,
+                 "12.0": 1 / 64, "gfx90a": 1.0, "gfx942": 1 / 2}  # fmt: skip
 """float64's share of the float32 rate by compute capability: the arithmetic throughput table of the CUDA C++
-Programming Guide (vector units; float64 tensor cores are left out), and AMD's MI300X datasheet (81.7 of 163.4 TFLOP/s).
-Elsewhere 1/64."""
+Programming Guide (vector units; float64 tensor cores are left out), and AMD's datasheets of the MI300X (81.7 of
+163.4 TFLOP/s) and, from memory, of the MI250X (both kinds of units run float64 at float32's rate). Elsewhere 1/64."""
 
 
 def compute_efficiency(compute_capability: str, dtype: str) -> float:

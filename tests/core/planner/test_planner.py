@@ -464,6 +464,20 @@ def test_without_time_the_answer_says_what_is_missing():
     assert any("were computed from runs" in one for one in report.assumptions)
 
 
+def test_cards_with_the_same_room_are_searched_once(monkeypatch):
+    searched, search = [], desks.largest
+
+    def counting(*given, **options):
+        searched.append(given)
+        return search(*given, **options)
+
+    monkeypatch.setattr(desks, "largest", counting)
+    report = asked(gpus=("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB", "Tesla T4"), search=True)
+    assert len(searched) == 2
+    assert report.fits[0].largest_batch == report.fits[1].largest_batch
+    assert report.fits[0].gpu != report.fits[1].gpu
+
+
 def test_labels_of_cards():
     profiles = load_profiles()
     t4, h200 = profiles["Tesla T4"], profiles["NVIDIA H200"]
