@@ -82,6 +82,8 @@ class SimulatedFleet:
         self.cards = VirtualCards(nodes, profiles, defects, seed)
         self.machines = tuple(f"node{index}" for index in range(nodes))
         self.devices = tuple(card_info(index, profile) for index, profile in enumerate(profiles))
+        self.name = f"{nodes} nodes of {len(profiles)}, seed {seed}"
+        """Cards of the same name in two fleets of this name are the same."""
         self._interval_s, self._hurries, self._clock = interval_s, hurries, clock
         self._ahead_s = 0.0
         """How far simulated time is ahead of the clock."""

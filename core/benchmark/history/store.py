@@ -42,12 +42,15 @@ from devexplorer.core.benchmark.history.file import (
 from devexplorer.core.benchmark.history.filter import Filter, checked_tags, digest, matches
 from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
+from devexplorer.core.records.fleet_history import StoredCheck
 
 WAIT_S = 2.0
 """How long another process may hold the file."""
 NEWER_OFFSET = 1 << 50
 """Added to the numbers of runs in a file of a newer version."""
 PAGE = 200
+CHECKS = 200
+"""Of fleets, that are read at once."""
 _T = TypeVar("_T")
 _EVERYTHING = Filter()
 
@@ -125,6 +128,10 @@ class Store:
         self.flush()
         return replace(run, id=self._written.get(run.id, run.id))
 
+    def add_check(self, check: StoredCheck) -> int:
+        """Keep a check of a fleet; returns its number. Raises `Unavailable` where that is not possible now."""
+        return self._change(lambda file: file.add_check(check))
+
     def flush(self) -> int:
         """Try to write what waits; returns how many runs wait still."""
         try:
@@ -199,6 +206,10 @@ class Store:
             ]
         result.sort(key=lambda run: (-run.conditions.started_unix_s, -abs(run.id)))
         return result[:limit]
+
+    def checks(self, limit: int = CHECKS) -> list[StoredCheck]:
+        """Checks of fleets: the newest, the oldest of them first. None where the file cannot be read: see `problem`."""
+        return self._read(None, lambda file: file.checks(limit)) or []
 
     def count(self, wanted: Filter = _EVERYTHING) -> int:
         """How many such runs there are."""
@@ -340,6 +351,8 @@ class Store:
                 for run in old.readable():
                     self._opened().add(run)
                     saved += 1
+                for check in old.checks(CHECKS):
+                    self._opened().add_check(check)
             finally:
                 old.close()
         except (sqlite3.Error, OSError):  # of the damaged file; what is wrong with the new one shows at its first use

@@ -45,6 +45,9 @@ def fleet_arguments(fleet: argparse.ArgumentParser) -> None:
     )
     check.add_argument("--dtype", metavar="T", action="append", default=[], help="of products (default float16)")
     json_option(check)
+    history = words.add_parser("history", help="list the checks that were made")
+    add_options(history, ("--count", "N", "so many of the latest (default 20)"))
+    json_option(history)
 
 
 def _machines(command: argparse.ArgumentParser) -> None:

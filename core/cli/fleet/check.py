@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
+from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.fleet.choosing import measured
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
@@ -18,12 +19,14 @@ from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check_document import check_document, failures, key_text
+from devexplorer.core.fleet.check_history import fleet_name, former, kept
 from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds, within_budget
 from devexplorer.core.fleet.report import report_file, write_check
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.records.fleet import Verdict
+from devexplorer.core.records.fleet_history import StoredCheck
 
 SETTLE_S = 10.0
 """After Ctrl-C: for what is being measured to end."""
@@ -53,7 +56,11 @@ def check(arguments: argparse.Namespace) -> int:
         if not measured_cards(cards.cards):
             raise Unavailable(_nothing(cards))
         plan = within_budget(plan, measured_cards(cards.cards))
-        report = _run(FleetCheck(source, cards.cards, plan, known=cards), source, cards, stopping)
+        history = ending.enter_context(Store())
+        before = former(history.checks(), measured_cards(cards.cards), plan, fleet_name(source))
+        report = _run(FleetCheck(source, cards.cards, plan, before, cards), source, cards, stopping)
+        if not report.cancelled:
+            _keep(history, kept(report, fleet_name(source)))
     if stopping.asked:
         return stopping.exit_code
     if file is not None:
@@ -70,6 +77,13 @@ def check(arguments: argparse.Namespace) -> int:
     if verdicts & {Verdict.SLOW, Verdict.FAILED} or report.slow_links or report.slow_machines:
         return 1
     return 0 if Verdict.NORMAL in verdicts else 2
+
+
+def _keep(history: Store, check: StoredCheck) -> None:
+    try:
+        history.add_check(check)
+    except Unavailable as error:
+        say(f"the check is not in the history: {error}")
 
 
 def _dtypes(texts: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from devexplorer.core.cli.fleet.check import check
 from devexplorer.core.cli.fleet.choosing import chosen
 from devexplorer.core.cli.fleet.document import fleet_document, fleet_tables
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
+from devexplorer.core.cli.fleet.history import history
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
@@ -28,6 +29,8 @@ def fleet(arguments: argparse.Namespace) -> int:
     """Print the fleet; returns the exit code: 2 where no machine could be reached."""
     if arguments.word == "check":
         return check(arguments)
+    if arguments.word == "history":
+        return history(arguments)
     findings = Findings()
     interval = findings.seconds(arguments.interval, "--interval") or 1.0
     count = findings.count(arguments.count, "--count")

@@ -28,6 +28,11 @@ from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged
 T4S = ["--virtual", "2x Tesla T4"]
 
 
+@pytest.fixture(autouse=True)
+def own_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
 def run(*words: str) -> int:
     return fleet(parse(["fleet", *words]))
 
@@ -215,3 +220,49 @@ def test_a_check_writes_its_report(name: str, tmp_path: Path, capfd: pytest.Capt
 def test_a_check_that_cannot_be_is_one_line(words: list[str], line: str) -> None:
     with pytest.raises(BadInput, match=line):
         run("check", "--nodes", "2", *T4S, *words)
+
+
+def test_a_card_is_compared_with_its_own_earlier_checks(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    check = ["check", "--nodes", "1", *T4S, "--kind", "matmul", "--seconds", "5"]
+    assert run(*check) == 2  # two cards, no history
+    assert run(*check, "--seed", "1") == 2  # other cards
+    assert run(*check) == 0
+    assert run(*check, "--defect", "slow:0/1:20%", "--json") == 1
+    document = json.loads(capfdbinary.readouterr().out.splitlines()[-1])
+    assert document["slow"] == ["node0/vgpu:1"]
+    assert document["cards"][1]["compared_with"] == "own history"
+    assert run("history", "--json") == 0
+    history = json.loads(capfdbinary.readouterr().out)
+    assert history["schema"] == 1
+    assert [check["slow"] for check in history["checks"]] == [[], [], [], ["node0/vgpu:1"]]
+    assert {rate["simulated"] for check in history["checks"] for rate in check["rates"]} == {True}
+    assert run("history") == 0
+    assert "(simulated)" in capfdbinary.readouterr().out.decode()
+
+
+def test_what_failed_is_counted_and_said(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--defect", "lost:0/1", "--kind", "matmul", "--seconds", "5"]
+    assert run("check", "--nodes", "2", *H100S, *words) == 1
+    lines = [line.strip() for line in capfd.readouterr().out.splitlines()]
+    assert lines[-2:] == [
+        "node0: vgpu:1: matmul float16: the card does not answer (a simulated defect)",
+        "no slow cards of 16, 1 failed",
+    ]
+    assert any("failed: stopped answering (simulated)" in line for line in lines)
+
+
+def test_a_budget_that_is_too_short_is_one_line() -> None:
+    with pytest.raises(BadInput, match="a budget of 2 s is too short"):
+        run("check", "--nodes", "1", *H100S, "--budget", "2")
+
+
+def test_this_machine_is_checked_where_no_other_is_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    words = ["--virtual", "2x Tesla T4", "--kind", "matmul,memory,copies,peer,model,allreduce", "--seconds", "0.5"]
+    assert run("check", *words, "--json") == 2  # measured, but two cards without a history say nothing
+    document = json.loads(capfdbinary.readouterr().out)
+    assert document["problems"] == []
+    kinds = {"matmul", "memory", "copies", "peer", "model", "allreduce"}
+    for card in document["cards"]:
+        assert {rates["kind"] for rates in card["rates"] if rates["median"]} == kinds
+        assert card["simulated"]
+    assert document["start_spread_s"] is not None
