@@ -6,12 +6,14 @@ import fcntl
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,9 @@ def test_the_reader_has_seen_enough(host: Path) -> None:
     assert process.wait(20) == 0
 
 
+PATIENCE_S = 60.0
+
+
 class Terminal:
     """A command on a terminal of its own; `shown` is what it has printed."""
 
@@ -178,7 +183,11 @@ class Terminal:
         os.write(self._ours, keys)
 
     def until(self, happened: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE_S
         while not happened():
+            ready, _, _ = select.select([self._ours], [], [], max(end - time.monotonic(), 0.0))
+            assert ready, self.shown[-1000:]
+            assert time.monotonic() < end, self.shown[-1000:]
             self.shown += os.read(self._ours, 4096)
 
     def end(self) -> int:
