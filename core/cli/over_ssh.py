@@ -40,21 +40,24 @@ def over_ssh(arguments: argparse.Namespace) -> int:
     if terminals:
         environ |= {name: os.environ.get(name, "") for name in OF_TERMINAL}
 
-    def write(number: int, data: bytes) -> None:
-        outputs[number].write(data)
+    size = _size(terminals)
 
-    def resized() -> None:
-        for number in terminals:
-            outputs[number].codes.resized()
-        connection.resize(_size(terminals))
+    def write(number: int, data: bytes) -> None:
+        nonlocal size
+        if (now := _size(terminals)) != size:  # looked at here: once in hundreds of times SIGWINCH was not heard
+            size = now
+            for terminal in terminals:
+                outputs[terminal].codes.resized()
+            connection.resize(size)
+        outputs[number].write(data)
 
     with Raising(), closing(Connection(arguments.ssh, _Teller().tell, on_terminal=True)) as connection:
         connection.open()
         command = prepare(connection, arguments.python or _chosen(connection) or _found(connection))
         try:
-            with _hearing(signal.SIGINT, connection.interrupt, once=True), _hearing(signal.SIGWINCH, resized):
+            with _interrupting(connection.interrupt):
                 argv = [*command, MODULE, *arguments.argv]
-                return connection.run(argv, write, environ, terminals, _size(terminals))
+                return connection.run(argv, write, environ, terminals, size)
         finally:
             for output in outputs.values():
                 output.end()
@@ -130,16 +133,15 @@ def _size(terminals: Sequence[int]) -> os.terminal_size:
 
 
 @contextmanager
-def _hearing(number: signal.Signals, then: Callable[[], None], *, once: bool = False) -> Iterator[None]:
-    """Let the signal do this; `once`: afterwards it does what it usually does."""
+def _interrupting(then: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C do this; a second one does what it usually does."""
 
     def heard(_number: int, _frame: FrameType | None) -> None:
-        if once:
-            signal.signal(number, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         then()
 
-    before = signal.signal(number, heard)
+    before = signal.signal(signal.SIGINT, heard)
     try:
         yield
     finally:
-        signal.signal(number, before)
+        signal.signal(signal.SIGINT, before)
