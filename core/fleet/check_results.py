@@ -26,6 +26,8 @@ class CheckResults:
         self._order: MeasureOrder | None = None
         self._blocks: list[list[float]] = []
         self._block_s: list[float | None] = []
+        self._groups: dict[CardKey, int] = {}
+        """The group of each card; none is in two."""
         self._started: dict[int, float] = {}
         self._ended: dict[int, GroupEnded] = {}
 
@@ -33,6 +35,7 @@ class CheckResults:
         """Another order begins."""
         with self._changed:
             self._order, self._started, self._ended = order, {}, {}
+            self._groups = {key: index for index, group in enumerate(order.groups) for key in group}
             self._blocks = [[] for _ in order.groups]
             self._block_s = [None for _ in order.groups]
         for machine, why in list(gone.items()):
@@ -56,11 +59,8 @@ class CheckResults:
     def runs(self, key: CardKey) -> bool:
         """Whether a card is being measured."""
         with self._changed:
-            order = self._order
-            return order is not None and any(
-                key in group and index in self._started and index not in self._ended
-                for index, group in enumerate(order.groups)
-            )
+            group = self._groups.get(key)
+            return group is not None and group in self._started and group not in self._ended
 
     def lose(self, machine: str, why: str) -> None:
         """Nothing more comes from this machine."""

@@ -36,6 +36,8 @@ PARTS = 20
 """The nodes report one part after the other: all at once would hold up the window."""
 MOST_WAITING = 4
 """Readings of each machine that are kept for who drains."""
+MOST_AHEAD = 8 * MOST_EVENTS
+"""Events that a measurement in a hurry makes before who listens has taken them."""
 BLOCK_S = 0.25
 SLOWED_BY = {
     MeasuredKind.MATMUL: ("slow", "hot", "lost"),
@@ -141,7 +143,7 @@ class SimulatedFleet:
                 return
             if running is not None and self._hurries:
                 self._ahead_s += step_s
-                while len(self._events) > MOST_EVENTS and not self._stop.wait(0.001):
+                while len(self._events) > MOST_AHEAD and not self._stop.wait(0.001):
                     pass  # who listens is slower than the simulation
             else:
                 due = max(due, time.monotonic() - step_s)

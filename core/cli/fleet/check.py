@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.fleet.choosing import measured
-from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
+from devexplorer.core.cli.fleet.gathering import CLOSE_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.refusal import say
@@ -28,6 +28,8 @@ from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.records.fleet import Verdict
 from devexplorer.core.records.fleet_history import StoredCheck
 
+BEAT_S = 0.02
+"""Between two looks; a simulated fleet waits for each."""
 SETTLE_S = 10.0
 """After Ctrl-C: for what is being measured to end."""
 
@@ -107,7 +109,7 @@ def _run(running: FleetCheck, source: MeasuringSource, cards: FleetTable, stoppi
             if running.step is not None:
                 monitor.report(running.done, f"{running.step.kind.value} {running.step.dtype}".strip())
             if not events:
-                stopping.wait(DRAIN_S)
+                stopping.wait(BEAT_S)
             if stopping.asked and until is None:
                 until = time.monotonic() + SETTLE_S
                 running.cancel()
