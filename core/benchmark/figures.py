@@ -4,6 +4,7 @@ Pure functions, any thread; no torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from devexplorer.core.benchmark.statistics import noise_of_spread
@@ -69,6 +70,13 @@ def figure(
     noise = None if simulated else noise_of_spread(known)
     how = measured.verified, measured.iterations, measured.seconds
     return Figure(key, quantity, known, (), noise, simulated, place, *how)
+
+
+def simulated_text(known: Sequence[Figure]) -> str:
+    """What to write beside the device of a simulated run of these figures. Of copies between a virtual GPU and devices
+    that exist some can be real."""
+    marks = {figure.simulated for figure in known}
+    return "partly simulated" if len(marks) > 1 else "" if marks == {False} else "simulated"
 
 
 def exact(value: float) -> Spread:

@@ -132,7 +132,7 @@ class Intervals(Picture):
             numbers = number_texts((spread.median, spread.p20, spread.p80))
             ratio = MISSING if change is None else f"{change.ratio:.3f}"
             what = f"{title(entry.run.result.spec)}{word}"
-            rows.append((_name(entry.run), what, *numbers, figure.unit, ratio, entry.cell.words))
+            rows.append((_name(entry.run, entry.cell), what, *numbers, figure.unit, ratio, entry.cell.words))
         titles = ("Run", "Measured", "Median", "p20", "p80", "Unit", "Times the first run", "In words")
         return Figures(titles, rows) if rows else None
 
@@ -144,7 +144,6 @@ class Intervals(Picture):
             return
         rows = self._comparison.rows
         is_ratio = len(rows) > 1
-        left, right = self._columns()
         y = float(AXIS_PX)
         for row in rows:
             first = row.cells[0]
@@ -160,13 +159,16 @@ class Intervals(Picture):
                     group = box.adjusted(0, 0, 0, (known - 1) * ENTRY_PX) if cell is first else None
                     self.entries.append(Entry(run, cell, group, scale or 1.0, box))
                     y += ENTRY_PX
+        left, right = self._columns()
         self.axis = self._axis_for(rows, left, right, is_ratio)
         self.setFixedHeight(round(y) + EDGE_PX // 2)
 
     def _columns(self) -> tuple[float, float]:
         """Left and right end of the plot."""
-        runs = () if self._comparison is None else self._comparison.runs
-        names = (max(text_width(_name(run), Role.TEXT), text_width(title(run.result.spec))) for run in runs)
+        names = (
+            max(text_width(_name(entry.run, entry.cell), Role.TEXT), text_width(title(entry.run.result.spec)))
+            for entry in self.entries
+        )
         name = min(max([NAME_PX[0], *(width + 4 for width in names)]), NAME_PX[1], 0.3 * self.width())
         side = min(max(0.36 * self.width(), WORDS_PX[0]), WORDS_PX[1])
         left = EDGE_PX + name + GAP_PX
@@ -194,7 +196,7 @@ class Intervals(Picture):
         spread, run = entry.cell.figure.spread, entry.run
         lines = [
             f"#{run.id}  {title(run.result.spec)}",
-            f"{device_text(run)}  {run.conditions.device_name}".strip(),
+            f"{device_text(run, (entry.cell.figure,))}  {run.conditions.device_name}".strip(),
             when_text(run.conditions.started_unix_s),
             f"{_value(entry)}, middle 60 % from {number_text(spread.p20)} to {number_text(spread.p80)}",
             _ratio(entry),
@@ -244,7 +246,7 @@ class Intervals(Picture):
             painter.setPen(theme.border)
             painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
         top, left, width = box.top() + 9, float(EDGE_PX), axis.left - GAP_PX - EDGE_PX
-        draw_text(painter, QRectF(left, top, width, 18), _name(entry.run), colour, Role.STRONG)
+        draw_text(painter, QRectF(left, top, width, 18), _name(entry.run, entry.cell), colour, Role.STRONG)
         draw_text(painter, QRectF(left, box.top() + 28, width, 16), title(entry.run.result.spec), "dim")
         self._paint_interval(painter, entry, colour)
         left, width = axis.right + GAP_PX, self.width() - axis.right - GAP_PX - EDGE_PX
@@ -294,8 +296,8 @@ class Intervals(Picture):
         painter.restore()
 
 
-def _name(run: StoredRun) -> str:
-    return f"#{run.id}  {device_text(run)}"
+def _name(run: StoredRun, cell: Cell) -> str:
+    return f"#{run.id}  {device_text(run, (cell.figure,))}"
 
 
 def _value(entry: Entry) -> str:

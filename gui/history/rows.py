@@ -11,9 +11,10 @@ from typing import Any
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
 from devexplorer.core.base import MISSING, Clock, number_text
+from devexplorer.core.benchmark.figures import Figure, simulated_text
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
-from devexplorer.core.benchmark.kinds import dtype, kind_of
+from devexplorer.core.benchmark.kinds import dtype, figures, kind_of
 from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
@@ -27,7 +28,11 @@ COLUMNS = (
     Column("device", "Where it ran; the colour is that of the device here, where it is here"),
     Column("what", "Shape M×N×K, the best of several, or the model"),
     Column("dtype"),
-    numbers("median", "Of a sweep and of copies: that of the fastest; of scaling: the speed-up"),
+    numbers(
+        "median",
+        "Of a sweep: that of the fastest; of copies: of the largest within the device, else to it; of scaling: the"
+        " speed-up",
+    ),
     Column(""),
     numbers("% of datasheet"),
     numbers("% of best", "Share of the best that was published for this card and dtype; shapes differ"),
@@ -79,10 +84,14 @@ def run_colour(run: StoredRun, state: State) -> Colour:
     return "dim" if info is None else state.devices[info.id].colour
 
 
-def device_text(run: StoredRun) -> str:
-    """`vgpu:0  simulated`; of a run that was read from a file the name of its card, since its id says nothing here."""
+def device_text(run: StoredRun, measured: Sequence[Figure] | None = None) -> str:
+    """`vgpu:0  simulated`; of a run that was read from a file the name of its card, since its id says nothing here.
+    `measured`: the figures that it stands beside, else all of the run."""
     name = (run.conditions.device_name if run.imported else "") or device_of(run)
-    return f"{name}  simulated" if run.result.simulated else name
+    if not run.result.simulated:
+        return name
+    mark = simulated_text(figures(run.result) if measured is None else measured)
+    return f"{name}  {mark}" if mark else name
 
 
 def when_text(time_unix_s: float) -> str:

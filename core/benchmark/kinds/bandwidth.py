@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -128,14 +128,14 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         )
 
     def headline(self, result: BandwidthResult) -> Headline:
-        row = fastest_copy(result.rows)
+        row = chief_copy(result)
         return Headline(None if row is None else row.gb_per_s, UNITS["gb_per_s"])
 
     def datasheet(self, result: BandwidthResult, conditions: Conditions, of: Figure | None = None) -> float | None:
         """Of large copies within the card that the conditions name."""
-        fastest = fastest_copy(result.rows)
-        key = of.key if of is not None else row_key(fastest) if fastest is not None else ()
-        size = of.place if of is not None else fastest.bytes if fastest is not None else 0
+        chief = chief_copy(result)
+        key = of.key if of is not None else row_key(chief) if chief is not None else ()
+        size = of.place if of is not None else chief.bytes if chief is not None else 0
         device = result.spec.device
         if key[:1] != (f"{device} → {device}",) or key[-1] or (size or 0) < LEAST_COPY_BYTES:
             return None
@@ -143,11 +143,15 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
         return None if memory is None else memory / TRAFFIC
 
     def subject(self, result: BandwidthResult) -> str:
-        row, count = fastest_copy(result.rows), len(result.rows)
+        row, count = chief_copy(result), len(result.rows)
         return f"{count} copies" if row is None else f"{row.source} → {row.destination} of {count}"
 
     def subject_tip(self, result: BandwidthResult) -> str:
-        return f"The fastest of {len(result.rows)} copies: {self.subject(result)}"
+        row, count = chief_copy(result), f"{len(result.rows):,} copies"
+        if row is None:
+            return f"{count}, none of them measured"
+        memory = memory_text(row) and f" with {memory_text(row)} memory"
+        return f"{bytes_text(row.bytes, 0)} {row.source} → {row.destination}{memory}, of {count}"
 
     def rows(self, result: BandwidthResult, conditions: Conditions) -> list[tuple[str, ...]]:
         return [
@@ -215,10 +219,23 @@ def memory_text(row: BandwidthRow) -> str:
     return "" if row.pinned is None else "pinned" if row.pinned else "pageable"
 
 
-def fastest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
-    """Of the copies whose data arrived right: the speed of others says nothing."""
-    right = [row for row in rows if row.gb_per_s is not None and row.verified is not False]
-    return max(right, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
+def chief_copy(result: BandwidthResult) -> BandwidthRow | None:
+    """The copy that a run is known by, the same one in equal runs: within the device it is listed under, else to it,
+    else the first pair; the largest, one way, from pinned memory. Of the copies whose data arrived right: the speed of
+    others says nothing."""
+    device = result.spec.device
+    right = [row for row in result.rows if row.gb_per_s is not None and row.verified is not False]
+
+    def rank(row: BandwidthRow) -> tuple[bool, bool, bool, int, bool]:
+        to_it = row.destination == device
+        return to_it and row.source == device, to_it, not row.both_ways, row.bytes, row.pinned is True
+
+    most = max(map(rank, right), default=None)
+    if most is None:
+        return None
+    if not most[1]:  # nothing went there: of the first pair only
+        right = [row for row in right if (row.source, row.destination) == (right[0].source, right[0].destination)]
+    return max(right, key=rank)
 
 
 def marked(row: BandwidthRow) -> BandwidthRow:

@@ -6,6 +6,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import state_with
 from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, matmul, scaling, spread, stored
+from msgspec.structs import replace
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
@@ -87,6 +88,20 @@ def test_many_quantities_share_an_axis_of_ratios(qtbot: QtBot) -> None:
     assert len(picture.entries) == 2 * len(picture.heads) == 12
     for entry in picture.entries:
         assert picture.axis.low <= entry.cell.figure.spread.median / entry.scale <= picture.axis.high
+
+
+def test_what_was_measured_is_not_marked_simulated_beside_what_was_not(qtbot: QtBot) -> None:
+    simulated = bandwidth(T4, sizes=(1 << 24,))
+    rows = simulated.rows
+    real = replace(rows[0], destination="cpu", pinned=None, simulated=False)
+    mixed = replace(simulated, rows=(real, *rows))
+    panel = panel_with(qtbot, stored(mixed, 1, T4), stored(mixed, 2, T4))
+    shown = panel.intervals.figures()
+    assert shown is not None
+    names = {row[shown.columns.index("Run")] for row in shown.rows[:2]}
+    assert names == {"#1  vgpu:0", "#2  vgpu:0"}
+    assert {row[0] for row in shown.rows[2:]} == {"#1  vgpu:0  simulated", "#2  vgpu:0  simulated"}
+    assert panel.facts.text().endswith("vgpu:0  partly simulated, Tesla T4.")
 
 
 def test_the_speed_up_has_a_name(qtbot: QtBot) -> None:

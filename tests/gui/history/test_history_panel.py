@@ -199,6 +199,23 @@ def test_the_speed_of_data_that_arrived_wrong_is_no_headline() -> None:
     assert kind_of(result).headline(msgspec.structs.replace(result, rows=(fast,))).spread is None
 
 
+def test_equal_runs_of_copies_are_known_by_the_same_pair() -> None:
+    found = bandwidth()
+    faster = tuple(
+        msgspec.structs.replace(row, source="cuda:1", destination="cuda:1", gb_per_s=spread(9000.0))
+        for row in found.rows
+    )
+    result = msgspec.structs.replace(found, rows=(*faster, *found.rows))
+    kind = kind_of(result)
+    assert kind.headline(result).spread == found.rows[-1].gb_per_s
+    assert kind.subject(result) == "cuda:0 → cuda:0 of 12"
+    assert kind.subject_tip(result) == "256 MiB cuda:0 → cuda:0, of 12 copies"
+    to_it = msgspec.structs.replace(result, rows=(*faster, *found.rows[:3]))
+    assert kind.subject(to_it) == "cpu → cuda:0 of 9"
+    elsewhere = msgspec.structs.replace(result, rows=faster)
+    assert kind.subject(elsewhere) == "cuda:1 → cuda:1 of 6"
+
+
 def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
     elsewhere = stored(matmul(), 1, imported=True, uuid=None)
     other_card = stored(matmul(), 2, uuid="GPU-ffffffff-1111-2222-3333-444444444444")
