@@ -125,6 +125,15 @@ def _doctor(window: MainWindow) -> Place:
     return dock.areas["doctor"] if dock.current == "doctor" else _tab(window, "doctor")
 
 
+def _plan_button(window: MainWindow) -> Place:
+    dock = window.bottom_dock
+    if dock.current != "fit":
+        return _tab(window, "fit")
+    page = dock.page("fit")
+    place: QWidget = page.start_button if page.running is None else page
+    return place
+
+
 def _open_tab(words: str, name: str, layout: str) -> Step:
     return Step(words, lambda w: _tab(w, name), lambda w: w.bottom_dock.current == name, layout=layout)
 
@@ -139,6 +148,12 @@ def _second_device() -> Step:
     )
 
 
+def _select() -> Step:
+    """What was built or opened is selected: only where the user has chosen something else."""
+    words = "Select the model in the list."
+    return Step(words, lambda w: w.objects.tree, _model_is_selected, layout="explore", seldom=True)
+
+
 def _move() -> tuple[Step, ...]:
     return (
         _second_device(),
@@ -149,7 +164,7 @@ def _move() -> tuple[Step, ...]:
             "vgg16-bn",
             picture="2-built",
         ),
-        Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
+        _select(),
         Step(
             "Click “Move to” and choose {device}, or drag the model onto its card.",
             lambda w: w.toolbar.move_button,
@@ -237,7 +252,7 @@ def _open(*between: Step) -> tuple[Step, ...]:
             _own_model_is_here,
         ),
         *between,
-        Step("Select the model in the list.", lambda w: w.objects.tree, _model_is_selected, layout="explore"),
+        _select(),
         Step(
             "Click “Check”: it finds the line that would put a tensor on the wrong device.",
             lambda w: _tool(w, w.toolbar.check),
@@ -248,9 +263,16 @@ def _open(*between: Step) -> tuple[Step, ...]:
             _doctor,
             _is_without_errors,
             layout="explore",
+            seldom=True,
             optional=True,
         ),
         _open_tab("Open “Fit” to see on which cards the model can be trained.", "fit", "explore"),
+        Step(
+            "Click “Plan”: a training step is planned for every card, without running it.",
+            _plan_button,
+            lambda w: w.state.fit is not None,
+            layout="explore",
+        ),
         Step("“File” saves all of it as one workspace file, with Ctrl+S.", lambda w: w.toolbar.open_button),
     )
 

@@ -29,6 +29,8 @@ USED, SETTLED_S = "memory_used_bytes", 0.5
 """The reading that a move changes, and how long before and after a move it is taken."""
 BACK_AFTER = 10
 """Beats for which a control has to be gone: a dialog closes before the command that it sent has begun."""
+SMALL = 0.3
+"""What it weighs to cover a button or a field: less than to be far from what the callout is about."""
 Place = QWidget | tuple[QWidget, QRect] | None
 """A control, or a part of one; None: there is none now."""
 
@@ -47,6 +49,8 @@ class Step:
     """What to choose in the control's menu, as it begins there."""
     layout: str = ""
     """The layout that has the control; empty: all have it."""
+    seldom: bool = False
+    """Mostly skipped: counted once it is shown."""
     optional: bool = False
     """There is a button to go on although it is not done."""
     seen: Callable[[MainWindow], object] | None = None
@@ -208,10 +212,11 @@ class Guide(QObject):
             return
         self._shown = now
         last = self._at + 1 == len(self.path.steps)
-        before = len(self._seen.intersection(range(self._at)))
+        number = len(self._seen.intersection(range(self._at))) + 1
         self._seen.add(self._at)
+        to_come = sum(not one.seldom and not _is_done(one, self._window) for one in self.path.steps[self._at + 1 :])
         self.callout.say(
-            f"{self.path.title} · {before + 1} of {before + len(self.path.steps) - self._at}",
+            f"{self.path.title} · {number} of {number + to_come}",
             words,
             "" if elsewhere or (step.done is not None and not step.optional) else "Done" if last else "Next",
         )
@@ -262,7 +267,8 @@ class Guide(QObject):
         cards = (*self._window.devices.items.values(), *self._window.workbench.cards.items.values())
         kinds = (QAbstractButton, QLineEdit, QTabBar)
         small = [one for kind in kinds for one in self._window.findChildren(kind) if not self.callout.isAncestorOf(one)]
-        others = [((one, one.rect()), 3.0) for one in (*cards, *small) if one.isVisible()]
+        weighed = [(one, SMALL if isinstance(one, QAbstractButton | QLineEdit) else 3.0) for one in (*cards, *small)]
+        others = [((one, one.rect()), weight) for one, weight in weighed if one.isVisible()]
         return [(self._here(*place), weight) for place, weight in (*places, *others)]
 
     def _here(self, widget: QWidget, part: QRect) -> QRect:

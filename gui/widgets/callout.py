@@ -20,6 +20,8 @@ NEAR_PX = 40
 """An arrow that begins farther from the control would point at what lies between: the ring alone shows it then."""
 MUST = 1000.0
 """What covering the control itself weighs; a control of a later step weighs 1."""
+FAR = 6.0
+"""What it weighs to lie at the other end of the window."""
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Weighed = Sequence[tuple[QRect, float]]
@@ -103,7 +105,7 @@ class Callout(QWidget):
             middle = target.center() - QPoint(size.width() // 2, size.height() // 2)
             far = np.abs(places - (middle.x(), middle.y())).sum(axis=1) / (room.width() + room.height())
             covered = _covered(places, size, [*((rect, MUST) for rect in (target, *never)), *rather_not])
-            where = QPoint(*map(int, places[np.argmin(covered + 2.0 * far)]))
+            where = QPoint(*map(int, places[np.argmin(covered + FAR * far)]))
         tip = None
         if target is not None and target.adjusted(-NEAR_PX, -NEAR_PX, NEAR_PX, NEAR_PX).intersects(QRect(where, size)):
             tip = target.center()

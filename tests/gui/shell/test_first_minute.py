@@ -105,6 +105,10 @@ class Newcomer(Learner):
 
     def check_place(self, control: QWidget) -> None:
         callout, ring = self.guide.callout.geometry(), self.guide._ring.geometry()
+        gap = callout.adjusted(8, 8, -8, -8)
+        dx = max(ring.left() - gap.right(), gap.left() - ring.right(), 0)
+        dy = max(ring.top() - gap.bottom(), gap.top() - ring.bottom(), 0)
+        assert max(dx, dy) < 300, "it is near, and covers at most a button that is not wanted now"
         assert self.window.rect().contains(callout)
         assert ring.intersects(QRect(control.mapTo(self.window, QPoint()), control.size()))
         assert not callout.intersects(ring.adjusted(6, 6, -6, -6))
@@ -249,6 +253,9 @@ def test_an_own_model_is_opened_checked_and_fitted(me: Newcomer, tmp_path: Path)
     assert me.state.diagnoses["net"].device != "cpu"
     me.do()
     assert me.window.bottom_dock.current == "fit"
+    assert me.guide.control is me.window.bottom_dock.page("fit").start_button
+    me.do()
+    assert me.state.fit is not None
     me.do()
     assert me.guide.path is None
     me.until(lambda: not me.state.jobs, "quiet")
@@ -297,6 +304,8 @@ def test_errors_are_looked_at_before_fit_and_no_number_is_left_out(me: Newcomer,
     places = [at for at, _ in numbers]
     assert places == sorted(places)
     assert all(then - at <= 1 for at, then in itertools.pairwise(places)), numbers
+    totals = [of for _, of in numbers]
+    assert totals == sorted(totals), "no total shrinks"
     me.guide.leave()
     me.until(lambda: not me.state.jobs, "quiet")
 
