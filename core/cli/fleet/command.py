@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -12,13 +13,14 @@ from contextlib import ExitStack
 
 from devexplorer.core.cli.fleet.check import check
 from devexplorer.core.cli.fleet.choosing import chosen
-from devexplorer.core.cli.fleet.document import fleet_document, fleet_tables
+from devexplorer.core.cli.fleet.document import fleet_document
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, DRAIN_S, gather
 from devexplorer.core.cli.fleet.history import history
+from devexplorer.core.cli.fleet.lines import fleet_lines
 from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
-from devexplorer.core.cli.terminal.renewing import Renewing
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.command import parse_port, renews
 from devexplorer.core.fleet.source import FleetSource
@@ -49,7 +51,7 @@ def fleet(arguments: argparse.Namespace) -> int:
         source.start()
         if not gather(source, cards, stopping):
             return stopping.exit_code
-        show = _nothing if silent else _document if arguments.json else _tables(count, ending)
+        show = _nothing if silent else _document if arguments.json else _lines(count, ending)
         for tick in range(count) if count is not None else itertools.count():
             if tick and not _follow(source, cards, stopping, interval):
                 return stopping.exit_code
@@ -96,15 +98,20 @@ def _document(cards: FleetTable) -> None:
         sys.stdout.flush()
 
 
-def _tables(count: int | None, ending: ExitStack) -> Show:
-    """On a terminal one table that renews itself, where there is more than one."""
-    out = console()
-    if count == 1 or not renews():
+def _lines(count: int | None, ending: ExitStack) -> Show:
+    """On a terminal in place of those before, where there is more than one reading."""
+    if count != 1 and renews():
+        from devexplorer.core.cli.terminal.renewing import Renewing
 
-        def print_all(cards: FleetTable) -> None:
-            for listing in fleet_tables(cards):
-                out.print(listing)
+        terminal = ending.enter_context(Renewing(console()))
+        return lambda cards: terminal.show(line.rich() for line in fleet_lines(cards, *terminal.room()))
+    styled = is_styled()
+    width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
-        return print_all
-    terminal = ending.enter_context(Renewing(out))
-    return lambda cards: terminal.show(fleet_tables(cards, terminal.room()))
+    def write(cards: FleetTable) -> None:
+        if sys.stdout is not None:  # the shell closed it
+            lines = fleet_lines(cards, width)
+            sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))
+            sys.stdout.flush()
+
+    return write
