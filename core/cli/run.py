@@ -22,7 +22,7 @@ from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse
 
 WINDOW_COMMANDS = (None, "open", "tour")
-ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env")
+ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet")
 """What asks devices, which another Python may know better, or which can be those of another machine."""
 _MODULES = {
     name: f"devexplorer.core.cli.{name}"
