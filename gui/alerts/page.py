@@ -40,14 +40,14 @@ NOTHING_THEN = (
     " listed after a jump."
 )
 COLUMNS = (
-    Column("State"),
-    Column("Device"),
-    Column("What"),
-    Column("Why"),
-    numbers("Value", "Now; of a cleared alert, the worst there was."),
-    numbers("Raised at", "The limit when it was raised."),
-    Column("Since", "When the condition began; “before”: it was so at the first reading that is known."),
-    numbers("Lasted"),
+    Column("state"),
+    Column("device"),
+    Column("what"),
+    Column("why"),
+    numbers("value", "Now; of a cleared alert, the worst there was."),
+    numbers("raised at", "The limit when it was raised."),
+    Column("since", "When the condition began; “before”: it was so at the first reading that is known."),
+    numbers("lasted"),
 )
 COLUMN_PX = [80, 124, 226, 200, 76, 80, 124, 72]
 WHY, RAISED_AT, SINCE, LASTED = 3, 5, 6, 7

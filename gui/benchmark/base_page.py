@@ -257,10 +257,17 @@ class BenchPage(FormPage, Generic[Spec]):
     def show_buttons(self) -> None:
         """Start, Stop and Copy, as they can be used now."""
         active, chosen = self.active, self.selected_active
-        self.stop_button.setEnabled(bool(active))
+        live = self._state.recording is None  # else it was running then
+        self.stop_button.setEnabled(bool(active) and live)
         self.stop_button.setText(f"Stop {where(chosen.spec)}" if chosen else "Stop all" if len(active) > 1 else "Stop")
         self.stop_button.setToolTip(
-            "" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS
+            why_fixed(self._state)
+            if not live
+            else ""
+            if active
+            else "No benchmark of this kind is running."
+            if self._state.active_runs
+            else NOTHING_RUNS
         )
         fixed = why_fixed(self._state)
         for button in (self.start_button, self.empty.button):

@@ -76,7 +76,7 @@ class FarFileDialog(FormDialog):
         self.path = line_edit(name="Folder", placeholder="path of a folder or a file; Enter goes there")
         self.path.installEventFilter(self)
         self.hidden = check_box("Hidden files", tip="Also those whose name begins with a dot")
-        self.model = RowsModel((Column("Name"), numbers("Size"), numbers("Modified")))
+        self.model = RowsModel((Column("name"), numbers("size"), numbers("modified")))
         self.table = RowsTable(self.model, f"Files on {side.name}", [200, 90, 150], stretched=0)
         self.table.installEventFilter(self)
         if wanted is Wanted.FILES:

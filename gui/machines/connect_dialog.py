@@ -52,7 +52,7 @@ class ConnectDialog(FormDialog):
         self.set_words(WORDS)
         self.host = line_edit(placeholder="gpu1, or user@gpu1", name="Machine")
         self.python = line_edit(placeholder="automatic: the first with a torch that works", name="Python there")
-        self.model = RowsModel((Column("Known machines"), Column("")))
+        self.model = RowsModel((Column("known machines"), Column("")))
         self.table = RowsTable(self.model, "Known machines", [300, 160], stretched=0)
         self.table.setFixedHeight((ROWS + 1) * ROW_PX)
         self.view = ApproachView()

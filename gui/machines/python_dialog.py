@@ -42,12 +42,12 @@ KINDS = {
     "given": "chosen",
 }
 COLUMNS = (
-    Column("Environment"),
-    Column("Kind"),
+    Column("environment"),
+    Column("kind"),
     Column("Python"),
     Column("torch"),
-    Column("Built for"),
-    Column("Devices"),
+    Column("built for"),
+    Column("devices"),
     Column(""),
 )
 ASKING, CANNOT, RUNS = "…", "△ cannot serve", "● runs now"

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 COLUMNS = (
-    Column("Machine"),
-    Column("State"),
-    Column("Devices", "The GPUs; where there is none, the virtual ones, else the CPU. What follows is about them."),
-    numbers("Load, %", "The highest utilization of these devices"),
-    numbers("Memory, GiB", "Used, and all of it, of these devices together"),
-    numbers("Hottest, °C", "The highest temperature of these devices"),
-    numbers("Readings", "How old the latest readings are"),
-    numbers("Latency, ms", "There and back through the link"),
-    numbers("Rate, kB/s", "Received and sent through the link, compressed"),
-    numbers("Dropped", "Readings that were left out because the link was too slow"),
+    Column("machine"),
+    Column("state"),
+    Column("devices", "The GPUs; where there is none, the virtual ones, else the CPU. What follows is about them."),
+    numbers("load %", "The highest utilization of these devices"),
+    numbers("memory GiB", "Used, and all of it, of these devices together"),
+    numbers("hottest °C", "The highest temperature of these devices"),
+    numbers("readings", "How old the latest readings are"),
+    numbers("latency ms", "There and back through the link"),
+    numbers("rate kB/s", "Received and sent through the link, compressed"),
+    numbers("dropped", "Readings that were left out because the link was too slow"),
 )
 WIDTHS = (160, 184, 160, 68, 112, 88, 78, 84, 80, 72)
 DEVICES = 2

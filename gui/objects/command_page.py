@@ -36,6 +36,7 @@ class ExperimentPage(FormPage):
         self.answer.command_requested.connect(self.command_requested)
         self.empty.button.setText("Add two virtual GPUs")
         self.empty.chosen.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
+        self.stop_button.hide()
         self.hint.setFixedHeight(BUTTON_PX)
         self._place_hint(self._form)
         self._beside = hbox()
@@ -114,10 +115,21 @@ class ExperimentPage(FormPage):
                 words = reason = ". ".join(finding[:1].upper() + finding[1:] for finding in error.findings)
         self.start_button.setEnabled(reason is None and job is None)
         self.start_button.setToolTip(plain_tip(reason) if reason else "It runs." if job is not None else self.meaning)
-        self.stop_button.setVisible(job is not None)
+        if self.stop_button.isHidden() == (job is not None):
+            self._offer_stop(job is not None)
         going = "" if job is None else job.text or job.title
         percent = "" if job is None or job.done is None else f"  {100 * job.done:.0f} %"
         self.hint.set_full_text(f"{going}{percent}" if job is not None else words)
+
+    def _offer_stop(self, stops: bool) -> None:
+        """In the place of the button that starts it, so that the fields stay where they are."""
+        first, second = (self.start_button, self.stop_button) if stops else (self.stop_button, self.start_button)
+        had_focus = first.hasFocus()
+        second.setMinimumWidth(first.sizeHint().width())
+        first.hide()
+        second.show()
+        if had_focus:
+            second.setFocus()
 
     def start(self) -> None:
         """Ask for what the form says."""

@@ -127,8 +127,8 @@ class StatusBar(QFrame):
         if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
             job = None
         self._shown_job = None if job is None else job.request
-        for widget in (self.job, self.cancel):
-            widget.setVisible(job is not None or bool(runs))
+        self.job.setVisible(job is not None or bool(runs))
+        self.cancel.setVisible((job is not None or bool(runs)) and state.recording is None)  # what was cannot be ended
         self.progress.setVisible(job is not None)
         if job is not None:
             self._show_job(job)

@@ -248,8 +248,12 @@ class Toolbar(QFrame):
         if self.benchmark.property("action") == wanted:
             return
         self.benchmark.setProperty("action", wanted)
-        self.benchmark.setText("Stop benchmark" if running else "Benchmark")
-        self.benchmark.setAccessibleName(self.benchmark.text())
+        if running:  # as wide as before: nothing else moves or shrinks
+            self.benchmark.setMinimumWidth(self.benchmark.sizeHint().width())
+        self.benchmark.setText("Stop" if running else "Benchmark")
+        self.benchmark.setAccessibleName("Stop benchmark" if running else "Benchmark")
+        if not running:
+            self.benchmark.setMinimumWidth(0)
         self._icons[self.benchmark] = wanted
         self.benchmark.setEnabled(True)
         self.benchmark.setToolTip(self._actions[wanted].toolTip())

@@ -7,7 +7,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QFrame
 
 from devexplorer.gui.widgets.icons import Sign
-from devexplorer.gui.widgets.layouts import hbox, push_button
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import label
 from devexplorer.gui.widgets.theme import Role, Tone
 
@@ -32,12 +32,17 @@ class Banner(QFrame):
         self.setObjectName("banner")
         self.about = ""
         """What the present message is about, for who wants to change or hide it."""
+        self._is_error = False
         self._icon = Sign()
         self.words = label("", Role.TEXT, wrap=True)
+        self.aside = label("", Role.TEXT, "soft", wrap=True)
+        """A hint that passes while there is an error."""
+        self.aside.hide()
         self.close_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.action_button = push_button(clicked=lambda: self.action_chosen.emit(self.about), parent=self, look="quiet")
         self.action_button.hide()
-        hbox(self._icon, (self.words, 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
+        texts = vbox(self.words, self.aside, spacing=2)
+        hbox(self._icon, (holder(texts), 1), self.action_button, self.close_button, margins=(12, 4, 8, 4), parent=self)
         self.passing = QTimer(self, singleShot=True, interval=PASSING_MS)
         self.passing.timeout.connect(self._pass)
         self.hide()
@@ -53,26 +58,41 @@ class Banner(QFrame):
         dismiss: str = "Dismiss",
     ) -> None:
         """Show one message; a passing one hides after `PASSING_MS`, with a button after `OFFER_MS`. `action`: words of
-        a button beside it; `dismiss`: of the one that closes it."""
-        self.about = about
+        a button beside it; `dismiss`: of the one that closes it. An error stays: what passes is shown below it."""
+        line = " ".join(text.split())
+        shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"
+        if passing and not action and self._is_error and not self.isHidden():
+            self.aside.setText(shown)
+            self.aside.show()
+            self.passing.start(PASSING_MS)
+            return
+        if not (error and self._is_error and about == self.about):  # the figure of an alarm is renewed all the time
+            self.aside.hide()
+            self.passing.stop()
+        self._is_error, self.about = error, about
         kind: Tone = "error" if error else "warning"
         self._icon.show_icon("" if passing else kind, kind)  # a hint warns of nothing
         self._icon.setVisible(not passing)
         self.action_button.setText(action)
         self.close_button.setText(dismiss)
         self.action_button.setVisible(bool(action))
-        line = " ".join(text.split())
-        shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"
         if shown != self.words.text():
             self.words.setText(shown)
         self.setAccessibleDescription(line)
         self.show()
-        self.passing.start(OFFER_MS if action else PASSING_MS) if passing else self.passing.stop()
+        if passing:
+            self.passing.start(OFFER_MS if action else PASSING_MS)
 
     def _pass(self) -> None:
         """Not under the mouse: the click on its way to a button here would fall on what moves up."""
-        self.passing.start(PASSING_MS) if self.underMouse() else self.hide()
+        if self.underMouse():
+            self.passing.start(PASSING_MS)
+        elif self._is_error:
+            self.aside.hide()
+        else:
+            self.hide()
 
     def _dismiss(self) -> None:
+        self.aside.hide()
         self.hide()
         self.dismissed.emit(self.about)

@@ -186,7 +186,10 @@ def test_a_plan_under_way_shows_how_far_it_is_and_can_be_stopped(qtbot, panel, s
         JobStarted(request=9, title="planning mlp", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="mlp")))
     )
     state.apply(JobProgress(request=9, done=0.4, text="a step of mlp"))
+    before = panel.start_button.geometry(), panel.inputs_edit.pos()
     panel.refresh()
+    QApplication.processEvents()
+    assert (panel.stop_button.geometry(), panel.inputs_edit.pos()) == before, "nothing moves"
     assert panel.hint.full_text == "a step of mlp  40 %"
     assert not panel.start_button.isEnabled()
     click(qtbot, panel.stop_button)

@@ -13,7 +13,7 @@ from fakes.window import Driver, open_window
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.gui.actions import encode
@@ -122,10 +122,15 @@ def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) ->
     panel = driver.window.bottom_dock.page("benchmark")
     panel.matmul.devices.choose(["vgpu:0"])
     panel.matmul.size_edit.setText("2048")
+    toolbar = driver.window.toolbar
+    before = [(button.text(), button.width()) for button in toolbar.findChildren(QPushButton)]
     driver.click(panel.matmul.start_button)
     driver.until(lambda: any(run.points >= 3 for run in driver.state.runs.values()), "points")
     run = next(iter(driver.state.runs.values()))
-    assert driver.window.toolbar.benchmark.text() == "Stop benchmark"
+    assert toolbar.benchmark.accessibleName() == "Stop benchmark"
+    now = [(button.text(), button.width()) for button in toolbar.findChildren(QPushButton)]
+    assert [pair for pair in now if pair not in before] == [("Stop", toolbar.benchmark.width())]
+    assert toolbar.benchmark.width() in {width for text, width in before if text == "Benchmark"}
     driver.until(
         lambda: len(curve_data(driver.window.throughput.plot, "vgpu:0")[0]) >= 3,
         "drawn: a curve waits for half a pixel of news",

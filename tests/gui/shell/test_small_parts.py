@@ -122,6 +122,20 @@ def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
     assert banner.isVisible()
 
 
+def test_an_alarm_stays_while_a_hint_passes_below_it(qtbot: QtBot) -> None:
+    banner = hosted(qtbot, lambda _: Banner(), 600, 30)
+    alarm = {"error": True, "about": "alarms", "action": "Show alerts"}
+    banner.say("vgpu:0 is at 91 °C.", **alarm)
+    banner.say("Select an object first.", passing=True)
+    banner.say("vgpu:0 is at 92 °C.", **alarm)
+    assert (banner.words.text(), banner.aside.text()) == ("vgpu:0 is at 92 °C.", "Select an object first.")
+    assert banner.aside.isVisible()
+    assert banner.action_button.isVisible()
+    banner.passing.timeout.emit()
+    assert banner.isVisible()
+    assert not banner.aside.isVisible()
+
+
 def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
     panel = hosted(qtbot, lambda _: BenchmarkPanel(State()), 1280, 160)
     assert panel.matmul.message.isHidden()

@@ -109,6 +109,15 @@ def test_a_job_is_shown_before_a_benchmark(qtbot: QtBot):
     assert (bar.job.full_text, bar.cancel.text()) == ("build vgg16-bn", "Cancel")
 
 
+def test_what_ran_in_a_recording_cannot_be_stopped(qtbot: QtBot):
+    state = state_with(CPU)
+    state.recording = "run.devrec"
+    run(state, 3, "cpu")
+    bar = bar_for(qtbot, state, START + 1)
+    assert bar.job.isVisible()
+    assert not bar.cancel.isVisible()
+
+
 def test_cancelling_the_request_of_a_benchmark_stops_it():
     state, sent = state_with(CPU), list[Command]()
     run(state, 3, "cpu")
