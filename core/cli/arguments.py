@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import devexplorer
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.fleet.arguments import fleet_arguments
+from devexplorer.core.cli.fleet.arguments import CLUSTER, fleet_arguments
 from devexplorer.core.cli.terminal.common_arguments import (
     PYTHON,
     SHAPES,
@@ -21,7 +21,7 @@ from devexplorer.core.cli.terminal.common_arguments import (
 )
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay")
+WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay", "--cluster")
 """Options of the window that are followed by a word."""
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
@@ -56,6 +56,7 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
+    top.add_argument("--cluster", metavar="ADDRESS", help=f"open the window on the page Fleet with {CLUSTER}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
     opens = commands.add_parser("open", parents=[common], help="open the window on files; `devexplorer FILE` does, too")

@@ -68,6 +68,8 @@ class FleetTable:
         """What could not be found out, by machine."""
         self.details: dict[CardKey, DeviceDetails] = {}
         """What seldom changes, as far as it is known."""
+        self.reasons: list[tuple[str, ...]] = [()]
+        """Every set of throttle reasons that was read, by its code."""
         self.structure = 0
         """Counts changes of `cards`."""
         self._rows: dict[tuple[str, str], int] = {}
@@ -75,6 +77,9 @@ class FleetTable:
         self._history: npt.NDArray[np.float32] = np.empty((0, len(DRAWN), BINS), np.float32)
         self._counts: npt.NDArray[np.int32] = np.empty(0, np.int32)
         """Readings in the present bin."""
+        self.reason_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        """Index into `reasons` of each card; -1: not known."""
+        self._codes: dict[tuple[str, ...] | None, int] = {None: -1, (): 0}
         self._bin = 0
 
     def apply(self, events: Sequence[FleetEvent]) -> None:
@@ -128,6 +133,11 @@ class FleetTable:
         """The last value of each card, one of `COLUMNS`; a view that `apply` changes."""
         return self._values[:, COLUMNS.index(name)]
 
+    @property
+    def bin(self) -> int:
+        """Number of the present bin of the histories."""
+        return self._bin
+
     def history(self, row: int, name: str) -> npt.NDArray[np.float32]:
         """Means of one of `DRAWN` in each bin, oldest first, NaN where there was no reading; the last bin is not full
         yet. Shape `(BINS,)`."""
@@ -140,12 +150,21 @@ class FleetTable:
             self.samples[row] = sample
         values = np.array([_values(sample) for sample in samples.values()], dtype=np.float64)
         self._values[rows] = values
+        self.reason_codes[rows] = [self._code(sample.throttle_reasons) for sample in samples.values()]
         self._turn(int(values[:, 0].max() // BIN_S))
         self._counts[rows] += 1
         bins = self._history[:, :, self._bin % BINS]
         drawn, before = values[:, _DRAWN], bins[rows]
         mean = before + (drawn - before) / self._counts[rows, None]
         bins[rows] = np.where(np.isnan(before), drawn, mean)
+
+    def _code(self, reasons: tuple[str, ...] | None) -> int:
+        code = self._codes.get(reasons)
+        if code is None:
+            assert reasons is not None
+            code = self._codes[reasons] = len(self.reasons)
+            self.reasons.append(reasons)
+        return code
 
     def _turn(self, to: int) -> None:
         """Begin the bin of a new time; those that were left out are empty."""
@@ -172,5 +191,7 @@ class FleetTable:
         self._values = np.full((len(old), len(COLUMNS)), np.nan)
         self._history = np.full((len(old), len(DRAWN), BINS), np.nan, np.float32)
         self._counts = np.zeros(len(old), np.int32)
+        codes, self.reason_codes = self.reason_codes, np.full(len(old), -1, np.int32)
+        self.reason_codes[stays] = codes[rows]
         self._values[stays], self._history[stays], self._counts[stays] = values[rows], history[rows], counts[rows]
         self.structure += 1

@@ -43,7 +43,7 @@ GAP_S = 30.0
 """Longest gap between two readings through which a condition is taken to last."""
 OUT_OF_ORDER_S = 5.0
 NO_READING = "no reading arrives from it"
-_WORDS = {
+REASON_WORDS = {
     THROTTLED: ("too hot", "thermal", "heat", "brake", "hardware slowdown"),
     POWER_CAPPED: ("power cap", "power limit"),
 }
@@ -276,11 +276,13 @@ class Alerts:
                 count if device.errors is None else min(device.errors, count)
             )  # fewer: the driver counts from 0 again
             return float(count - device.errors)
-        if metric in _WORDS:
+        if metric in REASON_WORDS:
             if sample.throttle_reasons is None:
                 return math.nan
             held_by = [
-                reason for reason in sample.throttle_reasons if any(word in reason.lower() for word in _WORDS[metric])
+                reason
+                for reason in sample.throttle_reasons
+                if any(word in reason.lower() for word in REASON_WORDS[metric])
             ]
             return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
         return value(sample, metric)

@@ -44,6 +44,15 @@ class RecentFile(NamedTuple):
     """Where it is; empty: on this one."""
 
 
+class WindowWork(NamedTuple):
+    """Something that the window does itself and that takes a while."""
+
+    title: str
+    done: float
+    """0 to 1."""
+    cancel: Callable[[], object]
+
+
 class _Refreshable(Protocol):
     def refresh(self) -> None: ...
 
@@ -69,6 +78,11 @@ class WindowContext(QObject):
     """Runs were added, tagged or deleted."""
     history_problem_changed = Signal(str)
     """What is wrong with the history; empty when nothing is."""
+
+    work_changed = Signal(object)
+    """What the window works on itself (`WindowWork`); None: it is over."""
+    closed = Signal()
+    """The window goes down: what was begun has to be given back, without waiting."""
 
     redraw_requested = Signal(object)
     """Show these parts of the state now: something changed them without an event (`Change`)."""

@@ -12,6 +12,7 @@ from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.doctor import actions as doctor
 from devexplorer.gui.experiments import actions as experiments
 from devexplorer.gui.files import actions as files
+from devexplorer.gui.fleet import actions as fleet
 from devexplorer.gui.machines import actions as machines
 from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
@@ -39,6 +40,7 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *experiments.actions(context),
         *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
         *machines.actions(context),
+        *fleet.actions(context),
         *memory.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),

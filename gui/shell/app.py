@@ -31,6 +31,7 @@ from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
+from devexplorer.gui.fleet.actions import open_cluster
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
@@ -323,6 +324,7 @@ class App:
         self.saving_failed = self.settings_file.save(self.window.settings())
         self.window.may_close = lambda: True  # nothing can be saved any more
         self.leaving.end()
+        self.window.context.closed.emit()
         if self.heartbeat is not None:
             self.heartbeat.stop()
         until = time.monotonic() + CLOSE_SECONDS
@@ -350,11 +352,12 @@ def open_window(
     replay: Path | None = None,
     files: tuple[Path, ...] = (),
     far: tuple[str, str] | None = None,
+    cluster: str | None = None,
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
     open it on this recording; `files`: open them in it; `far`: begin with this host
-    and this Python there, in place of this machine."""
+    and this Python there, in place of this machine; `cluster`: show its nodes, too."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -371,6 +374,8 @@ def open_window(
             signal.signal(number, lambda *_: app.leaving.leave())  # runs between two beats
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
+        if cluster is not None:
+            QTimer.singleShot(0, app.window, partial(open_cluster, app.window.context, cluster))
         code = _run(app, virtual_spec, python, guide, replay, far)
     return code if guide is None else guide.report()
 

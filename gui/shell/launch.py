@@ -26,6 +26,7 @@ def launch(argv: list[str] | None = None) -> int:
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
         far = _far(arguments)
+        cluster = _cluster(arguments)
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
 
@@ -60,6 +61,7 @@ def launch(argv: list[str] | None = None) -> int:
         virtual_spec=arguments.virtual,
         python=python and os.path.abspath(os.path.expanduser(python)),
         far=far,
+        cluster=cluster,
         theme=arguments.theme,
         tour=arguments.command == "tour",
         screenshots=screenshots,
@@ -110,6 +112,18 @@ def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
     from devexplorer.core.ssh.hosts import checked
 
     return checked(arguments.ssh), arguments.python or ""
+
+
+def _cluster(arguments: argparse.Namespace) -> str | None:
+    """The address of the cluster that the window opens on."""
+    address: str | None = arguments.cluster
+    if address is None:
+        return None
+    if arguments.command == "tour" or arguments.replay is not None or arguments.ssh is not None:
+        raise BadInput("--cluster opens the window on a cluster; leave tour, --replay and --ssh away")
+    if not address.strip() or address.startswith("-"):
+        raise BadInput(f"--cluster '{address}' is no address; write auto or HOST:PORT of the cluster's head")
+    return address
 
 
 def _screenshots(arguments: argparse.Namespace) -> Path | None:

@@ -213,6 +213,7 @@ class MainWindow(QMainWindow):
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
         self.context.device_selected.connect(self.throughput.set_device)
+        self.context.work_changed.connect(self.status.show_work)
         self.status.start.clicked.connect(self.context.restart_requested)
         self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
 

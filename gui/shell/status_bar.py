@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base import Clock, bytes_text, count_text
 from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
-from devexplorer.gui.actions import Controller
+from devexplorer.gui.actions import Controller, WindowWork
 from devexplorer.gui.machines.words import link_words
 from devexplorer.gui.shell.under_way import SHOW_AFTER_S, under_way
 from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
@@ -70,6 +70,8 @@ class StatusBar(QFrame):
         self._shown_job: int | None = None
         self._old = False
         """What is on show is not of now."""
+        self._work: WindowWork | None = None
+        """What the window works on itself."""
         self._instead = ""
         self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
         self.machine.hide()
@@ -100,6 +102,11 @@ class StatusBar(QFrame):
         dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
         self.machine.set_full_text(self.machine.full_text, rates + dropped)
 
+    def show_work(self, work: WindowWork | None) -> None:
+        """What the window works on itself; None: nothing any more."""
+        self._work = work
+        self.refresh()
+
     def refresh(self) -> None:
         """Show the state as it is now."""
         state = self._state
@@ -127,17 +134,26 @@ class StatusBar(QFrame):
         if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
             job = None
         self._shown_job = None if job is None else job.request
-        self.job.setVisible(job is not None or bool(runs))
-        self.cancel.setVisible((job is not None or bool(runs)) and state.recording is None)  # what was cannot be ended
-        self.progress.setVisible(job is not None)
+        work = bool(runs) or self._work is not None
+        ours = self._work is not None and job is None and not runs
+        self.job.setVisible(job is not None or work)
+        self.cancel.setVisible(ours or ((job is not None or work) and state.recording is None))  # what was, has ended
+        self.progress.setVisible(job is not None or ours)
         if job is not None:
             self._show_job(job)
         elif runs:
             self._show_runs(runs)
+        elif self._work is not None:
+            self.job.say(self._work.title)
+            self.cancel.setText("Cancel")
+            self.progress.setRange(0, 1000)
+            self.progress.setValue(int(self._work.done * 1000))
 
     def _cancel(self) -> None:
         if self._shown_job is not None:
             self._controller.cancel(self._shown_job)
+        elif self._work is not None and not self._state.active_runs:
+            self._work.cancel()
         else:
             self._controller.stop_benchmark()
 

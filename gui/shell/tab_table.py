@@ -12,6 +12,7 @@ from devexplorer.gui.doctor import tab as doctor
 from devexplorer.gui.experiments import tab as experiments
 from devexplorer.gui.files import tab as files
 from devexplorer.gui.fit import tab as fit
+from devexplorer.gui.fleet import tab as fleet
 from devexplorer.gui.history import tab as history
 from devexplorer.gui.learn import tab as learn
 from devexplorer.gui.log import tab as log
@@ -36,6 +37,7 @@ TABS: tuple[TabSpec[Any], ...] = (
     devices.PROCESSES,
     topology.TAB,
     machines.TAB,
+    fleet.TAB,
     alerts.TAB,
     learn.TAB,
     files.TAB,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +12,11 @@ from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.defects import parse_defect
-from devexplorer.core.fleet.host_fleet import HostFleet, Member
-from devexplorer.core.fleet.hosts_file import read_hosts
+from devexplorer.core.fleet.host_fleet import HostFleet
+from devexplorer.core.fleet.host_members import host_members
 from devexplorer.core.fleet.local_fleet import LocalFleet
 from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
 from devexplorer.core.fleet.source import MeasuringSource
-from devexplorer.core.machines.ssh_route import SshRoute
-from devexplorer.core.records.ssh import Prompt, Report
-from devexplorer.core.ssh.address import address
-from devexplorer.core.ssh.connection import Connection
 
 
 def chosen(
@@ -77,28 +72,9 @@ def _hosts(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource
     for option in ("nodes", "virtual", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
-    hosts = findings.checked(lambda: read_hosts(Path(arguments.hosts)), [])
+    members = findings.checked(lambda: host_members(Path(arguments.hosts)), [])
     findings.demand_none()
-    return HostFleet(
-        [
-            Member(host.name, SshRoute(host.host, host.python, _silently), host.rack, partial(address, host.host))
-            for host in hosts
-        ]
-    )
-
-
-def _silently(host: str, report: Callable[[Report], None]) -> Connection:
-    """A connection that gives up where ssh asks something: questions of a dozen hosts at once could not be told
-    apart."""
-    connection: Connection
-
-    def told(what: Report) -> None:
-        report(what)
-        if isinstance(what, Prompt):
-            connection.answer(what.number, None)
-
-    connection = Connection(host, told)
-    return connection
+    return HostFleet(members)
 
 
 def _seed(text: str) -> int:

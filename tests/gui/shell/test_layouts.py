@@ -62,7 +62,7 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
     assert tabs(quiet) == ["Values", "Split", "Doctor", "Fit", "Session", "Log"]
     QTest.mouseClick(window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
     assert shown(quiet) == "measure"
-    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Session", "Log"]
+    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Topology", "Session", "Log"]
     assert window.memory.isVisible()
     assert not window.objects.isVisible()
     window.activateWindow()

@@ -1,0 +1,107 @@
+"""A fleet that a window watches: its source, its table, its alerts, the check that runs or has run. Main thread; the
+source and the check have threads of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from devexplorer.core.base import Clock
+from devexplorer.core.fleet.check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards
+from devexplorer.core.fleet.fleet_alerts import FleetAlerts
+from devexplorer.core.fleet.source import MOST_EVENTS, FleetSource, MeasuringSource
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.fleet.window_machines import WindowMachines
+from devexplorer.core.records.fleet import CardVerdict
+from devexplorer.core.records.fleet_events import CardKey
+from devexplorer.core.telemetry.alert_rules import Rule
+
+BEAT_S = 0.008
+"""For the events of one beat; what is left waits for the next."""
+LOOK_S = 0.95
+"""Alerts are looked at about once a second."""
+CLOSE_S = 20.0
+"""A cluster is given back in that time; nothing waits for it."""
+ONE_BY_ONE = (
+    "The machines of this window are measured one at a time, on the page Benchmark. Choose a simulated fleet, a list of"
+    " hosts or a cluster to check them together."
+)
+
+
+class WatchedFleet:
+    """`start`, `beat` often, `end` when it is watched no more."""
+
+    def __init__(
+        self, source: FleetSource, name: str, rules: Sequence[Rule], *, monotonic: Clock = time.monotonic
+    ) -> None:
+        self.source, self.name = source, name
+        self.table = FleetTable()
+        self.alerts = FleetAlerts(rules)
+        self.check: FleetCheck | None = None
+        self.report: CheckReport | None = None
+        """Of the last check."""
+        self.verdicts: dict[CardKey, CardVerdict] = {}
+        self.started_s: float | None = None
+        """When the check began that runs."""
+        self._monotonic = monotonic
+        self._look_due_s = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why there is no such fleet; empty: there is, or it may come."""
+        return cast(str, getattr(self.source, "problem", ""))
+
+    def start(self) -> None:
+        """Begin to look for machines."""
+        self.source.start()
+
+    def beat(self, now_unix_s: float) -> None:
+        """Take what has happened."""
+        until = self._monotonic() + BEAT_S
+        while True:
+            events = self.source.drain()
+            if events:
+                self.table.apply(events)
+            if self.check is not None:
+                self.check.beat(events)
+            if len(events) < MOST_EVENTS or self._monotonic() >= until:
+                break
+        if self.check is not None and self.check.report is not None:
+            self.report, self.check, self.started_s = self.check.report, None, None
+            self.verdicts = {(card.machine, card.device): card for card in self.report.verdict.cards}
+        if (now := self._monotonic()) >= self._look_due_s:
+            self._look_due_s = now + LOOK_S
+            self.alerts.look(self.table, now_unix_s)
+
+    @property
+    def why_no_check(self) -> str | None:
+        """Reason why no check can begin now."""
+        if self.check is not None:
+            return "A check of this fleet is running."
+        if isinstance(self.source, WindowMachines):
+            return ONE_BY_ONE
+        if not measured_cards(self.table.cards):
+            return "No GPU of this fleet can be measured yet."
+        return None
+
+    def begin(self, plan: CheckPlan) -> None:
+        """Check every card."""
+        assert self.why_no_check is None
+        self.check = FleetCheck(cast(MeasuringSource, self.source), self.table.cards, plan)
+        self.started_s = self._monotonic()
+        self.check.start()
+
+    def end(self) -> Callable[[], Any]:
+        """Watch it no more; returns what gives everything back, for another thread: that can take a while."""
+        check, source = self.check, self.source
+        if check is not None:
+            check.cancel()
+
+        def close() -> None:
+            source.close(CLOSE_S)
+            if check is not None:
+                check.join(CLOSE_S)
+
+        return close

@@ -1,0 +1,287 @@
+"""The view of a fleet's grid: paints the cells that are seen, folds and unfolds, sorts by a click on a heading. Main
+thread only."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPolygonF
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
+
+from devexplorer.gui.fleet.cells import (
+    AGE,
+    CARD,
+    CHECK,
+    COLUMNS,
+    GIVES_UP,
+    MODEL,
+    SPARKS,
+    STATE,
+    THROTTLED,
+    WIDTHS,
+    FleetCell,
+)
+from devexplorer.gui.fleet.model import FleetModel
+from devexplorer.gui.widgets import LEFT, RIGHT, Role, colour_of, current_theme, font, theme_changed
+from devexplorer.gui.widgets.table import PAD_PX, RowsTable
+
+INDENT_PX, SPARK_PX, BAR_PX = 16, 44, 4
+POINTS = 40
+"""Of a curve: each is the mean of three bins."""
+_ELIDED = (CARD, MODEL, THROTTLED, CHECK, STATE)
+
+
+class CellPainter(QStyledItemDelegate):
+    """One for all cells; asks the model, never the style."""
+
+    def __init__(self, model: FleetModel, view: FleetGrid) -> None:
+        super().__init__(view)
+        self._model = model
+        self._curves: dict[tuple[int, int, int], QPolygonF] = {}
+        self._bin = -1
+        self._text, self._strong = font(Role.TEXT), font(Role.STRONG)
+        self._small = font(Role.LABEL)
+        self._widths: dict[str, int] = {}
+        self._metrics = QFontMetrics(self._text)
+        self._cut: dict[tuple[str, int], str] = {}
+
+    def forget(self) -> None:
+        """Another fleet, or other cards: no curve is right any more."""
+        self._curves.clear()
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        model, column, rect = self._model, index.column(), QRect(option.rect)
+        row = model.row_at(index.row())
+        theme = current_theme()
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(rect, QColor(theme.selection))
+        elif row < 0:
+            painter.fillRect(rect, QColor(theme.card))
+        cell = model.cell(row, column)
+        left = rect.left() + (PAD_PX if column == CARD else 0)
+        if column == CARD and row >= 0 and model.arrangement.by != "nothing":
+            left += INDENT_PX
+        room = rect.right() - PAD_PX - left
+        if row >= 0 and column in SPARKS:
+            self._paint_curve(painter, rect, row, column, cell.tone == "dim")
+        if not math.isnan(cell.share):
+            self._paint_bar(painter, rect, cell.share, cell.tone == "dim")
+        if not cell.text:
+            return
+        if cell.mark:
+            self._paint_mark(painter, rect, cell, left, room)
+            return
+        text = self._fitted(cell.text, room) if column in _ELIDED else cell.text
+        painter.setPen(QColor(colour_of(cell.tone)))
+        painter.setFont(self._strong if row < 0 and column == CARD else self._text)
+        raised = 3 if not math.isnan(cell.share) else 0
+        where = QRect(left, rect.top() - raised, room, rect.height())
+        painter.drawText(where, int(RIGHT if COLUMNS[column].is_number else LEFT), text)
+
+    def _paint_mark(self, painter: QPainter, rect: QRect, cell: FleetCell, left: int, room: int) -> None:
+        """A name with its mark, which stays whole."""
+        width = self._width(cell.mark)
+        text = self._fitted(cell.text, room - width - 6)
+        painter.setPen(QColor(colour_of(cell.tone)))
+        painter.setFont(self._strong if cell.text[0] in "▾▸" else self._text)
+        where = QRect(left, rect.top(), room, rect.height())
+        ended = painter.drawText(where, int(LEFT), text)
+        painter.setPen(QColor(current_theme().dim))
+        painter.setFont(self._small)
+        painter.drawText(QRect(ended.right() + 6, rect.top(), width + 2, rect.height()), int(LEFT), cell.mark)
+
+    def _width(self, text: str) -> int:
+        if text not in self._widths:
+            self._widths[text] = QFontMetrics(self._small).horizontalAdvance(text)
+        return self._widths[text]
+
+    def _fitted(self, text: str, room: int) -> str:
+        key = (text, room)
+        if key not in self._cut:
+            if len(self._cut) > 20_000:
+                self._cut.clear()
+            self._cut[key] = self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
+        return self._cut[key]
+
+    def _paint_bar(self, painter: QPainter, cell: QRect, share: float, dim: bool) -> None:
+        theme = current_theme()
+        whole = QRectF(cell.left() + 8, cell.bottom() - BAR_PX - 1, cell.width() - 8 - PAD_PX, BAR_PX - 1)
+        painter.fillRect(whole, QColor(theme.bar_free))
+        filled = QRectF(whole)
+        filled.setWidth(whole.width() * min(max(share, 0.0), 1.0))
+        painter.fillRect(filled, QColor(theme.bar_context if dim else theme.bar_other))
+
+    def _paint_curve(self, painter: QPainter, cell: QRect, row: int, column: int, dim: bool) -> None:
+        table = self._model.fleet.table
+        if table.bin != self._bin:
+            self._bin = table.bin
+            self._curves.clear()
+        key = (row, column, cell.height())
+        curve = self._curves.get(key)
+        if curve is None:
+            name, low, high = SPARKS[column]
+            curve = self._curves[key] = _curve(table.history(row, name), low, high, cell.height() - 8)
+        if curve.isEmpty():
+            return
+        painter.setPen(QColor(current_theme().border_strong if dim else current_theme().bar_other))
+        painter.translate(cell.left() + 8, cell.top() + 4)
+        painter.drawPolyline(curve)
+        painter.translate(-cell.left() - 8, -cell.top() - 4)
+
+
+def _curve(values: npt.NDArray[np.float32], low: float, high: float, height: int) -> QPolygonF:
+    parts = values.reshape(POINTS, -1)
+    known = ~np.isnan(parts)
+    counts = known.sum(axis=1)
+    means = np.where(known, parts, 0).sum(axis=1) / np.maximum(counts, 1)
+    xs = np.flatnonzero(counts)
+    ys = height * (1 - np.clip((means[xs] - low) / (high - low), 0, 1))
+    step = SPARK_PX / (POINTS - 1)
+    return QPolygonF([QPointF(x * step, y) for x, y in zip(xs.tolist(), ys.tolist(), strict=True)])
+
+
+class FleetGrid(RowsTable):
+    """Shows a `FleetModel`; keeps what is selected through every change of the order."""
+
+    chosen = Signal(object)
+    """Another line is selected: its key; None: none is."""
+
+    def __init__(self, model: FleetModel) -> None:
+        super().__init__(model, "Cards of the fleet", WIDTHS, stretched=MODEL, gives_up=GIVES_UP)
+        self._fleet = model
+        self._key: object = None
+        self._following = False
+        """What is selected stays; only its line is another."""
+        self._painter = CellPainter(model, self)
+        self.setItemDelegate(self._painter)
+        theme_changed.connect(self._forget)
+        header = self.horizontalHeader()
+        header.setSectionsClickable(True)
+        header.sectionClicked.connect(self._sort_by)
+        self.selectionModel().currentRowChanged.connect(self._moved)
+
+    @property
+    def key(self) -> object:
+        """What is selected: a card (machine, device), the name of a group, or None."""
+        return self._key
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """First and last line on show."""
+        first, last = self.rowAt(0), self.rowAt(self.viewport().height() - 1)
+        return max(first, 0), last if last >= 0 else len(self._fleet.arrangement.lines) - 1
+
+    def choose(self, key: object) -> None:
+        """Select this, and have it in sight; a group that hides it is unfolded."""
+        self._key = key
+        if key is not None:
+            self._fleet.reveal(key)
+        self._follow(scroll=True)
+        self.chosen.emit(key)
+
+    def refresh(self) -> None:
+        """There are new readings."""
+        self._fleet.refresh(*self.seen)
+        self._follow()
+
+    def arranged(self) -> None:
+        """The lines are in another order: the selection stays with what it was on."""
+        self._painter.forget()
+        self._follow(scroll=True)
+        self.viewport().update()
+
+    def _forget(self) -> None:
+        self.viewport().update()
+
+    def _follow(self, *, scroll: bool = False) -> None:
+        line = -1 if self._key is None else self._fleet.line_of(self._key)
+        if line < 0 or line >= self._fleet.rowCount():
+            self._following = True
+            self.clearSelection()
+            self.setCurrentIndex(QModelIndex())
+            self._following = False
+            return
+        if line != self.currentIndex().row() or not self.selectionModel().hasSelection():
+            selection = self.selectionModel()
+            self._following = True
+            selection.setCurrentIndex(
+                self._fleet.index(line, 0), selection.SelectionFlag.ClearAndSelect | selection.SelectionFlag.Rows
+            )
+            self._following = False
+        if scroll:
+            self.scrollTo(self._fleet.index(line, 0))
+
+    def _moved(self, current: QModelIndex) -> None:
+        if not self._following and current.isValid() and current.row() < len(self._fleet.arrangement.lines):
+            self._key = self._fleet.key_at(current.row())
+            self.chosen.emit(self._key)
+
+    # --- folding and sorting
+
+    def fold(self, line: int, *, open_it: bool | None = None) -> bool:
+        """Fold or unfold the heading there; False: there is none, or it is so already."""
+        group = self._fleet.group_at(line) if 0 <= line < len(self._fleet.arrangement.lines) else None
+        if group is None or open_it is group.open:
+            return False
+        self._fleet.toggle(group.name)
+        self.arranged()
+        return True
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        index = self.indexAt(event.position().toPoint())
+        if event.button() == Qt.MouseButton.LeftButton and index.isValid() and index.column() == CARD:
+            self.fold(index.row())
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        super().mouseDoubleClickEvent(event)
+        index = self.indexAt(event.position().toPoint())
+        if index.isValid() and index.column() != CARD:
+            self.fold(index.row())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        line = self.currentIndex().row()
+        if event.text() == "/":  # no search by the first letter: the filter of the page
+            event.ignore()
+            return
+        match event.key():
+            case Qt.Key.Key_Left if self.fold(line, open_it=False):
+                return
+            case Qt.Key.Key_Right if self.fold(line, open_it=True):
+                return
+            case Qt.Key.Key_Left if self._to_heading(line):
+                return
+            case Qt.Key.Key_Return | Qt.Key.Key_Enter if self.fold(line):
+                return
+        super().keyPressEvent(event)
+
+    def _to_heading(self, line: int) -> bool:
+        """From a card to its group."""
+        if line < 0 or self._fleet.arrangement.by == "nothing":
+            return False
+        while line > 0 and self._fleet.group_at(line) is None:
+            line -= 1
+        self.selectRow(line)
+        return True
+
+    def _sort_by(self, column: int) -> None:
+        """Numbers the largest first, verdicts the worst first; then the other way round; then as the cards came."""
+        model = self._fleet
+        down = column in (STATE, THROTTLED) or (COLUMNS[column].is_number and column != AGE)
+        if model.column != column:
+            model.order_by(column, descending=down)
+        elif model.arrangement.descending == down:
+            model.order_by(column, descending=not down)
+        else:
+            model.order_by(None)
+        header = self.horizontalHeader()
+        header.setSortIndicatorShown(model.column is not None)
+        if model.column is not None:
+            order = Qt.SortOrder.DescendingOrder if model.arrangement.descending else Qt.SortOrder.AscendingOrder
+            header.setSortIndicator(model.column, order)
+        self.arranged()

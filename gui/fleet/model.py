@@ -1,0 +1,366 @@
+"""The grid of a fleet as an item model: what each cell says, made for the cells that are asked for and kept until the
+next reading. Main thread; reads a `WatchedFleet`, changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtGui import QColor
+
+from devexplorer.core.base import MISSING, count_text
+from devexplorer.core.fleet.arrangement import Arrangement, Bools, Floats, Group, GroupBy, Rows
+from devexplorer.core.fleet.verdict_text import line as verdict_line
+from devexplorer.core.fleet.watched_fleet import WatchedFleet
+from devexplorer.core.telemetry.device_facts import held_in_short
+from devexplorer.gui.fleet.cells import (
+    CARD,
+    CHECK,
+    COLUMNS,
+    FIELDS,
+    MODEL,
+    NEEDED,
+    OF_SEVERAL,
+    PCIE,
+    SIGNS,
+    SIMULATED,
+    STATE,
+    THROTTLED,
+    WORST,
+    FleetCell,
+    age_cell,
+    figure,
+    of_known,
+    places,
+    rank,
+    verdict_cell,
+)
+from devexplorer.gui.machines.words import STALE_S, STATES
+from devexplorer.gui.widgets import RIGHT, Role, Tone, colour_of, font, plain_tip
+from devexplorer.gui.widgets.layouts import LEFT
+from devexplorer.gui.widgets.table import Index
+
+_NOWHERE = QModelIndex()
+
+
+class FleetModel(QAbstractTableModel):
+    """`refresh` at most once a second; `order_by`, `arrangement` and then `arrange` when something was chosen."""
+
+    def __init__(self, fleet: WatchedFleet) -> None:
+        super().__init__()
+        self.now: Callable[[], float] = time.time
+        self._cells: dict[tuple[int, int], FleetCell] = {}
+        self.column: int | None = None
+        """What the cards are sorted by."""
+        self.set_fleet(fleet)
+
+    def set_fleet(self, fleet: WatchedFleet) -> None:
+        """Show this one from now on, grouped and sorted as before."""
+        self.beginResetModel()
+        before = getattr(self, "arrangement", None)
+        self.fleet, self.arrangement = fleet, Arrangement(fleet.table)
+        if before is not None:
+            self.arrangement.by, self.arrangement.descending = before.by, before.descending
+            self.arrangement.words = before.words
+        self._known: tuple[object, ...] = ()
+        self._arranged()
+        self._rows = len(self.arrangement.lines)
+        self.endResetModel()
+
+    # --- what is on show
+
+    def group_at(self, line: int) -> Group | None:
+        """The group whose heading is there."""
+        row = int(self.arrangement.lines[line])
+        return None if row >= 0 else self.arrangement.groups[-1 - row]
+
+    def row_at(self, line: int) -> int:
+        """The card that is there, as a row of the table; negative: it is a heading."""
+        return int(self.arrangement.lines[line])
+
+    def key_at(self, line: int) -> object:
+        """What is there, through every change of the order."""
+        group = self.group_at(line)
+        return group.name if group is not None else self._key(self.row_at(line))
+
+    def line_of(self, key: object) -> int:
+        """Where that is now; -1: nowhere."""
+        if isinstance(key, tuple):
+            row = self.fleet.table.row(*key)
+            return -1 if row is None else self.arrangement.line_of(row)
+        names = [group.name for group in self.arrangement.groups]
+        return self.arrangement.line_of(-1 - names.index(str(key))) if key in names else -1
+
+    def _key(self, row: int) -> tuple[str, str]:
+        card = self.fleet.table.cards[row]
+        return card.machine, card.info.id
+
+    # --- changes
+
+    def order_by(self, column: int | None, *, descending: bool = False) -> None:
+        """Sort by this column; None: as the cards came."""
+        self.column, self.arrangement.descending = column, descending
+        self.arrange()
+
+    def group_by(self, by: GroupBy) -> None:
+        """Group the cards by this."""
+        self.arrangement.set_by(by)
+        self._contents.clear()
+        self.arrange()
+
+    def filter(self, text: str) -> None:
+        """Leave the cards whose texts contain every word."""
+        self.arrangement.words = tuple(text.lower().split())
+        self.arrange()
+
+    def toggle(self, name: str) -> None:
+        """Fold or unfold a group."""
+        self.arrangement.toggle(name)
+        self.arrange()
+
+    def reveal(self, key: object) -> None:
+        """Unfold the group that hides a card."""
+        row = self.fleet.table.row(*key) if isinstance(key, tuple) else None
+        if row is not None and self.arrangement.line_of(row) < 0:
+            hiding = next((group for group in self.arrangement.groups if row in group.rows), None)
+            if hiding is not None:
+                self.toggle(hiding.name)
+
+    def arrange(self) -> None:
+        """Have the lines that are wanted now."""
+        before = len(self.arrangement.lines)
+        self._arranged()
+        now = len(self.arrangement.lines)
+        if now > before:
+            self.beginInsertRows(_NOWHERE, before, now - 1)
+            self._rows = now
+            self.endInsertRows()
+        elif now < before:
+            self.beginRemoveRows(_NOWHERE, now, before - 1)
+            self._rows = now
+            self.endRemoveRows()
+
+    def _arranged(self) -> None:
+        self._cells.clear()
+        self._follow()
+        self.arrangement.verdicts = self._marks() if self.arrangement.words else []
+        self.arrangement.arrange(self._values())
+
+    def refresh(self, first: int, last: int) -> None:
+        """There are new readings; only the lines from `first` to `last` are seen."""
+        self.arrange()
+        last = min(last, len(self.arrangement.lines) - 1)
+        if 0 <= first <= last:
+            self.dataChanged.emit(self.index(first, 0), self.index(last, len(COLUMNS) - 1))
+
+    def _follow(self) -> None:
+        """Cards have come or gone, or a check is over: what has to look at each card."""
+        table, verdicts = self.fleet.table, self.fleet.verdicts
+        known = (table.structure, self.fleet.report)
+        if self._known and known[0] == self._known[0] and known[1] is self._known[1]:
+            return
+        self._known = known
+        every = [verdicts.get((card.machine, card.info.id)) for card in table.cards]
+        self._verdicts = every
+        self._ranks = np.array([rank(verdict) for verdict in every])
+        self._places = {
+            CARD: places([card.name for card in table.cards]), MODEL: places([card.info.name for card in table.cards])
+        }  # fmt: skip
+        self._contents: dict[str, str] = {}
+
+    def _marks(self) -> list[str]:
+        """What the filter finds besides names: verdicts and alerts."""
+        alarms = self._alarms()
+        return [
+            f"{'' if verdict is None else verdict.verdict.value}{' alarm' * bool(alarm)}"
+            for verdict, alarm in zip(self._verdicts, alarms, strict=True)
+        ]
+
+    def _alarms(self) -> Bools:
+        alarms = self.fleet.alerts.alarms
+        return alarms if len(alarms) == len(self.fleet.table.cards) else np.zeros(len(self.fleet.table.cards), bool)
+
+    def _held(self) -> Bools:
+        """Which cards something holds down."""
+        reasons = np.array([bool(held_in_short(reasons)) for reasons in self.fleet.table.reasons])
+        codes = self.fleet.table.reason_codes
+        held: Bools = reasons[codes] & (codes >= 0)
+        return held
+
+    def _values(self) -> Floats | None:
+        """What to sort by."""
+        table, column = self.fleet.table, self.column
+        if column is None:
+            return None
+        if column in FIELDS:
+            return table.column(FIELDS[column])
+        if column == PCIE:
+            return 100 * table.column("pcie_generation") + table.column("pcie_width")
+        if column == CHECK:
+            return self._ranks
+        if column in self._places:
+            return self._places[column]
+        return (self._alarms() if column == STATE else self._held()).astype(np.float64)
+
+    # --- Qt
+
+    def rowCount(self, parent: Index = _NOWHERE) -> int:
+        return 0 if parent.isValid() else self._rows
+
+    def columnCount(self, parent: Index = _NOWHERE) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid() or index.row() >= len(self.arrangement.lines):
+            return None
+        match role:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole:
+                return self.cell(self.row_at(index.row()), index.column()).whole
+            case Qt.ItemDataRole.ToolTipRole:
+                return plain_tip(self._tip(index.row(), index.column())) or None
+            case Qt.ItemDataRole.ForegroundRole:
+                return QColor(colour_of(self.cell(self.row_at(index.row()), index.column()).tone))
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return COLUMNS[section].title
+            case Qt.ItemDataRole.ToolTipRole:
+                return COLUMNS[section].tip or None
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return int(RIGHT if COLUMNS[section].is_number else LEFT)
+            case Qt.ItemDataRole.FontRole:
+                return font(Role.LABEL)
+        return None
+
+    def _tip(self, line: int, column: int) -> str:
+        row = self.row_at(line)
+        if row < 0:
+            machine = self.fleet.table.machines.get(self.arrangement.groups[-1 - row].name)
+            return machine.problem if machine is not None else ""
+        if column == STATE:
+            return "\n".join(one.text for one in self.fleet.alerts.of(row))
+        verdict = self.fleet.verdicts.get(self._key(row))
+        if column == CHECK and verdict is not None:
+            return verdict_line(verdict)
+        return self.cell(row, column).text if column in (MODEL, THROTTLED) else ""
+
+    # --- texts
+
+    def cell(self, row: int, column: int) -> FleetCell:
+        """What is said of a card, or under a negative number of a group."""
+        made = self._cells.get((row, column))
+        if made is None:
+            made = self._card_cell(row, column) if row >= 0 else self._group_cell(-1 - row, column)
+            self._cells[row, column] = made
+        return made
+
+    def is_dimmed(self, row: int) -> bool:
+        """Whether what is known of a card is not of now."""
+        fleet = self.fleet.table
+        machine = fleet.machines.get(fleet.cards[row].machine)
+        if machine is None or machine.state != "connected":
+            return True
+        return bool(self.now() - fleet.column("time_unix_s")[row] >= STALE_S)
+
+    def _card_cell(self, row: int, column: int) -> FleetCell:
+        fleet = self.fleet.table
+        card = fleet.cards[row]
+        tone: Tone = "dim" if self.is_dimmed(row) else "text"
+        match column:
+            case 0:
+                name = card.info.id if self.arrangement.by == "machine" else card.name
+                return FleetCell(name, tone, mark=SIMULATED * card.info.simulated)
+            case 1:
+                return FleetCell(card.info.name, tone)
+            case 2:
+                return self._state_cell(row)
+            case 8:
+                code = fleet.reason_codes[row]
+                held = ", ".join(held_in_short(fleet.reasons[code])) if code >= 0 else ""
+                return FleetCell(held, "warning" if held and tone == "text" else tone)
+            case 11:
+                return verdict_cell(self.fleet.verdicts.get(self._key(row)))
+            case 12:
+                then = float(fleet.column("time_unix_s")[row])
+                return FleetCell(*age_cell(self.now() - then))
+        values = {name: float(fleet.column(name)[row]) for name in NEEDED[column]}
+        text, share = figure(column, values)
+        return FleetCell(text, "dim" if text == MISSING else tone, share)
+
+    def _state_cell(self, row: int) -> FleetCell:
+        raised = self.fleet.alerts.of(row)
+        if raised:
+            worst = next((one for one in raised if one.is_alarm), raised[0])
+            sign = "✕" if worst.is_alarm else "△"
+            more = f" +{len(raised) - 1}" if len(raised) > 1 else ""
+            return FleetCell(f"{sign} {worst.text}{more}", "error" if worst.is_alarm else "warning")
+        fleet = self.fleet.table
+        card = fleet.cards[row]
+        if self.arrangement.by == "machine":
+            return FleetCell("")
+        machine = fleet.machines.get(card.machine)
+        state = "lost" if machine is None else machine.state
+        return FleetCell("" if state == "connected" else STATES[state], "dim")
+
+    def _group_cell(self, number: int, column: int) -> FleetCell:
+        group, fleet = self.arrangement.groups[number], self.fleet.table
+        machine = fleet.machines.get(group.name) if self.arrangement.by == "machine" else None
+        away = machine is not None and machine.state != "connected"
+        tone: Tone = "dim" if away else "text"
+        match column:
+            case 0:
+                some = (self.fleet.table.cards[row].info.simulated for row in group.rows[:1])
+                mark = SIMULATED * any((machine is not None and machine.simulated, *some))
+                return FleetCell(f"{'▾' if group.open else '▸'} {group.name}", tone, mark=mark)
+            case 1:
+                return FleetCell(self._what(group), tone)
+            case 2:
+                return self._group_state(group, None if machine is None else machine.state)
+            case 8:
+                held = int(self._held()[group.rows].sum())
+                return FleetCell(count_text(held, "card") if held else "", "warning" if held else tone)
+            case 11:
+                return self._group_verdict(group.rows)
+            case 12:
+                newest = of_known(np.nanmax, fleet.column("time_unix_s")[group.rows])
+                return FleetCell(*age_cell(self.now() - newest))
+        values = {
+            name: of_known(OF_SEVERAL.get(name, np.nansum), fleet.column(name)[group.rows]) for name in NEEDED[column]
+        }
+        text, share = figure(column, values)
+        return FleetCell(text, "dim" if text == MISSING else tone, share)
+
+    def _what(self, group: Group) -> str:
+        """Which cards a group has."""
+        if group.name not in self._contents or self.arrangement.words:
+            cards = [self.fleet.table.cards[row] for row in group.rows]
+            counts = Counter((card.info.name, card.info.simulated) for card in cards)
+            self._contents[group.name] = ", ".join(
+                f"{count} × {name}{f' ({SIMULATED})' * simulated}" for (name, simulated), count in counts.items()
+            )
+        return self._contents[group.name]
+
+    def _group_state(self, group: Group, state: str | None) -> FleetCell:
+        count = int(self._alarms()[group.rows].sum())
+        parts = [STATES[state]] if state is not None and (state != "connected" or not count) else []
+        if count:
+            parts.append(f"✕ {count_text(count, 'alarm')}")
+        tones: dict[str | None, Tone] = {"reconnecting": "warning", "lost": "error", "connecting": "dim"}
+        return FleetCell(", ".join(parts), "error" if count else tones.get(state, "text"))
+
+    def _group_verdict(self, rows: Rows) -> FleetCell:
+        ranks = self._ranks[rows]
+        ranks = np.floor_divide(ranks[~np.isnan(ranks)], 1000)
+        if not len(ranks):
+            return FleetCell("")
+        worst = next(verdict for verdict, rank in WORST.items() if rank == ranks.min())
+        sign, tone = SIGNS[worst]
+        return FleetCell(f"{sign} {int((ranks == ranks.min()).sum())} {worst.value}", tone)

@@ -1,0 +1,162 @@
+"""The fleet that a window watches: which one it is, its beat, its check, its end. Main thread; `room_of` has the one of
+a window."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from PySide6.QtCore import QObject, Signal
+
+from devexplorer.core.base import BadInput, count_text, sentence
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.defects import Defect
+from devexplorer.core.fleet.host_fleet import HostFleet
+from devexplorer.core.fleet.host_members import host_members
+from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
+from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.watched_fleet import WatchedFleet
+from devexplorer.core.fleet.window_machines import Known, WindowMachines
+from devexplorer.gui.actions import WindowContext, WindowWork
+from devexplorer.gui.machines.room import room_of as machines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WINDOW = "Machines of this window"
+
+
+class Simulation(NamedTuple):
+    """A fleet to be simulated."""
+
+    nodes: int
+    profiles: tuple[Profile, ...]
+    defects: tuple[Defect, ...] = ()
+    seed: int = 0
+    hurries: bool = True
+    interval_s: float = 1.0
+
+
+class FleetRoom(QObject):
+    """`fleet` is what is watched; `opened` when it is another one, `check_changed` as its check begins and ends."""
+
+    opened = Signal()
+    check_changed = Signal()
+    beaten = Signal()
+    """What has happened was taken."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self.setObjectName("fleetRoom")
+        self._context = context
+        self._ended = False
+        self.fleet = self._watched(WindowMachines(self._known), WINDOW)
+        context.state_changed.connect(self._beat)
+        context.rules_changed.connect(self._set_rules)
+        context.closed.connect(self.end)
+
+    # --- which machines
+
+    def open_window_machines(self) -> None:
+        """Those that are in this window anyway."""
+        self.open(WindowMachines(self._known), WINDOW)
+
+    def open_simulation(self, wanted: Simulation) -> None:
+        """A simulated fleet."""
+        source = SimulatedFleet(
+            wanted.nodes, wanted.profiles, wanted.defects, seed=wanted.seed, hurries=wanted.hurries,
+            interval_s=wanted.interval_s,
+        )  # fmt: skip
+        self.open(source, f"Simulated: {count_text(wanted.nodes, 'machine')}")
+
+    def open_hosts(self, path: Path) -> None:
+        """The hosts of a list file, each over ssh."""
+        try:
+            members = host_members(path)
+        except BadInput as error:
+            self._context.hint(" ".join(map(sentence, error.findings)))
+            return
+        self.open(HostFleet(members), f"Hosts of {path.name}")
+
+    def open_cluster(self, address: str) -> None:
+        """The nodes of a Ray cluster."""
+        self.open(ClusterFleet(address), f"Cluster {address}")
+
+    def open(self, source: FleetSource, name: str) -> None:
+        """Watch this one in place of the present one."""
+        self._leave()
+        self.fleet = self._watched(source, name)
+        self.opened.emit()
+
+    def _watched(self, source: FleetSource, name: str) -> WatchedFleet:
+        fleet = WatchedFleet(source, name, self._context.state.alerts.rules)
+        fleet.start()
+        return fleet
+
+    def _leave(self) -> None:
+        """Give the present one back, without waiting for it."""
+        self._context.in_background("fleet-close", self.fleet.end(), lambda _: None)
+        self._context.work_changed.emit(None)
+
+    def end(self) -> None:
+        """The window closes."""
+        if not self._ended:
+            self._ended = True
+            self._leave()
+
+    def _known(self) -> Iterator[Known]:
+        room, state = machines_of(self._context), self._context.state
+        for machine in room.machines:
+            on_show = machine is room.shown and state.recording is None
+            yield Known(machine.name, state if on_show else machine.aside, machine.link)
+
+    # --- as time goes by
+
+    def _set_rules(self) -> None:
+        self.fleet.alerts.set_rules(self._context.state.alerts.rules)
+
+    def _beat(self) -> None:
+        if self._ended:
+            return
+        before = self.fleet.check
+        self.fleet.beat(time.time())
+        if before is not None:
+            self._context.work_changed.emit(self.work)
+        if self.fleet.check is not before:
+            self.check_changed.emit()
+        self.beaten.emit()
+
+    # --- the check
+
+    @property
+    def work(self) -> WindowWork | None:
+        """The check that runs, for the line at the bottom of the window."""
+        check = self.fleet.check
+        if check is None:
+            return None
+        step = check.step
+        what = "" if step is None else f": {step.kind.value} {step.dtype}".rstrip()
+        return WindowWork(f"Checking {count_text(len(check.cards), 'card')}{what}", check.done, self.cancel_check)
+
+    def begin_check(self, plan: CheckPlan) -> None:
+        """Check every card of the fleet."""
+        reason = self.fleet.why_no_check
+        if reason is not None:
+            self._context.hint(reason)
+            return
+        self.fleet.begin(plan)
+        self._context.work_changed.emit(self.work)
+        self.check_changed.emit()
+
+    def cancel_check(self) -> None:
+        """End it with what was measured."""
+        if self.fleet.check is not None:
+            self.fleet.check.cancel()
+
+
+def room_of(context: WindowContext) -> FleetRoom:
+    """The fleet of this window."""
+    return context.findChild(FleetRoom) or FleetRoom(context)
