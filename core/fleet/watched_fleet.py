@@ -89,7 +89,7 @@ class WatchedFleet:
     def begin(self, plan: CheckPlan) -> None:
         """Check every card."""
         assert self.why_no_check is None
-        self.check = FleetCheck(cast(MeasuringSource, self.source), self.table.cards, plan)
+        self.check = FleetCheck(cast(MeasuringSource, self.source), self.table.cards, plan, known=self.table)
         self.started_s = self._monotonic()
         self.check.start()
 
