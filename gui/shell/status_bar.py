@@ -134,10 +134,10 @@ class StatusBar(QFrame):
         if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
             job = None
         self._shown_job = None if job is None else job.request
-        work = bool(runs) or self._work is not None
+        busy = bool(runs) or self._work is not None
         ours = self._work is not None and job is None and not runs
-        self.job.setVisible(job is not None or work)
-        self.cancel.setVisible(ours or ((job is not None or work) and state.recording is None))  # what was, has ended
+        self.job.setVisible(job is not None or busy)
+        self.cancel.setVisible(ours or ((job is not None or busy) and state.recording is None))  # what was, has ended
         self.progress.setVisible(job is not None or ours)
         if job is not None:
             self._show_job(job)
