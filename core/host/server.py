@@ -232,6 +232,8 @@ class Server:
             return
         if resumes:
             client.outbox.resume(hello.received)
+            if client is self._holder:
+                self._tell_watchers(client)
             if client.misses_readings:
                 client.outbox.drop_readings()
                 for past in self.known.past():
@@ -279,6 +281,8 @@ class Server:
         def left() -> None:
             if client.is_on(wire):
                 client.disconnect(self._monotonic())
+                if client is self._holder:
+                    self._tell_watchers(client, away=True)
                 self._set_pace()
 
         self._soon(left)
@@ -352,9 +356,13 @@ class Server:
         self._generation += 1
         self._holder, client.generation = client, self._generation
         client.tell(Control(granted=True, generation=self._generation))
-        for other in self._clients.values():
-            if other is not client:
-                other.tell(Control(granted=False, holder=client.name))
+        self._tell_watchers(client)
+
+    def _tell_watchers(self, holder: Client, *, away: bool = False) -> None:
+        """Tell all other windows who has control."""
+        for client in self._clients.values():
+            if client is not holder:
+                client.tell(Control(granted=False, holder=holder.name, away=away))
 
     # --- what windows are told
 

@@ -25,6 +25,8 @@ class Link(Record):
     holder: str | None = None
     """Who controls the machine in place of this window, which only watches then; empty: somebody. None: this window
     does."""
+    holder_away: bool = False
+    """Whether the window that controls it is not connected to it now."""
     latency_s: float | None = None
     """There and back; None: not measured yet."""
     received_bytes_s: float = 0.0
@@ -50,6 +52,12 @@ class Link(Record):
     def watching(self) -> bool:
         """Whether this window only watches."""
         return self.holder is not None
+
+    def watching_words(self, name: str) -> str:
+        """Why this window only watches the machine of this name, one sentence."""
+        who = self.holder or "Another window"
+        away = " but is not connected" if self.holder_away else ""
+        return f"{who} controls {name}{away}; this window watches."
 
 
 class CannotReach(DevExplorerError):

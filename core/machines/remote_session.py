@@ -118,6 +118,7 @@ class RemoteSession:
             reason=visible(up.reason),
             retry_in_s=up.retry_in_s,
             holder=visible(control.holder) if control is not None and not control.granted else None,
+            holder_away=control is not None and control.away,
             latency_s=None if wire is None else wire.latency_s,
             received_bytes_s=came,
             sent_bytes_s=went,
@@ -181,7 +182,7 @@ class RemoteSession:
         if control is None:
             return f"{self.name} has not said yet what it is doing; wait a moment."
         if not control.granted:
-            return f"{visible(control.holder) or 'Another window'} controls {self.name}; this window watches."
+            return self.link.watching_words(self.name)
         return ""
 
     # --- as any session
@@ -242,13 +243,13 @@ class RemoteSession:
         for _, failed in questions.values():
             failed(f"The connection to {self.name} broke before it had answered.")
         if begin == "anew" and not self._known_actions and not running:
-            words = f"The host on {self.name} had ended and was started anew."
+            words = f"The host on {self.name} stopped and was restarted."
             self.put(Log(level="warning", text=words, time_unix_s=self._clock()))
         elif begin == "anew":
-            lost = f"{count_text(self._known_actions, 'action')} of its session and all of its objects are gone"
-            words = f"The host on {self.name} had ended and was started anew: {lost}."
+            lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
+            words = f"The host on {self.name} stopped and was restarted: {lost}."
             if running:
-                words += f" Under way: {', '.join(title_of(command) for command in running.values())}."
+                words += f" Interrupted: {', '.join(title_of(command) for command in running.values())}."
             self.put(Log(level="error", text=words, time_unix_s=self._clock()))
         elif running:
             titles = ", ".join(title_of(command) for command in running.values())

@@ -303,6 +303,8 @@ class Control(Numbered, tag="Control"):
     """Where granted: the requests of its commands are above `generation << 32`."""
     holder: str = ""
     """Who has it instead: host name and user of that window's machine."""
+    away: bool = False
+    """Whether that window is not connected now: it was closed, or its connection broke."""
 
 
 class RecordingChanged(Numbered, tag="RecordingChanged"):

@@ -95,7 +95,7 @@ class Copies(QObject):
             elif not shown:  # there the inspector says it
                 name = answer.subject if answer is not None else None
                 called = f" as {name}" if name is not None and (name,) != copying.names else ""
-                words = f"{copying.what} is on {target.name}{called}" if done is not None else copying.words
+                words = f"{copying.what} was copied to {target.name}{called}" if done is not None else copying.words
                 self._hint(words)
 
     def _hint(self, words: str) -> None:

@@ -58,8 +58,7 @@ def _told(machine: FarMachine) -> tuple[str, str, Callable[[], None]]:
         case "connected" if machine.is_late:
             return f"Nothing comes from {name}. {age}", "Connect again", session.reconnect
     if link.holder is not None:
-        who = link.holder or "Another window"
-        return f"{who} controls {name}; this window watches.", "Take over", session.take_over
+        return link.watching_words(name), "Take over", session.take_over
     return "", "", lambda: None
 
 
@@ -68,7 +67,7 @@ def age_text(link: Link, shown_unix_s: float) -> str:
     if link.reading_age_s is None:
         return ""
     moment = datetime.fromtimestamp(shown_unix_s).time().isoformat("seconds")
-    return f"What is on show is of {moment}, {ago(link.reading_age_s)}."
+    return f"Showing readings from {moment}, {ago(link.reading_age_s)}."
 
 
 def ago(seconds: float) -> str:

@@ -130,7 +130,7 @@ def test_a_window_uses_a_host_and_survives_its_death(environ: dict[str, str]) ->
     watcher.until(lambda: session.link.state == "reconnecting")
     session.reconnect()
     watcher.until_connected()
-    watcher.until(lambda: any("was started anew" in event.text for event in watcher.told if isinstance(event, Log)))
+    watcher.until(lambda: any("was restarted" in event.text for event in watcher.told if isinstance(event, Log)))
     (other,) = listing.running(environ)
     assert other.pid != host.pid
 

@@ -193,6 +193,22 @@ def test_one_window_controls_and_another_can_take_over(host: HostHere, window: W
     other.close()
 
 
+def test_watchers_are_told_when_the_window_that_controls_leaves_and_comes_back(
+    host: HostHere, window: WindowHere
+) -> None:
+    other = WindowHere(host, "you@home")
+    other.connect()
+    other.wait_for(SnapshotEnd)
+    assert not other.control.away
+    window.cut()
+    host.until(lambda: other.control.away)
+    assert (other.control.granted, other.control.holder) == (False, "me@desk")
+    assert window.connect().resumes
+    host.until(lambda: not other.control.away)
+    assert not other.control.granted
+    other.close()
+
+
 def test_a_window_that_comes_while_nobody_who_controls_is_there_controls(host: HostHere, window: WindowHere) -> None:
     window.cut()
     other = WindowHere(host)

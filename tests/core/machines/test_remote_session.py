@@ -232,8 +232,7 @@ def test_a_host_that_was_started_anew_is_said_in_one_line_and_curves_go_on(far: 
     far.until(lambda: len(far.state.log) == 2)
     assert [line.text for line in far.state.log][:1] == ["old"]
     assert far.state.log[-1].text == (
-        "The host on forge had ended and was started anew: 1 action of its session and all of its objects are gone."
-        " Under way: building mlp."
+        "The host on forge stopped and was restarted: 1 action and all objects were lost. Interrupted: building mlp."
     )
     assert not far.state.objects
     assert len(far.state.devices["cpu"].history) == 1
@@ -345,6 +344,9 @@ def test_one_window_controls_and_the_other_can_take_over(far: Far) -> None:
     far.session.start()
     far.until(lambda: far.session.link.holder == "bob@desk" and far.state.devices)
     assert far.state.away == "bob@desk controls forge; this window watches."
+    other.cut()
+    far.until(lambda: far.session.link.holder_away and far.session.link.watching)
+    assert far.session.why_not() == "bob@desk controls forge but is not connected; this window watches."
     far.session.restart_engine()
     far.until(lambda: far.state.answer is not None and far.state.answer.title == "The engine was not restarted")
     far.session.take_over()

@@ -80,10 +80,10 @@ def test_a_second_copy_says_what_it_is_called_there(desk: Desk) -> None:
     desk.until(lambda: "x" in desk.state.objects and not desk.state.jobs)
     desk.copy("x")
     desk.until(lambda: "x" in desk.far.aside.objects and desk.said)
-    assert desk.said == "x is on forge."
+    assert desk.said == "x was copied to forge."
     desk.copy("x")
-    desk.until(lambda: desk.said != "x is on forge.")
-    assert desk.said == "x is on forge as x2."
+    desk.until(lambda: desk.said != "x was copied to forge.")
+    assert desk.said == "x was copied to forge as x2."
     assert list(desk.far.aside.objects) == ["x", "x2"]
     desk.window.context.machines.show(desk.far)
     desk.until(lambda: "x2" in desk.state.objects)
