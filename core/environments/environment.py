@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.environments import finding
 from devexplorer.core.environments import probe as probing
@@ -34,10 +35,18 @@ def find(folder: Path | str = "", environ: Mapping[str, str] | None = None) -> t
     rows = finding.find(str(folder), dict(os.environ if environ is None else environ))
     found = [msgspec.convert(row, Environment) for row in rows]
     if not any(is_own(row.python) for row in found):
-        version = _dotted(sys.version_info[:3])
-        torch = finding.torch_of(sys.prefix, version, dict(os.environ))
-        found.append(Environment(sys.executable, sys.prefix, "own", "DevExplorer's own", version, torch))
+        found.append(_this())
     return tuple(sorted(found, key=lambda one: not is_likely(one)))
+
+
+def _this() -> Environment:
+    """This Python: DevExplorer's own, unless it was started in one where DevExplorer is not installed."""
+    version, environ = _dotted(sys.version_info[:3]), dict(os.environ)
+    torch = finding.torch_of(sys.prefix, version, environ)
+    lent = hasattr(devexplorer, "__start__")  # `bootstrap`
+    place = sys.executable if sys.prefix == sys.base_prefix else sys.prefix
+    kind, label = ("given", finding.short(place, environ)) if lent else ("own", "DevExplorer's own")
+    return Environment(sys.executable, sys.prefix, kind, label, version, torch)
 
 
 def is_likely(environment: Environment) -> bool:

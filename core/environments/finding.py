@@ -93,6 +93,8 @@ def _candidates(folder: str, environ: "dict[str, str]") -> "list[tuple[str, str,
     rows += _of_homes(environ)
     rows += _of_uv(environ)
     rows += _of_pyenv(environ)
+    if folder == _home("~", environ):
+        rows += _of_projects(folder, environ)
     return rows + [row for row in on_path if row[0] != "module"]
 
 
@@ -111,6 +113,12 @@ def _of_project(folder: str, environ: "dict[str, str]") -> "list[tuple[str, str,
             break
         folder = above
     return rows
+
+
+def _of_projects(home: str, environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
+    """`.venv` and `venv` of the projects in the home folder: somebody who logs in is in none of them."""
+    places = [os.path.join(project, name) for project in _below(home)[:MOST] for name in (".venv", "venv")]
+    return [("project", short(path, environ), path) for path in places if os.path.isfile(path + "/pyvenv.cfg")]
 
 
 def _of_conda(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+
+import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.environments import environment, finding
 
@@ -152,6 +154,23 @@ def test_an_environment_is_given_by_its_folder_or_its_interpreter(tmp_path: Path
 def test_this_python_is_always_listed(tmp_path: Path) -> None:
     rows = environment.find(tmp_path, {"HOME": str(tmp_path), "PATH": ""})
     assert [row.kind for row in rows if environment.is_own(row.python)] == ["own"]
+
+
+def test_one_that_was_started_where_devexplorer_is_not_installed_is_called_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devexplorer, "__start__", ("bootstrap.py",), raising=False)
+    rows = environment.find(tmp_path, {"HOME": str(tmp_path), "PATH": ""})
+    own = next(row for row in rows if environment.is_own(row.python))
+    assert own.kind == "given"
+    assert own.label.rpartition("/")[2] == Path(sys.prefix).name
+
+
+def test_who_logs_in_is_offered_those_of_the_projects_in_the_home_folder(tmp_path: Path) -> None:
+    venv_in(tmp_path / "work" / ".venv", torch="2.9.1")
+    (tmp_path / "notes").mkdir()
+    assert found(tmp_path, tmp_path, PATH="") == [("project", "~/work/.venv", "3.12.4", "2.9.1")]
+    assert found(tmp_path / "notes", tmp_path, PATH="") == []
 
 
 def test_those_that_can_serve_come_first_and_of_these_the_nearest(tmp_path: Path) -> None:
