@@ -1,5 +1,4 @@
-"""What a window and a host say to each other, over the link that `core.host.wire` makes. Plain frozen records; both
-unions are tagged.
+"""What a window and a host say to each other, over the link of `core.host.wire`. Frozen records in two tagged unions.
 
 A host is the session of another machine. What has a number (`Numbered`) arrives once and in order, also when the
 connection breaks in between; everything else concerns one connection, or is a reading that may be lost.
@@ -302,9 +301,8 @@ class Control(Numbered, tag="Control"):
     generation: int = 0
     """Where granted: the requests of its commands are above `generation << 32`."""
     holder: str = ""
-    """Who has it instead: host name and user of that window's machine."""
+    """Who has it instead: host name and user of that window's machine; `away`: that window is not connected now."""
     away: bool = False
-    """Whether that window is not connected now: it was closed, or its connection broke."""
 
 
 class RecordingChanged(Numbered, tag="RecordingChanged"):

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from re import findall
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 from shiboken6 import isValid
 
@@ -100,6 +100,12 @@ class FarFileDialog(FormDialog):
         self.kind.setVisible(wanted is not Wanted.FOLDER)
         self._connect()
         self._list(folder or HOME)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._wanted is Wanted.SAVE:  # the name is ready to be typed over, all but its extension
+            self.name.setFocus(Qt.FocusReason.OtherFocusReason)
+            self.name.setSelection(0, len(PurePosixPath(self.name.text()).stem))
 
     def _connect(self) -> None:
         self.hidden.toggled.connect(self._fill)

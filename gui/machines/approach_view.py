@@ -45,7 +45,7 @@ HELPS: dict[FailureKind, str] = {
     "no python": "Install Python 3.11 or newer there, or name the path of one.",
     "old python": "Name the path of a newer Python on that machine.",
     "python refused": "Name another Python on that machine.",
-    "no torch": "Go back and enter the path of a Python there, or of its environment.",
+    "no torch": "Enter the path of a Python there, or of its environment.",
     "packages": "Details say what pip answered. An administrator can install them in that environment.",
     "lost": "Try again; what runs on that machine goes on.",
 }

@@ -135,8 +135,11 @@ class ConnectDialog(FormDialog):
         self.accept()
 
     def _show_end(self) -> None:
-        failed = self._approach is not None and self._approach.way.failure is not None
+        failure = None if self._approach is None else self._approach.way.failure
+        failed = failure is not None
         self.back_button.setVisible(failed)
+        of_python = failure is not None and failure.kind in OF_PYTHON
+        self.back_button.setText("Choose a Python" if of_python else "Back")
         self.accept_button.setVisible(failed)
         self.accept_button.setText("Try again")
         self.cancel_button.setText("Close" if failed else "Cancel")

@@ -96,7 +96,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
 def _choose_recording(context: WindowContext) -> None:
     """Ask where to record to."""
     name = f"recording-{strftime('%Y%m%d-%H%M%S')}.devrec"
-    context.save_file("Record to", name, {"devrec": RECORDINGS}, context.recording_chosen.emit)
+    context.save_file("Save the recording", name, {"devrec": RECORDINGS}, context.recording_chosen.emit)
 
 
 def _choose_replay(context: WindowContext) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-
 import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.environments import environment, finding

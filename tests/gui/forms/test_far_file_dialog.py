@@ -242,3 +242,9 @@ def test_a_form_knows_what_is_there(far_window: QuietWindow, side: FarSideFake) 
         assert dialog.message.text() == words
     dialog.reject()
     quiet.close()
+
+
+def test_a_file_to_save_can_be_named_at_once(opened: Open, side: FarSideFake) -> None:
+    dialog = opened(Wanted.SAVE, formats={"devexplorer": "Workspaces"}, name="work.devexplorer")
+    assert dialog.focusWidget() is dialog.name
+    assert dialog.name.selectedText() == "work"

@@ -131,6 +131,7 @@ def test_the_python_that_was_chosen_there_is_used_again_and_another_can_be_named
     desk.say()
     assert "--" not in dialog.view.failure.text(), "options are for the command line"
     assert "path of a Python" in dialog.view.help.text()
+    assert dialog.back_button.text() == "Choose a Python"
     click(dialog.back_button)
     assert dialog.focusWidget() is dialog.python
 
