@@ -146,12 +146,18 @@ def _conditions(report: CheckReport, subjects: Sequence[_Subject]) -> str:
         "Driver": ", ".join(drivers) or "not known",
         "Measured": f"{list_text([_measured(kind, plan.dtypes) for kind in plan.kinds])}, {how}",
         "Each measurement": f"{seconds_text(plan.seconds)} after warm-up",
+        "Soak": f"{seconds_text(plan.soak_s)} of products before" if plan.soak_s else "",
+        "Left out": f"{', '.join(kind.value for kind in report.left_out)}: the time budget was too short"
+        if report.left_out
+        else "",
         "Begun": moment_text(report.started_unix_s),
         "Ended": moment_text(report.ended_unix_s),
     }
     if report.start_spread_s is not None:
         rows["Started within"] = f"{1000 * report.start_spread_s:.1f} ms"
-    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(printable(text))}</dd>" for name, text in rows.items())
+    listed = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(printable(text))}</dd>" for name, text in rows.items() if text
+    )
     return f"<section><h2>What was measured</h2><dl>{listed}</dl></section>"
 
 

@@ -39,6 +39,10 @@ NOT_RUN = {
     "python tests/": "takes minutes; that the script is there is looked at",
     ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
     "devexplorer bench allreduce --rendezvous": "meets ranks on another machine; tests/core/benchmark does it on one",
+    "devexplorer fleet --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
+    "devexplorer fleet check --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
+    "devexplorer fleet --cluster": "needs a cluster; tests/scenarios/test_cluster.py starts one",
+    "devexplorer cluster up": "a cluster until Ctrl-C; tests/scenarios/test_cluster.py starts one",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
     "devexplorer FILE": "opens the window; tests/gui does",
     "devexplorer --replay": "opens the window; tests/gui does",
@@ -48,7 +52,7 @@ NOT_RUN = {
 }
 """Start of a command -> why it is not run here. Commands of the program are still parsed."""
 BEGINS = r"devexplorer( |$)|pip install |python tests/|python -m "
-NAMES = r"devexplorer (place|doctor|fit|bench)|python -m \w+"
+NAMES = r"devexplorer (place|doctor|fit|bench|fleet|fleet check)|python -m \w+"
 """The name of a command without arguments."""
 PLACEHOLDERS = {"FILE": "run.devrec", "DIR": "pictures", "TARGET": "mlp", "PORT": "0"}
 
@@ -166,12 +170,15 @@ def test_every_other_command_runs(command: str, folder: Path, capfd: pytest.Capt
         ]
     if kind == "sweep" and "--device" not in words:
         words += ["--device", "vgpu:0", "--virtual", "Tesla T4"]  # a CPU would take hours for some of the shapes
+    if words[0] == "fleet" and "--prometheus" in words:
+        words += ["--count", "1"]
+        words = ["0" if word == "9400" else word for word in words]
     if words[0] == "watch":
         words += ["--count", "1", "--interval", "0.02"]
         words = ["0" if word == "9400" else word for word in words]  # the port may be in use
     code = main(words)
     out, err = capfd.readouterr()
-    assert code in ((0, 1) if words[0] == "doctor" else (0,)), err
+    assert code in ((0, 1) if words[0] == "doctor" or words[:2] == ["fleet", "check"] else (0,)), err
     assert "Traceback" not in err
     block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
     if block is not None:  # the rest depends on the speed of the machine

@@ -95,7 +95,8 @@ def report(machine: str = "node1", *, simulated: bool = False) -> CheckReport:
         simulated=simulated,
     )
     return CheckReport(
-        plan=CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.ALLREDUCE)),
+        plan=CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.ALLREDUCE), soak_s=300.0),
+        left_out=(MeasuredKind.COPIES,),
         verdict=judge(cards),
         measurements=tuple(cards),
         started_unix_s=1_700_000_000.0,
@@ -113,7 +114,7 @@ def test_it_says_what_was_measured_when_and_with_what() -> None:
         "6 cards on 1 machine: 5 normal, 1 slow. 1 slow link.", "6 × NVIDIA H100 80GB HBM3, 80.00 GiB", "570.86.15",
         "2023-11-14 22:13:20 UTC", "2023-11-14 22:14:20 UTC", "12.0 ms", "20 s after warm-up",
         "Slow between node1/cuda:4 and node1/cuda:5", "allreduce of node1/cuda:0, node1/cuda:1: no way",
-        "in 0.8 % of the checks of healthy fleets",
+        "300 s of products before", "copies: the time budget was too short", "in 0.8 % of the checks of healthy fleets",
     ):  # fmt: skip
         assert text in page.text
     assert "imulated" not in page.text.replace("simulated seconds", "")
