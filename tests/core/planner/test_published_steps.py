@@ -1,0 +1,74 @@
+"""The published steps that the planner is compared with: the rows, and that the docs hold what was computed."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks import published_steps
+
+from devexplorer.core.devices.profiles import load_profiles, resource_rows
+
+ROWS = published_steps.published()
+BOUND = {"", "locked clocks", "fill-the-card batch", "data loading", "variable lengths", "post-processing",
+         "several cards", "power cap"}  # fmt: skip
+
+
+def test_every_row_names_its_source_and_is_marked_with_known_words():
+    for row in ROWS:
+        assert row.source.startswith("https://")
+        assert row.samples_per_s or row.peak_memory_bytes
+        assert bool(row.peak_memory_bytes) == bool(row.memory_kind)
+        assert row.bound_by in BOUND
+        assert row.task in ("training", "inference")
+    assert "quote" not in resource_rows("published_steps.csv")[0]
+
+
+def test_rows_name_profiles_that_exist():
+    assert {row.profile for row in ROWS if row.profile} <= set(load_profiles())
+
+
+def test_what_the_sources_say_of_a_bound_is_marked():
+    for row in ROWS:
+        if "clock locked" in row.caveat:
+            assert row.bound_by == "locked clocks"
+        if "power limited" in row.card:
+            assert row.bound_by == "power cap"
+
+
+def test_every_row_is_computed_or_has_a_reason():
+    reasons = {words for words, _ in published_steps.REASONS}
+    listed = published_steps.read_list()
+    assert [each.row for each in listed] == ROWS
+    for each in listed:
+        assert (each.predicted is None) == (each.reason in reasons)
+        assert any(holds(each.row) for _, holds in published_steps.REASONS) == bool(each.reason)
+
+
+def test_the_docs_hold_the_table_of_the_list():
+    text = published_steps.DOCS.read_text(encoding="utf-8")
+    written = text.partition(published_steps.BEGIN)[2].partition(published_steps.END)[0]
+    assert written == published_steps.table(published_steps.read_list()), (
+        "run: python tests/benchmarks/published_steps.py --write"
+    )
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_row_is_predicted_as_listed():
+    """With copies of the input, on a card without TF32."""
+    listed = next(
+        each
+        for each in published_steps.read_list()
+        if each.row.model == "resnet18" and each.row.copies_input and each.row.profile == "GeForce RTX 2080 Ti"
+    )
+    (again,) = published_steps.compare([listed.row])
+    assert again.predicted == pytest.approx(listed.predicted, rel=0.01), (
+        "run: python tests/benchmarks/published_steps.py --write"
+    )
+
+
+def test_a_group_shows_the_middle_and_both_ends():
+    row = next(row for row in ROWS if row.samples_per_s == "196.18")
+    found = [published_steps.Compared(row, factor * 196.18, "") for factor in (1.0, 1.5, 2.0)]
+    lines = published_steps.table(found).splitlines()
+    assert lines[0].endswith("Median ratio 1.50; 33 % of the rows within a factor of 1.25, 67 % within 1.6.")
+    assert "| ResNet | float32 | training | 3 | 1.50 | 1.10 | 1.90 |" in lines
+    assert "| Pascal | float32 | training | 3 | 1.50 | 1.10 | 1.90 |" in lines
