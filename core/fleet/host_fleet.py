@@ -19,7 +19,7 @@ from devexplorer.core.fleet.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.records import Event
+from devexplorer.core.records import AddVirtual, Event, JobEnded
 from devexplorer.core.records.fleet_events import (
     FleetEvent,
     FleetMachine,
@@ -36,6 +36,8 @@ class Member(NamedTuple):
     rack: str = ""
     address: Callable[[], str] = lambda: ""
     """As other machines reach it; empty: its name. Asked only where machines have to meet."""
+    virtual: str | None = None
+    """Virtual GPUs that are added there, where there are none."""
 
 
 class HostFleet:
@@ -63,7 +65,12 @@ class HostFleet:
     def add(self, member: Member) -> None:
         """Another machine."""
         host = self._hosts[member.name] = _Host(member, self._client, self._clock)
-        host.member.on_other = lambda event: self.on_other(member.name, event)
+
+        def other(event: Event) -> None:
+            host.take(event)
+            self.on_other(member.name, event)
+
+        host.member.on_other = other
         if self._started:
             host.start()
 
@@ -126,13 +133,20 @@ class _Host:
             can_wait=lambda: self.session.can_wait,
             clock_error_s=lambda: self.session.clock_error_s,
         )
-        self._rack, self._address = member.rack, member.address
+        self._rack, self._address, self._virtual = member.rack, member.address, member.virtual
+        self._adding = 0
+        """The request that adds virtual GPUs."""
         self._told: FleetMachine | None = None
 
     def start(self) -> None:
         """Begin to connect."""
         self.session.start()
         self.session.set_hidden(True)  # readings once a second
+
+    def take(self, event: Event) -> None:
+        """What happens there and is no reading."""
+        if isinstance(event, JobEnded) and event.request == self._adding and not event.ok:
+            self._adding = 0
 
     @property
     def address(self) -> Callable[[], str]:
@@ -152,6 +166,10 @@ class _Host:
         """What is new on this machine."""
         self.session.beat()
         news = self.member.drain()
+        if self._virtual is not None and self.member.knows_devices and not self.session.why_not():
+            if not self.member.has_virtual:
+                self._adding = self.session.send(AddVirtual(spec=self._virtual))
+            self._virtual = None
         machine = self._machine(self.session.link)
         if machine == self._told:
             return news
@@ -160,6 +178,7 @@ class _Host:
 
     def _machine(self, link: Link) -> FleetMachine:
         problem = "" if link.live else link.reason
-        begins = link.state == "connected" and not self.member.knows_devices  # its engine starts
+        adding = self._adding != 0 and not self.member.has_virtual
+        begins = link.state == "connected" and (adding or not self.member.knows_devices)  # its engine starts
         state = "connecting" if begins else link.state
         return FleetMachine(name=self.member.name, state=state, problem=problem, rack=self._rack)

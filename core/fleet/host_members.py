@@ -14,10 +14,10 @@ from devexplorer.core.ssh.address import address
 from devexplorer.core.ssh.connection import Connection
 
 
-def host_members(path: Path) -> list[Member]:
-    """Those of the file. Raises `BadInput` with everything that is wrong in it."""
+def host_members(path: Path, virtual: str | None = None) -> list[Member]:
+    """Those of the file; each gets these virtual GPUs. Raises `BadInput` with everything that is wrong in it."""
     return [
-        Member(host.name, SshRoute(host.host, host.python, _silently), host.rack, partial(address, host.host))
+        Member(host.name, SshRoute(host.host, host.python, _silently), host.rack, partial(address, host.host), virtual)
         for host in read_hosts(path)
     ]
 

@@ -131,6 +131,11 @@ class SessionMember:
         self._send()
 
     @property
+    def has_virtual(self) -> bool:
+        """Whether there are virtual GPUs."""
+        return any(info.simulated for info in self._infos.values())
+
+    @property
     def is_preparing(self) -> bool:
         """Whether a group is not ready yet that will wait to begin."""
         return any(run.waits and not run.ready for run in self._running.values())

@@ -6,7 +6,7 @@ The columns are numpy arrays over all cards, so that thousands of readings are o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -113,6 +113,15 @@ class FleetTable:
     @property
     def settled(self) -> bool:
         """Whether every machine that is not lost is connected and has told of each card, or why not."""
+        return self.settled_without(())
+
+    @property
+    def unreached(self) -> set[str]:
+        """Machines that could not be connected, so far."""
+        return {name for name, machine in self.machines.items() if machine.state != "connected" and machine.problem}
+
+    def settled_without(self, without: Collection[str]) -> bool:
+        """The same of all machines but these."""
         known = {(machine, problem.device) for machine, problems in self.problems.items() for problem in problems}
         silent = {
             card.machine
@@ -123,6 +132,7 @@ class FleetTable:
         return all(
             machine.state == "lost" or (machine.state == "connected" and name in listed and name not in silent)
             for name, machine in self.machines.items()
+            if name not in without
         )
 
     def row(self, machine: str, device: str) -> int | None:

@@ -6,7 +6,10 @@ import argparse
 
 from devexplorer.core.cli.terminal.common_arguments import VIRTUAL, add_options, json_option
 
-HOSTS = "a list of machines, one a line, as ssh takes them; name=, rack= and python= may follow"
+HOSTS = (
+    "a list of machines, one a line, as ssh takes them; name=, rack= and python= may follow; with --virtual each of"
+    " them gets virtual GPUs, if it has none"
+)
 CLUSTER = "the nodes of a Ray cluster: auto on one of its nodes, or HOST:PORT of its head"
 DEFECT = (
     "with --nodes: give a card a fault, KIND:NODE/CARD[:SHARE%%]; KIND is slow, hot, pcie, link or lost; nodes and"

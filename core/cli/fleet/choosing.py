@@ -69,10 +69,11 @@ def _cluster(arguments: argparse.Namespace, findings: Findings) -> MeasuringSour
 
 
 def _hosts(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
-    for option in ("nodes", "virtual", "defect"):
+    for option in ("nodes", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
-    members = findings.checked(lambda: host_members(Path(arguments.hosts)), [])
+    findings.check_virtual(arguments.virtual)
+    members = findings.checked(lambda: host_members(Path(arguments.hosts), arguments.virtual), [])
     findings.demand_none()
     return HostFleet(members)
 

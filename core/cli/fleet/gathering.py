@@ -12,16 +12,20 @@ from devexplorer.core.fleet.table import FleetTable
 DRAIN_S = 0.05
 FIRST_S = 30.0
 """Machines that have not answered by then are taken as they are."""
+REACH_S = 8.0
+"""Those that could not be reached once by then are not waited for."""
 CLOSE_S = 5.0
 
 
 def gather(source: FleetSource, cards: FleetTable, stopping: Stopping) -> bool:
     """Wait until every machine has said something or given up; False when that was interrupted."""
-    until = time.monotonic() + FIRST_S
+    began_s = time.monotonic()
     while not stopping.wait(DRAIN_S):
         cards.apply(source.drain())
         if problem := getattr(source, "problem", ""):
             raise Unavailable(problem)
-        if time.monotonic() > until or (cards.machines and cards.settled):
+        waited_s = time.monotonic() - began_s
+        without = cards.unreached if waited_s > REACH_S else ()
+        if waited_s > FIRST_S or (cards.machines and cards.settled_without(without)):
             return True
     return False

@@ -1,0 +1,123 @@
+"""A fleet of machines behind real sshds: one cannot be reached, one is lost in the middle of a check, and the results
+of the others are kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.sshd import HOST, Sshd, program, sshd  # noqa: F401 - a fixture
+
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.fleet.command import fleet
+from devexplorer.core.fleet.check import FleetCheck
+from devexplorer.core.fleet.check_document import failures
+from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards
+from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.host import listing
+from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.records.fleet_events import FleetEvent, GroupStarted
+from devexplorer.core.ssh import address
+
+PATIENCE_S = 90.0
+SECOND, NOBODY = "devexplorer-second", "devexplorer-nobody"
+
+
+@pytest.fixture
+def hosts(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Sshd, Sshd]]:  # noqa: F811
+    """Two machines that ssh knows, and the name of a third where nobody listens."""
+    found = program()
+    assert found is not None
+    second = Sshd(tmp_path / "second", found)
+    there = (second.folder / "ssh_config").read_text().replace(HOST, SECOND)
+    nobody = f"Host {NOBODY}\nHostName 127.0.0.1\nPort 9\n"
+    with (sshd.folder / "ssh_config").open("a") as file:
+        file.write(there + nobody)
+    runtimes = [Path(tempfile.mkdtemp(prefix="dx-")) for _ in range(2)]  # short: sockets have short paths
+    for server, runtime in zip((sshd, second), runtimes, strict=True):
+        server.stop()
+        own = f"XDG_RUNTIME_DIR={runtime} XDG_DATA_HOME={server.home}/data"
+        server.start(SetEnv=f"{server.settings['SetEnv']} {own}")
+    monkeypatch.setenv("PATH", sshd.environ()["PATH"])
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    yield sshd, second
+    for runtime in runtimes:
+        for host in listing.running({"XDG_RUNTIME_DIR": str(runtime)}):
+            if host.socket.startswith(str(runtime)):
+                assert listing.stop(host)
+        shutil.rmtree(runtime)
+    second.stop()
+
+
+def test_a_host_that_cannot_be_reached_hides_no_other(
+    hosts: tuple[Sshd, Sshd], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"{HOST} name=forge python={sys.executable}\n{NOBODY} name=gone\n")
+    assert fleet(parse(["fleet", "--hosts", str(file), "--virtual", "1x Tesla T4", "--json"])) == 0
+    document = json.loads(capfdbinary.readouterr().out)
+    forge, gone = document["machines"]
+    assert (forge["state"], forge["problem"]) == ("connected", None)
+    assert gone["state"] != "connected"
+    assert "nothing listens for ssh there" in gone["problem"]
+    assert ("forge", "vgpu:0") in {(device["machine"], device["id"]) for device in document["devices"]}
+
+    words = ["check", "--hosts", str(file), "--kind", "matmul", "--seconds", "1", "--json"]
+    assert fleet(parse(["fleet", *words])) == 2  # measured; one card without a history says nothing
+    said = capfdbinary.readouterr()
+    checked = json.loads(said.out)
+    assert [card["rates"][0]["blocks"] > 5 for card in checked["cards"]] == [True]
+    assert checked["problems"] == []
+    assert [line for line in said.err.decode().splitlines() if "gone: " in line]
+
+
+def test_a_link_that_is_cut_in_a_check_is_one_line(hosts: tuple[Sshd, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.fleet.check.AWAY_S", 1.0)
+    assert address.address(HOST) == "127.0.0.1"
+    names = {"forge": HOST, "anvil": SECOND}
+    source = HostFleet(
+        [Member(name, SshRoute(host, sys.executable), virtual="1x Tesla T4") for name, host in names.items()]
+    )
+    table, started = FleetTable(), list[GroupStarted]()
+    source.start()
+
+    def until(happened: Callable[[], object], also: Callable[[list[FleetEvent]], None] = lambda _: None) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < end, (table.machines, table.problems)
+            events = list(source.drain())
+            table.apply(events)
+            also(events)
+            time.sleep(0.005)
+
+    try:
+        until(lambda: len(measured_cards(table.cards)) == 2 and table.settled)
+        check = FleetCheck(source, table.cards, CheckPlan(kinds=(MeasuredKind.MATMUL,), seconds=6.0), known=table)
+        check.start()
+
+        def beat(events: list[FleetEvent]) -> None:
+            check.beat(events)
+            started.extend(event for event in events if isinstance(event, GroupStarted))
+
+        until(lambda: len(started) == 2, beat)
+        hosts[1].vanish()
+        until(lambda: check.report, beat)
+        assert check.join(PATIENCE_S)
+        assert check.report is not None
+        kept = {card.machine: card.rates[0] for card in check.report.measurements}
+        assert len(kept["forge"].blocks) > 20
+        assert kept["forge"].failure is None
+        (line,) = failures(check.report)
+        assert line.startswith("anvil: vgpu:0: matmul float16: the connection broke: ")
+        assert check.report.start_spread_s is not None
+    finally:
+        source.close()
+        hosts[1].start()
