@@ -23,6 +23,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": None,
     "allreduce_overhead.py": ["--rounds", "5", "--seconds", "0.05"],
+    "fleet_start.py": ["--hosts", "2", "--orders", "3", "--seconds", "0.5"],
     "move_overhead.py": ["--rounds", "1", "--seconds", "5"],
     "placement_scale.py": ["--rounds", "1", "--seconds", "5"],
     "statistics_cost.py": ["--mib", "64", "--rounds", "3"],
