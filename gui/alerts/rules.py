@@ -58,6 +58,15 @@ RAISE_TIP = "The alert is raised when the value reaches this figure and stays th
 CLEAR_TIP = "It is cleared when the value is back at this figure for as long. Between the two figures nothing changes."
 SECONDS_TIP = "How long the value must stay past a figure, both to raise the alert and to clear it."
 _HEADERS = (("Rule", ""), ("When", SIDE_TIP), ("Raise at", RAISE_TIP), ("Clear at", CLEAR_TIP), ("For", SECONDS_TIP))
+_GROUPS = (
+    ("Load", ("utilization", "memory_utilization", "encoder", "decoder")),
+    ("Memory", ("memory_used", "memory_free", "memory_reserved")),
+    ("Power and fan", ("power", "energy", "fan")),
+    ("Clocks", ("sm_clock", "memory_clock", "graphics_clock", "video_clock")),
+    ("PCIe and NVLink", ("pcie", "nvlink")),
+    ("ECC errors", ("ecc",)),
+)
+"""The menus of “Add rule”: their names, and how the ids of their quantities begin."""
 _LINES = 2
 """Of the grid for each rule: its controls, and what is wrong with them."""
 
@@ -355,15 +364,19 @@ class AlertRulesForm(QWidget):
         return super().eventFilter(watched, event)
 
     def _fill_menu(self) -> None:
+        """Of what rules are about at first, then a menu for each kind of reading."""
         self._menu.clear()
         taken = {row.rule.metric: number for number, row in enumerate(self.rows)}
+        menus: dict[str, QMenu] = {}
         for quantity in QUANTITIES.values():
+            group = _group(quantity)
+            if group and group not in menus:
+                menus[group] = self._menu.addMenu(group)
+            menu = menus.get(group, self._menu)
             if quantity.id in taken:
-                self._menu.addAction(
-                    f"{quantity.label} (has a rule)", functools.partial(self._go_to, taken[quantity.id])
-                )
+                menu.addAction(f"{quantity.label} (has a rule)", functools.partial(self._go_to, taken[quantity.id]))
             else:
-                self._menu.addAction(quantity.label, functools.partial(self._add, quantity.id))
+                menu.addAction(quantity.label, functools.partial(self._add, quantity.id))
 
     def _add(self, metric: str) -> None:
         self._replace((*self.rules, new_rule(metric)))
@@ -406,6 +419,14 @@ class AlertRulesForm(QWidget):
             if changed
             else "These are the defaults."
         )
+
+
+def _group(quantity: Quantity) -> str:
+    """The menu that has it; empty: the first one."""
+    if quantity.meaning:
+        return ""
+    metric = quantity.id
+    return next((name for name, begins in _GROUPS if metric.startswith(begins)), "")
 
 
 def _show_control(control: QWidget) -> None:

@@ -237,6 +237,7 @@ class CopiesView(QWidget):
         rows = self._copies.rows
         state = state_cell(run)
         missing = sum(row.gb_per_s is None for row in rows)
+        self.summary.explain(row.reason for row in rows if row.gb_per_s is None)
         facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
         wrong = self._copies.wrong()
         if self.pair is None:

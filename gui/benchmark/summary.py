@@ -3,6 +3,9 @@ thread."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
@@ -19,6 +22,7 @@ from devexplorer.gui.widgets import (
     hbox,
     holder,
     label,
+    plain_tip,
     push_button,
     set_look,
     show_text,
@@ -110,6 +114,12 @@ class Summary(ScrollColumn):
         for target, text in (*texts, (self.facts, below), (self.button, action)):
             show_text(target, text)
         set_look(self.state, "warning" if sign == "▲" else "error")
+
+    def explain(self, reasons: Iterable[str | None]) -> None:
+        """Why something was not measured, for the tooltip of the facts: each reason once, with how often it was so."""
+        counts = Counter(reason or "no reason is known" for reason in reasons)
+        texts = [f"{count} not measured: {reason}" for reason, count in counts.most_common()]
+        self.facts.setToolTip(plain_tip("\n".join(texts)))
 
 
 def beside(summary: Summary, picture: QWidget) -> QWidget:

@@ -146,6 +146,7 @@ class SweepView(QWidget):
         total = None if run.spec.search_seconds is not None else len(run.spec.shapes)
         count = f"{len(cells)} of {total} shapes" if total is not None else count_text(len(cells), "shape")
         missing = sum(cell.tflops is None for cell in cells)
+        self.summary.explain(cell.reason for cell in cells if cell.tflops is None)
         facts = [
             count,
             f"{missing} not measured" if missing else "",

@@ -14,10 +14,12 @@ from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
+from devexplorer.core.telemetry.fact_rows import NOT_TOLD
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.widgets.memory_bar import segments
 
 GIB, MIB = 1 << 30, 1 << 20
+_SHOWN = {"utilization_percent": "utilization", "temperature_c": "temperature", "power_w": "power"}
 TIP_CHARACTERS = 100
 """Of a line of the tooltip: it is plain text, which Qt does not wrap."""
 
@@ -171,6 +173,13 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
     for problem in problems:
         if problem.device == info.id:
             lines.append(problem.reason if problem.field is None else f"{problem.field}: {problem.reason}")
+    if device.sample is not None and info.kind != "cpu" and not info.simulated:  # the card shows a dash for these
+        known = {problem.field for problem in problems if problem.device == info.id}
+        lines += [
+            f"{name}: {NOT_TOLD}"
+            for field, name in _SHOWN.items()
+            if getattr(device.sample, field) is None and field not in known
+        ]
     return "\n".join(lines)
 
 

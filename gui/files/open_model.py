@@ -36,7 +36,8 @@ CHOOSE = "choose a class or function of the file"
 
 
 _COLUMNS = (Column("name"), Column("what"), Column("needs", "Arguments without a default"))
-_ROWS_SHOWN = 5
+_ROWS_SHOWN, _LINES = 5, 3
+"""Rows of the table, and lines of the message: what is chosen moves no button."""
 
 
 class OpenModelDialog(FormDialog):
@@ -106,6 +107,7 @@ class OpenModelDialog(FormDialog):
         self.recent.currentIndexChanged.connect(self._take_recent)
         self.table.selectionModel().selectionChanged.connect(self._take_candidate)
         self.table.activated.connect(self._accept_candidate)
+        self.message.setMinimumHeight(_LINES * self.message.fontMetrics().lineSpacing())
         self._check()
 
     def show_file(self, path: Path) -> None:
@@ -158,12 +160,12 @@ class OpenModelDialog(FormDialog):
             self.file_chosen.emit(path)
 
     def show_candidates(self, path: Path, found: Sequence[Candidate]) -> None:
-        """What is in this file; the only one that needs nothing is chosen, if nothing was typed."""
+        """What is in this file; the only one, or the only one that needs nothing, is chosen, if nothing was typed."""
         if path != self._listed:
             return
         self._needs = {item.name: item.needs for item in found}
         self.candidates.set_rows([_row(item) for item in found])
-        ready = [item.name for item in found if not item.needs]
+        ready = [item.name for item in found if not item.needs or len(found) == 1]
         typed = self.factory.text().strip()
         if typed in self._needs or (not typed and len(ready) == 1):
             self.table.select_key(typed or ready[0])
@@ -206,10 +208,8 @@ class OpenModelDialog(FormDialog):
         return f"{kind}:{_needed(name.strip(), 'choose a model')}{options}", ""
 
     def _check(self) -> None:
-        changed = self._show_rows()
+        self._show_rows()  # no lower for fewer rows: the buttons stay where they are
         self._say_what_runs()
-        if changed:
-            self.fit()
 
     def _say_what_runs(self) -> None:
         if not self._is_filled():
@@ -232,16 +232,13 @@ class OpenModelDialog(FormDialog):
         else:
             self.say(runs.words)
 
-    def _show_rows(self) -> bool:
-        """Show the fields of the chosen kind; whether others were on show."""
+    def _show_rows(self) -> None:
+        """Show the fields of the chosen kind."""
         wanted = self._rows.get(self.kind.currentData(), ())
-        changed = False
-        for field in {field for fields in self._rows.values() for field in fields}:
-            shown = field in wanted and (field is not self.table or bool(self._needs))
-            if self.form.isRowVisible(field) != shown:
-                self.form.setRowVisible(field, shown)
-                changed = True
-        return changed
+        fields = {field for fields in self._rows.values() for field in fields}
+        for field in sorted(fields, key=wanted.__contains__):  # hidden first: all of them at once have no room
+            if self.form.isRowVisible(field) != (field in wanted):
+                self.form.setRowVisible(field, field in wanted)
 
     def _is_filled(self) -> bool:
         """Whether anything was typed: an empty form has nothing wrong in it yet."""

@@ -36,7 +36,7 @@ class Banner(QFrame):
         self._icon = Sign()
         self.words = label("", Role.TEXT, wrap=True)
         self.aside = label("", Role.TEXT, "soft", wrap=True)
-        """A hint that passes while there is an error."""
+        """A hint that passes while there is an alarm."""
         self.aside.hide()
         self.close_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.action_button = push_button(clicked=lambda: self.action_chosen.emit(self.about), parent=self, look="quiet")
@@ -58,10 +58,10 @@ class Banner(QFrame):
         dismiss: str = "Dismiss",
     ) -> None:
         """Show one message; a passing one hides after `PASSING_MS`, with a button after `OFFER_MS`. `action`: words of
-        a button beside it; `dismiss`: of the one that closes it. An error stays: what passes is shown below it."""
+        a button beside it; `dismiss`: of the one that closes it. An alarm stays: what passes is shown below it."""
         line = " ".join(text.split())
         shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"
-        if passing and not action and self._is_error and not self.isHidden():
+        if passing and not action and self._is_error and self.about and not self.isHidden():
             self.aside.setText(shown)
             self.aside.show()
             self.passing.start(PASSING_MS)

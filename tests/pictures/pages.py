@@ -57,7 +57,13 @@ class Stage:
         self.window.resize(*SIZE_PX)
         self.app.show()
         self.app.connect(Session(virtual_spec=virtual))
+        self._sent, self._send = 0, self.app.controller._send
+        self.app.controller._send = self._count
         self.wait(lambda: "vgpu:0" in self.app.state.usable_devices)
+
+    def _count(self, command: Command) -> int:
+        self._sent += 1
+        return self._send(command)
 
     def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
@@ -74,9 +80,19 @@ class Stage:
     def do(self, *commands: Command) -> None:
         """Send, and wait until all have ended."""
         for command in commands:
+            ended = self._ended()
             self.window.controller.send(command)
-            self.rest(0.3)
-            self.wait(lambda: not self.app.state.jobs)
+            self.wait(ended)
+
+    def _ended(self) -> Callable[[], bool]:
+        """Whether all that is sent from now on has ended: it begins later, on a busy machine much later."""
+        done, sent = self.app.state.done_count, self._sent
+
+        def ended() -> bool:
+            state = self.app.state
+            return state.done_count - done >= self._sent - sent and not state.jobs and not state.active_runs
+
+        return ended
 
     def click(self, page: QWidget, text: str) -> None:
         def buttons() -> list[QPushButton]:
@@ -84,15 +100,14 @@ class Stage:
             return [b for b in every if b.isVisible() and b.isEnabled() and b.text().startswith(text)]
 
         self.wait(buttons)
+        ended = self._ended()
         QTest.mouseClick(buttons()[0], LEFT)
         self.rest(0.5)
-        self.wait(lambda: not self.app.state.jobs and not self.app.state.active_runs)
+        self.wait(ended)
 
     def measured(self, *specs: SweepSpec) -> None:
         for spec in specs:
             self.do(StartBenchmark(spec=spec))
-            self.rest(1.0)
-            self.wait(lambda: not self.app.state.active_runs)
 
 
 def memory(stage: Stage) -> None:

@@ -139,6 +139,7 @@ def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: B
     assert summary.headline.text() == "30.0 TFLOP/s at 64×128×64"
     assert summary.words.text() == "The best so far, 46 % of the datasheet."
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
+    assert summary.facts.toolTip() == "1 not measured: it does not fit"
     assert panel.pages["sweep"].progress.value() == 500
     assert panel.pages["sweep"].hint.full_text == "vgpu:0, 4 s left"
 

@@ -81,6 +81,11 @@ def test_reasons_are_on_the_card_and_in_its_tooltip():
     assert card_texts(state.devices["nvml:2"], problems).reason == "It is too old for this torch."
     assert card_texts(state.devices["cuda:0"], problems).warning == "Driver too old."
     assert "fan_percent: not supported" in card_tooltip(state.devices["cuda:0"], problems)
+    sample(state, "cuda:0", 1, utilization_percent=50.0)
+    said = card_tooltip(state.devices["cuda:0"], (Problem("not supported", device="cuda:0", field="power_w"),))
+    assert "temperature: not reported by the driver" in said, "the card shows a dash"
+    assert "power: not" not in said
+    assert "utilization" not in said
 
 
 def test_the_tooltip_says_what_the_memory_went_to_and_what_cached_means():

@@ -93,6 +93,25 @@ def test_a_dropped_model_asks_for_its_class(quiet: QuietWindow, files: Path) -> 
     dialog.reject()
 
 
+def test_the_only_class_of_a_file_is_chosen_though_it_needs_arguments_and_no_button_moves(
+    quiet: QuietWindow, files: Path
+) -> None:
+    (files / "net.py").write_text(NETS.split("class Net")[0])
+    quiet.window.actions_by_id["open_model"].trigger()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    quiet.settle()
+    place = dialog.accept_button.pos()
+    dialog.show_file(files / "net.py")
+    quiet.answered()
+    assert dialog.factory.text() == "Block"
+    assert dialog.message.text() == "Block needs width=… in Options."
+    for kind in range(dialog.kind.count()):
+        dialog.kind.setCurrentIndex(kind)
+        quiet.settle()
+        assert dialog.accept_button.pos() == place
+
+
 def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindow, files: Path) -> None:
     (files / "nets.py").write_text(NETS)
     assert drop(quiet, files / "nets.py")
@@ -120,7 +139,7 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     choose(1)
     assert dialog.command().source == f"{files}/nets.py:Net"
     dialog.file.set_path(str(files / "gone.py"))
-    assert not dialog.table.isVisible()
+    assert not dialog.candidates.rows
     dialog.reject()
 
 
