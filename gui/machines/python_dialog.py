@@ -6,6 +6,7 @@ At most two Pythons are started at a time: importing torch reads hundreds of meg
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal
@@ -16,6 +17,7 @@ from shiboken6 import isValid
 
 from devexplorer.core.base import MISSING, count_text, sentence
 from devexplorer.core.environments.environment import refusal
+from devexplorer.core.environments.finding import short
 from devexplorer.core.records.environments import Environment, Probe
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
@@ -80,7 +82,7 @@ class PythonDialog(FormDialog):
             self.model, "Python environments", [190, 96, 66, 100, 96, 150, 130], stretched=0, gives_up=(1,)
         )
         self.path = ElidedLabel(Role.CODE, "dim")
-        place = pythons.machine if on else folder
+        place = pythons.machine if on else short(folder, dict(os.environ))
         self.remember = check_box(f"Remember for {place}", tip="The engine starts in it the next time")
         self.remember.setChecked(True)
         self.remember.setVisible(bool(folder))

@@ -12,7 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+import venv
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import chdir, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -37,7 +40,9 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.ssh import Report
 from devexplorer.core.session.session import Session
-from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.settings import KnownMachine, SettingsFile
+from devexplorer.gui.machines.actions import connect
+from devexplorer.gui.machines.python_choice import open_dialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
 
@@ -49,10 +54,12 @@ LEFT = Qt.MouseButton.LeftButton
 class Stage:
     """A window with its engine."""
 
-    def __init__(self, qt: QApplication, folder: Path, virtual: str) -> None:
+    def __init__(self, qt: QApplication, folder: Path, virtual: str, theme: str) -> None:
         self._qt, self.folder = qt, folder
         self.at_end: list[Callable[[], None]] = []
-        self.app = App(qt, SettingsFile(folder), "dark", folder / "history.sqlite3")
+        self.dialog: QWidget | None = None
+        """In the picture in place of the window."""
+        self.app = App(qt, SettingsFile(folder), theme, folder / "history.sqlite3")
         self.window = self.app.window
         self.window.resize(*SIZE_PX)
         self.app.show()
@@ -208,6 +215,50 @@ def machines(stage: Stage) -> None:
     stage.window.controller.send(StartBenchmark(spec=spec))
 
 
+def connect_dialog(stage: Stage) -> None:
+    """The machines of `~/.ssh/config` and one that was connected before."""
+    ssh = stage.folder / ".ssh"
+    ssh.mkdir(mode=0o700)
+    (ssh / "config").write_text("Host gpu1 gpu2 login.cluster\n")
+    stage.window.context.save_settings(machines=(KnownMachine("ada@forge", "~/work/.venv"),))
+    with _at_home(stage.folder):
+        dialog = connect(stage.window.context)
+        stage.wait(lambda: dialog.model.rowCount() == 4)
+    dialog.table.select_key("gpu1")
+    stage.dialog = dialog
+
+
+def python_dialog(stage: Stage) -> None:
+    """A project's environment, which has the torch of this one, and two that concern it less."""
+    project = stage.folder / "net"
+    for name, torch in ((".venv", True), ("venv", False)):
+        venv.create(project / name, with_pip=False)
+        if torch:
+            spec = find_spec("torch")
+            assert spec is not None and spec.origin is not None  # noqa: PT018 - for the type checker
+            site = next((project / name / "lib").glob("python3*")) / "site-packages"
+            (site / "torch.pth").write_text(f"{Path(spec.origin).parents[1]}\n")
+    with _at_home(stage.folder, PATH="/usr/bin", PYENV_ROOT=str(stage.folder)), chdir(project):
+        dialog = open_dialog(stage.window.context)
+        stage.wait(lambda: dialog.model.rowCount() > 2 and not dialog._waiting)
+        stage.rest(8.0)  # the last one is asked
+    dialog.table.select_key(str(project / ".venv/bin/python"))
+    stage.dialog = dialog
+
+
+@contextmanager
+def _at_home(home: Path, **variables: str) -> Iterator[None]:
+    """What stands in the home folder of whoever makes the pictures is not in them."""
+    kept = dict(os.environ)
+    os.environ.update(HOME=str(home), **variables)
+    os.environ.pop("VIRTUAL_ENV", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+
+
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
@@ -218,7 +269,10 @@ PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "fit": (fit, TWO),
     "laboratory-learn": (learn, TWO),
     "machines": (machines, TWO),
+    "machines-connect": (connect_dialog, TWO),
+    "machines-python": (python_dialog, TWO),
 }
+LIGHT = {"machines-python"}
 
 
 def main(target: Path, wanted: Iterable[str]) -> None:
@@ -226,10 +280,12 @@ def main(target: Path, wanted: Iterable[str]) -> None:
     for name in wanted or PICTURES:
         perform, virtual = PICTURES[name]
         with tempfile.TemporaryDirectory() as folder:
-            stage = Stage(qt, Path(folder), virtual)
+            stage = Stage(qt, Path(folder), virtual, "light" if name in LIGHT else "dark")
             perform(stage)
             stage.rest(3.0)
-            stage.window.grab().save(str(target / f"{name}.png"))
+            (stage.dialog or stage.window).grab().save(str(target / f"{name}.png"))
+            if stage.dialog is not None:
+                stage.dialog.close()
             stage.app.stop()
             for end in stage.at_end:
                 end()

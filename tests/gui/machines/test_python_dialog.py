@@ -82,6 +82,7 @@ def opened(
 ) -> Iterator[tuple[QuietWindow, PythonDialog, SessionFake]]:
     quiet, session = QuietWindow(qapp, tmp_path / "settings", VGPU), SessionFake()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
     monkeypatch.setattr(python_choice, "_pythons", lambda context: pythons)
     quiet.window.context.session = session  # type: ignore[assignment]
     quiet.window.context.machine.session = session  # type: ignore[assignment]
@@ -135,7 +136,7 @@ def test_the_choice_restarts_the_engine_and_is_remembered(
     assert dialog.table.selected_key == "/other/python"
     assert dialog.message.text() == "The engine restarts with torch 2.9.0."
     dialog.table.select_key(VENV)
-    assert dialog.remember.text() == f"Remember for {tmp_path}"
+    assert dialog.remember.text() == f"Remember for ~/{tmp_path.name}"
     QTest.mouseClick(dialog.accept_button, LEFT)
     assert session.pythons == [VENV]
     assert quiet.window.context.settings.pythons == {str(tmp_path): VENV}
