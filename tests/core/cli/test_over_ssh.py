@@ -187,7 +187,9 @@ class Terminal:
     def __init__(self, words: Sequence[str], columns: int = 90, **variables: str) -> None:
         self._ours, theirs = os.openpty()
         self.resize(columns)
-        environ = {**os.environ, "TERM": "xterm-256color", **variables}
+        sizes = {"COLUMNS", "LINES"}  # would be believed instead of the terminal
+        known = {name: value for name, value in os.environ.items() if name not in sizes}
+        environ = {**known, "TERM": "xterm-256color", **variables}
         with_terminal = ["setsid", "--ctty", "--wait", *CLI, *words]
         self._process = subprocess.Popen(with_terminal, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
         os.close(theirs)
