@@ -22,6 +22,8 @@ from devexplorer.core.base import BadInput, Findings
 MAX_DEVICES = 64
 """Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""
 
+NAMED = 4
+"""Profiles that are named where nothing is like what was asked for."""
 _RATES = {
     "fp32": ("float32",),
     "tf32": ("tf32",),
@@ -162,4 +164,5 @@ def _hint(wanted: str, profiles: Mapping[str, Profile]) -> str:
         close = [by_word[word] for word in difflib.get_close_matches(wanted.split()[-1], by_word, n=3, cutoff=0.6)]
     if close:
         return f"did you mean {_one_of(dict.fromkeys(close))}? docs/virtual_gpus.md lists all {len(profiles)}"
-    return f"there are {', '.join(profiles)}"
+    first = list(profiles)[:NAMED]
+    return f"there are {', '.join(first)} and {len(profiles) - len(first)} others; docs/virtual_gpus.md lists them"

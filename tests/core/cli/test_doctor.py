@@ -174,11 +174,11 @@ def test_everything_that_is_wrong_is_in_the_one_line(says: Says, refusal: Refusa
         "--timeout",
         "z",
         "--virtual",
-        "V",
+        "W",
         "--json",
         "--github",
     )
-    assert all(words in line for words in ("net:", "'?'", "'x'", "'y'", "'z'", "'V'", "--github"))
+    assert all(words in line for words in ("net:", "'?'", "'x'", "'y'", "'z'", "'W'", "--github"))
 
 
 @pytest.mark.parametrize("error", [BadInput("there is no file net.py"), Cancelled("cancelled; nothing has changed")])

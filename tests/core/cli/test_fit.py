@@ -150,12 +150,12 @@ def test_everything_that_is_wrong_is_in_the_one_line(says: Says, refusal: Refusa
     says(REPORT)
     argv = (
         "net: --gpu Voodoo --gpu Banshee --batch b --dtype d --autocast a --optimizer o --input i --timeout t"
-        " --virtual V"
+        " --virtual W"
     )
     line = refusal("fit", *argv.split())
     assert all(
         words in line
-        for words in ("net:", "Voodoo", "Banshee", "'b'", "'d'", "'a'", "'o'", "--train", "'i'", "'t'", "'V'")
+        for words in ("net:", "Voodoo", "Banshee", "'b'", "'d'", "'a'", "'o'", "--train", "'i'", "'t'", "'W'")
     )
 
 
