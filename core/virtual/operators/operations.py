@@ -6,6 +6,7 @@ below go by operator names: an older torch does not have them all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -133,6 +134,25 @@ def _sum_and_product(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **_: Any
     return _product(a, b)
 
 
+def _convolution_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Sequence[bool],
+    **_: Any,
+) -> int:
+    """Each gradient that is wanted, of the input and of the weight, takes the products of forward. torch's registry
+    counts that of a grouped weight as if it were not grouped."""
+    return 2 * (x if transposed else grad).numel() * math.prod(weight.shape[1:]) * sum(output_mask[:2])
+
+
 def _encoder_layer(src: torch.Tensor, width: int, heads: int, *weights: Any, **_: Any) -> int:
     """The fused Transformer encoder layer of inference: four projections, scores and mix, two feed-forward products."""
     batch, length, _width = src.shape
@@ -145,6 +165,7 @@ SHORT_FLOPS: dict[str, Flops] = {
     **dict.fromkeys(
         ("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_", "aten::_addmm_activation"), _sum_and_product
     ),
+    "aten::convolution_backward": _convolution_backward,
     "aten::mv": lambda a, b, **_: 2 * a.numel(),
     "aten::addmv": lambda c, a, b, **_: 2 * a.numel(),
     "aten::dot": lambda a, b, **_: 2 * a.numel(),
@@ -152,7 +173,8 @@ SHORT_FLOPS: dict[str, Flops] = {
     "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward_flop,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward_flop,
 }
-"""The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks."""
+"""The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks or
+counts otherwise."""
 
 
 def lstm_cell(gates_x: Any, gates_h: Any, cx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any, Any]:

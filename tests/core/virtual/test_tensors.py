@@ -546,6 +546,26 @@ def test_our_short_flop_counts_are_those_of_torchs_registry():
         assert SHORT_FLOPS[packet._qualified_op_name](*args, out_val=c) == flop_registry[packet](*args, out_val=c)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_backward_of_a_grouped_convolution_takes_the_products_of_its_groups(transposed):
+    """torch's registry counts the gradient of a grouped weight as if it were not grouped."""
+    packet = torch.ops.aten.convolution_backward
+
+    def counted(count, groups, mask=(True, True, False)):
+        shape = (6, 4, 3, 3) if transposed else (4, 6, 3, 3)
+        x, weight = torch.ones(2, 6, 8, 8), torch.ones(shape[0], shape[1] // groups, 3, 3)
+        settings = ([1, 1], [1, 1], [1, 1], transposed, [0, 0], groups)
+        grad = torch.ops.aten.convolution(x, weight, None, *settings)
+        args = (grad, x, weight, None, *settings, mask)
+        return count(*args, out_val=packet(*args))
+
+    ours, theirs = SHORT_FLOPS["aten::convolution_backward"], flop_registry[packet]
+    for mask in ((True, True, False), (True, False, False), (False, True, True)):
+        assert counted(ours, 1, mask) == counted(theirs, 1, mask)
+    assert counted(ours, 2) == counted(ours, 1) // 2
+    assert counted(theirs, 2) > counted(ours, 2)
+
+
 # --- without values
 # ----------------------------------------------------------------------------------------------------
 
