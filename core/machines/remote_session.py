@@ -247,7 +247,9 @@ class RemoteSession:
             self.put(Log(level="warning", text=words, time_unix_s=self._clock()))
         elif begin == "anew":
             lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
-            words = f"The host on {self.name} stopped and was restarted: {lost}."
+            words = (
+                f"The host on {self.name} stopped and was restarted: {lost}. If a copy exists, the inspector offers it."
+            )
             if running:
                 words += f" Interrupted: {', '.join(title_of(command) for command in running.values())}."
             self.put(Log(level="error", text=words, time_unix_s=self._clock()))

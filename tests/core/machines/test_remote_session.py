@@ -232,7 +232,8 @@ def test_a_host_that_was_started_anew_is_said_in_one_line_and_curves_go_on(far: 
     far.until(lambda: len(far.state.log) == 2)
     assert [line.text for line in far.state.log][:1] == ["old"]
     assert far.state.log[-1].text == (
-        "The host on forge stopped and was restarted: 1 action and all objects were lost. Interrupted: building mlp."
+        "The host on forge stopped and was restarted: 1 action and all objects were lost. If a copy"
+        " exists, the inspector offers it. Interrupted: building mlp."
     )
     assert not far.state.objects
     assert len(far.state.devices["cpu"].history) == 1
