@@ -65,7 +65,7 @@ def write_check(path: Path, report: CheckReport, *, uuids: bool = False) -> None
     """Write the file, all or nothing; its ending says which kind. `uuids`: with UUIDs and PCI addresses of the cards.
     Raises `Unavailable`."""
     if path.suffix.lower() == ".json":
-        document = {"schema": SCHEMA, "command": "fleet"} | check_document(report, uuids=uuids)
+        document = {"schema": SCHEMA} | check_document(report, uuids=uuids)
         data = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
     else:
         data = check_html(report, uuids=uuids).encode("utf-8", "replace")
