@@ -4,27 +4,30 @@ and the source of the machines have threads of their own, which end with it."""
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
+from devexplorer.core.base import BadInput, Unavailable, parse_dtype, printable
 from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.cli.fleet.check_lines import check_lines
 from devexplorer.core.cli.fleet.choosing import measured
 from devexplorer.core.cli.fleet.gathering import CLOSE_S, gather
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal.lines import is_styled
+from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
-from devexplorer.core.fleet.check_document import check_document, failures, key_text
+from devexplorer.core.fleet.check_document import check_document
 from devexplorer.core.fleet.check_history import fleet_name, former, kept
 from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds, within_budget
 from devexplorer.core.fleet.report import report_file, write_check
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.records.fleet import Verdict
 from devexplorer.core.records.fleet_history import StoredCheck
 
@@ -122,24 +125,9 @@ def _run(running: FleetCheck, source: MeasuringSource, cards: FleetTable, stoppi
 
 
 def _print(report: CheckReport) -> None:
-    rows = table("machine", "device", "name", ">ratio", "verdict")
-    for card in report.verdict.cards:
-        ratio = MISSING if card.ratio is None else f"{card.ratio:.3f}"
-        name = f"{card.name} (simulated)" if card.simulated else card.name
-        rows.add_row(printable(card.machine), card.device, printable(name), ratio, printable(line(card)))
-    out = console()
-    out.print(rows)
-    for a, b in report.slow_links:
-        out.print(f"slow between {printable(key_text(a))} and {printable(key_text(b))}", markup=False)
-    for machine in report.slow_machines:
-        out.print(f"{printable(machine)} slows down what all machines do together", markup=False)
-    for finding in report.verdict.groups:
-        out.print(printable(group_line(finding)), markup=False)
-    for text in failures(report):
-        out.print(printable(text), markup=False)
-    if report.left_out:
-        names = list_text([kind.value for kind in report.left_out])
-        out.print(f"left out, for the budget of {report.plan.budget_s:g} s: {names}", markup=False)
-    slow, failed = len(report.verdict.slow), len(report.verdict.failed)
-    also = f", {failed} failed" if failed else ""
-    out.print(f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}{also}", markup=False)
+    if sys.stdout is None:  # the shell closed it
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    styled = is_styled()
+    lines = check_lines(report, width)
+    sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))

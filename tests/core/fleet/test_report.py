@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.cli.fleet.check_lines import check_lines
 from devexplorer.core.fleet.check import CheckReport, GroupRate
 from devexplorer.core.fleet.check_plan import CheckPlan
 from devexplorer.core.fleet.report import check_html, report_file, write_check
@@ -95,7 +96,7 @@ def report(machine: str = "node1", *, simulated: bool = False) -> CheckReport:
         simulated=simulated,
     )
     return CheckReport(
-        plan=CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.ALLREDUCE), soak_s=300.0),
+        plan=CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.ALLREDUCE), soak_s=300.0, budget_s=60.0),
         left_out=(MeasuredKind.COPIES,),
         verdict=judge(cards),
         measurements=tuple(cards),
@@ -208,3 +209,11 @@ def test_where_no_report_can_be_is_said_before_anything_is_measured(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match="--report"):
         report_file(name)
+
+
+def test_on_a_terminal_a_verdict_is_folded_and_names_of_machines_are_only_text() -> None:
+    lines = [made.plain for made in check_lines(report("[/red]\x1b[2J"), 80)]
+    assert all(len(text) <= 80 for text in lines[: lines.index(next(one for one in lines if "slow between" in one))])
+    assert sum(text.startswith("[/red]?[2J  cuda:") for text in lines) == 6
+    assert "1 slow card of 6" in lines
+    assert len(check_lines(report())) < len(lines)
