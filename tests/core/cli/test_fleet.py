@@ -18,12 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet import command, exporting
 from devexplorer.core.cli.fleet.command import fleet
 from devexplorer.core.cli.watch.prometheus import MachineFigures
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged
+from devexplorer.core.records.fleet_history import StoredCheck
 
 T4S = ["--virtual", "2x Tesla T4"]
 
@@ -266,3 +268,12 @@ def test_this_machine_is_checked_where_no_other_is_named(capfdbinary: pytest.Cap
         assert {rates["kind"] for rates in card["rates"] if rates["median"]} == kinds
         assert card["simulated"]
     assert document["start_spread_s"] is not None
+
+
+def test_names_of_machines_in_the_history_are_only_text(capfd: pytest.CaptureFixture[str]) -> None:
+    name = "[/red]\x1b[2J/cuda:0"
+    check = StoredCheck(started_unix_s=1_700_000_000.0, ended_unix_s=1_700_000_060.0, medians=(), slow=(name,))
+    with Store() as store:
+        store.add_check(check)
+    assert run("history") == 0
+    assert "[/red]?[2J/cuda:0" in capfd.readouterr().out
