@@ -23,6 +23,8 @@ MARKER_ALPHA = 0.5
 ROWS_FROM_PX = (0, 140, 260)
 """A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its
 label."""
+MARK = "  simulated"
+"""Of a guide: how its text ends."""
 KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which is not at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
@@ -154,7 +156,7 @@ class LinesItem(QGraphicsItem):
         left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
         for guide in sorted(self._guides):
             room = right - left - KEY_PX - GAP_PX
-            text = self._elide(guide.text, room)
+            text = self._elide_before_mark(guide.text, room)
             if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
                 result.append(
                     PlacedLabel(
@@ -178,6 +180,12 @@ class LinesItem(QGraphicsItem):
 
     def _elide(self, text: str, width: float) -> str:
         return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+
+    def _elide_before_mark(self, text: str, width: float) -> str:
+        """What is simulated keeps its mark."""
+        words = text.removesuffix(MARK)
+        mark = text[len(words) :]
+        return self._elide(words, width - self._metrics.horizontalAdvance(mark)) + mark
 
     def boundingRect(self) -> QRectF:
         return self._rect.adjusted(0, -self._rows * ROW_PX, 0, 0)

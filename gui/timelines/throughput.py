@@ -14,6 +14,7 @@ from devexplorer.core.session import Device, Run, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.markers import MARK
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets import EmptyState, current_theme
 
@@ -85,7 +86,7 @@ class ThroughputPlot(DevicePlot):
             if len(figures) > 1 or len(self._runs) > len(runs):
                 text += f"  {', '.join(run.spec.device for run in runs)}"
             if any(run.simulated for run in runs):
-                text += "  simulated"
+                text += MARK
             # Out of range: no line, the label is at the top with an arrow. Nothing is hidden.
             guides.append((self._scale.top * 2 if out_of_range else figure, text, current_theme().dim))
         return guides

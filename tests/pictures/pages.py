@@ -17,14 +17,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import chdir, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fakes.socket_channel import SocketChannel
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QItemSelectionModel, QPoint, QRect, Qt
+from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
 from devexplorer.core.host.starting import reach, serve_command
 from devexplorer.core.records import (
@@ -41,12 +43,22 @@ from devexplorer.core.records import (
 from devexplorer.core.records.ssh import Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
+from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.python_choice import open_dialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
+from devexplorer.gui.widgets import current_theme
 
-SIZE_PX = (1440, 1000)
+SIZE_PX, DIALOG_PX = (1440, 1000), 72
+NETS = """from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, channels): ...
+
+class UNet(nn.Module):
+    def __init__(self): ...
+"""
 TWO, EIGHT = "2x Tesla T4", "4x NVIDIA A100-SXM4-80GB, 2x Tesla T4"
 LEFT = Qt.MouseButton.LeftButton
 
@@ -72,7 +84,7 @@ class Stage:
         self._sent += 1
         return self._send(command)
 
-    def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
+    def wait(self, until: Callable[[], object], seconds: float = 300.0) -> None:
         end = time.monotonic() + seconds
         while not until():
             if time.monotonic() > end:
@@ -112,7 +124,7 @@ class Stage:
         self.rest(0.5)
         self.wait(ended)
 
-    def measured(self, *specs: SweepSpec) -> None:
+    def measured(self, *specs: MatmulSpec | SweepSpec) -> None:
         for spec in specs:
             self.do(StartBenchmark(spec=spec))
 
@@ -129,6 +141,21 @@ def sweep(stage: Stage) -> None:
     sizes = (256, 512, 1024, 2048, 4096)
     shapes = tuple((m, n, 1024) for m in sizes for n in sizes)
     stage.measured(SweepSpec(device="vgpu:0", dtype="float16", shapes=shapes, shape_seconds=0.05))
+
+
+def history(stage: Stage) -> None:
+    """Three runs of the same on the CPU are compared; those of virtual GPUs are listed with them."""
+    products = [MatmulSpec(device="cpu", m=512, n=512, k=512, seconds=2.0)] * 3
+    virtual = [MatmulSpec(device=f"vgpu:{n}", dtype="float16", m=2048, n=2048, k=2048, seconds=1.0) for n in (0, 1)]
+    stage.measured(*virtual, *products)
+    page: Any = stage.window.bottom_dock.show_page("history")
+    stage.wait(lambda: len(page.model.runs) == len(products) + len(virtual))
+    for row, run in enumerate(page.model.runs):
+        if run.result.spec.device == "cpu":
+            flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+            page.table.selectionModel().select(page.model.index(row, 0), flags)
+    stage.click(page, "Compare")
+    stage.wait(lambda: page.comparing is not None and page.comparing.comparison is not None)
 
 
 def topology(stage: Stage) -> None:
@@ -171,6 +198,21 @@ def fit(stage: Stage) -> None:
 def learn(stage: Stage) -> None:
     stage.window.workbench.show_layout("learn")
     stage.do(BuildModel(recipe="mlp"))
+
+
+def open_model(stage: Stage) -> None:
+    """A file with two classes."""
+    path = stage.folder / "unet.py"
+    path.write_text(NETS)
+    stage.window.actions_by_id["open_model"].trigger()
+    dialog = next(one for one in QApplication.topLevelWidgets() if isinstance(one, OpenModelDialog) and one.isVisible())
+    dialog.show_file(path)
+    stage.wait(lambda: dialog.candidates.rows)
+    dialog.factory.setText("UNet")
+    dialog.inputs.setText("1x3x64x64")
+    dialog.name.setText("unet")
+    dialog.device.setCurrentText("vgpu:0")
+    dialog.dtype.setCurrentText("bfloat16")
 
 
 class HostHere:
@@ -262,28 +304,49 @@ def _at_home(home: Path, **variables: str) -> Iterator[None]:
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
+    "history": (history, TWO),
     "topology": (topology, EIGHT),
     "laboratory-values": (values, TWO),
     "laboratory-split": (split, TWO),
     "doctor": (doctor, TWO),
     "fit": (fit, TWO),
     "laboratory-learn": (learn, TWO),
+    "laboratory-open": (open_model, TWO),
     "machines": (machines, TWO),
     "machines-connect": (connect_dialog, TWO),
     "machines-python": (python_dialog, TWO),
 }
-LIGHT = {"machines-python"}
+LIGHT = {"laboratory-open", "machines-python"}
+
+
+def picture(window: QWidget) -> QPixmap:
+    """The window, with a dialog of it over its upper part."""
+    result = window.grab()
+    for dialog in window.findChildren(QDialog):
+        if dialog.isVisible():
+            painter = QPainter(result)
+            box = QRect(QPoint(), dialog.size())
+            box.moveCenter(window.rect().center())
+            box.moveTop(DIALOG_PX)
+            painter.drawPixmap(box, dialog.grab())
+            painter.setPen(QColor(current_theme().border_strong))
+            painter.drawRect(box.adjusted(-1, -1, 0, 0))
+            painter.end()
+            dialog.close()
+    return result
 
 
 def main(target: Path, wanted: Iterable[str]) -> None:
     qt = QApplication(sys.argv[:1])
     for name in wanted or PICTURES:
         perform, virtual = PICTURES[name]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(prefix="devexplorer-") as folder:
             stage = Stage(qt, Path(folder), virtual, "light" if name in LIGHT else "dark")
             perform(stage)
+            QTest.mouseMove(stage.window, QPoint(SIZE_PX[0] // 2, SIZE_PX[1] - 4))  # where nothing lights up
             stage.rest(3.0)
-            (stage.dialog or stage.window).grab().save(str(target / f"{name}.png"))
+            shown = picture(stage.window) if stage.dialog is None else stage.dialog.grab()
+            shown.save(str(target / f"{name}.png"))
             if stage.dialog is not None:
                 stage.dialog.close()
             stage.app.stop()

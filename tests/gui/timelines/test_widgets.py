@@ -597,6 +597,17 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
     assert np.isnan(curve_data(plot, "vgpu:0")[1][-1])
 
 
+def test_what_is_simulated_keeps_its_mark_where_the_plot_is_narrow(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu", "vgpu:0")
+    plot = show_throughput(state, 170)
+    start_run(state, 1, "vgpu:0", datasheet=65.0, tflops=41.0)
+    plot.refresh(NOW + 1)
+    QApplication.processEvents()
+    [label] = guide_labels(plot)
+    assert label != "datasheet 65.0  simulated"
+    assert label.endswith("  simulated")
+
+
 def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: ShowThroughput) -> None:
     state = make_state("cpu", "vgpu:0")
     plot = show_throughput(state)
