@@ -10,7 +10,7 @@ import numpy as np
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.fleet.arrangement import Floats
-from devexplorer.core.fleet.verdict_text import ratio_text
+from devexplorer.core.fleet.verdict_text import cause_text, ratio_text
 from devexplorer.core.records.fleet import CardVerdict, Verdict
 from devexplorer.gui.machines.words import STALE_S, age_text
 from devexplorer.gui.widgets import Tone
@@ -34,7 +34,7 @@ COLUMNS = (
     Column("Check", "Verdict of the last check: the rate beside what the card was compared with"),
     numbers("Reading", "How old it is"),
 )
-WIDTHS = (196, 196, 150, 104, 132, 92, 104, 68, 116, 52, 62, 200, 70)
+WIDTHS = (190, 222, 150, 104, 132, 92, 104, 68, 116, 52, 62, 176, 70)
 GIVES_UP = (ECC, PCIE, CLOCK, THROTTLED, AGE, STATE, MODEL)
 FIELDS = {
     LOAD: "utilization_percent", MEMORY: "memory_used_bytes", HEAT: "temperature_c", POWER: "power_w",
@@ -58,6 +58,9 @@ class FleetCell(NamedTuple):
     """For a bar, 0 to 1."""
     mark: str = ""
     """Behind the text, dimmed, and never cut."""
+
+    alarmed: bool = False
+    """With the sign of an alarm before it."""
 
     @property
     def whole(self) -> str:
@@ -120,7 +123,8 @@ def verdict_cell(verdict: CardVerdict | None) -> FleetCell:
         return FleetCell(f"{sign} {verdict.verdict.value}", tone)
     if verdict.verdict is Verdict.NORMAL:
         return FleetCell(f"{sign} {100 * verdict.worst.ratio:.1f} %", tone)
-    return FleetCell(f"{sign} {ratio_text(verdict.worst).partition(' of ')[0]}", tone)
+    cause = f", {cause_text(verdict.causes[0])}" if verdict.causes else ""
+    return FleetCell(f"{sign} {ratio_text(verdict.worst).partition(' of ')[0]}{cause}", tone)
 
 
 def rank(verdict: CardVerdict | None) -> float:

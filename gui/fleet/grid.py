@@ -73,6 +73,10 @@ class CellPainter(QStyledItemDelegate):
             self._paint_bar(painter, rect, cell.share, cell.tone == "dim")
         if not cell.text:
             return
+        if cell.alarmed:
+            painter.setPen(QColor(theme.error))
+            painter.setFont(self._small)
+            painter.drawText(QRect(rect.left() + 2, rect.top(), PAD_PX, rect.height()), int(LEFT), "✕")
         if cell.mark:
             self._paint_mark(painter, rect, cell, left, room)
             return
@@ -152,7 +156,7 @@ class FleetGrid(RowsTable):
     """Another line is selected: its key; None: none is."""
 
     def __init__(self, model: FleetModel) -> None:
-        super().__init__(model, "Cards of the fleet", WIDTHS, stretched=MODEL, gives_up=GIVES_UP)
+        super().__init__(model, "Cards of the fleet", WIDTHS, stretched=CHECK, gives_up=GIVES_UP)
         self._fleet = model
         self._key: object = None
         self._following = False

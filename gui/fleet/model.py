@@ -277,7 +277,7 @@ class FleetModel(QAbstractTableModel):
         match column:
             case 0:
                 name = card.info.id if self.arrangement.by == "machine" else card.name
-                return FleetCell(name, tone, mark=SIMULATED * card.info.simulated)
+                return FleetCell(name, tone, mark=SIMULATED * card.info.simulated, alarmed=bool(self._alarms()[row]))
             case 1:
                 return FleetCell(card.info.name, tone)
             case 2:
@@ -319,7 +319,8 @@ class FleetModel(QAbstractTableModel):
             case 0:
                 some = (self.fleet.table.cards[row].info.simulated for row in group.rows[:1])
                 mark = SIMULATED * any((machine is not None and machine.simulated, *some))
-                return FleetCell(f"{'▾' if group.open else '▸'} {group.name}", tone, mark=mark)
+                alarmed = bool(self._alarms()[group.rows].any())
+                return FleetCell(f"{'▾' if group.open else '▸'} {group.name}", tone, mark=mark, alarmed=alarmed)
             case 1:
                 return FleetCell(self._what(group), tone)
             case 2:
@@ -343,8 +344,10 @@ class FleetModel(QAbstractTableModel):
         if group.name not in self._contents or self.arrangement.words:
             cards = [self.fleet.table.cards[row] for row in group.rows]
             counts = Counter((card.info.name, card.info.simulated) for card in cards)
+            mixed = len({simulated for _, simulated in counts}) > 1  # else the heading's mark says it
             self._contents[group.name] = ", ".join(
-                f"{count} × {name}{f' ({SIMULATED})' * simulated}" for (name, simulated), count in counts.items()
+                f"{count} × {name}{f' ({SIMULATED})' * (simulated and mixed)}"
+                for (name, simulated), count in counts.items()
             )
         return self._contents[group.name]
 

@@ -301,6 +301,27 @@ def _at_home(home: Path, **variables: str) -> Iterator[None]:
         os.environ.update(kept)
 
 
+def fleet(stage: Stage) -> None:
+    """A simulated fleet after a check that found its slow cards."""
+    from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.fleet.check_plan import CheckPlan
+    from devexplorer.core.fleet.defects import parse_defect
+    from devexplorer.gui.fleet.cells import CHECK
+    from devexplorer.gui.fleet.room import Simulation
+    from devexplorer.gui.fleet.room import room_of as fleet_of
+
+    page = stage.window.bottom_dock.show_page("fleet")
+    defects = (parse_defect("slow:3/5:10%"), parse_defect("hot:9/2:20%"))
+    room = fleet_of(stage.window.context)
+    room.open_simulation(Simulation(16, tuple(parse_virtual("8x NVIDIA H100 80GB HBM3")), defects))
+    stage.wait(lambda: room.fleet.table.machines and room.fleet.table.settled)
+    room.begin_check(CheckPlan())
+    stage.wait(lambda: room.fleet.report is not None, 120.0)
+    page.model.order_by(CHECK)  # type: ignore[attr-defined]
+    page.grid.choose(("node3", "vgpu:5"))  # type: ignore[attr-defined]
+    stage.window.workbench.enlarge()
+
+
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
@@ -315,6 +336,7 @@ PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "machines": (machines, TWO),
     "machines-connect": (connect_dialog, TWO),
     "machines-python": (python_dialog, TWO),
+    "fleet": (fleet, TWO),
 }
 LIGHT = {"laboratory-open", "machines-python"}
 

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet_events import FleetEvent, FleetMachine, MachineChanged, Readings
+from devexplorer.gui.fleet.actions import open_cluster
 from devexplorer.gui.fleet.cells import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STATE
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog
 from devexplorer.gui.fleet.page import FleetPage
@@ -264,6 +265,23 @@ def test_the_report_of_a_check_is_written(desk: Desk, tmp_path: Path) -> None:
     desk.dialog(SaveDialog).saved.emit(path)
     desk.quiet.answered()
     assert len(json.loads(path.read_text())["cards"]) == 4
+
+
+def test_a_window_for_a_cluster_opens_on_the_page_with_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def cluster(address: str) -> SourceFake:
+        asked.append(address)
+        return SourceFake(*joined(2, 2))
+
+    monkeypatch.setattr("devexplorer.gui.fleet.room.ClusterFleet", cluster)
+    desk.context.show_tab("log")
+    open_cluster(desk.context, "head:6379")
+    desk.tell()
+    assert asked == ["head:6379"]
+    assert desk.page.isVisible()
+    assert desk.page.source_button.text() == "Cluster head:6379 ▾"
+    assert desk.page.count.full_text == "2 machines · 4 cards"
 
 
 def test_another_source_takes_the_place_of_one_that_is_closed_elsewhere(desk: Desk) -> None:
