@@ -51,18 +51,13 @@ class ClusterFleet:
         self._came: deque[FromCluster] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
+        self._started = threading.Event()
+        """Whether the process has been started, or could not be."""
         self._machines: dict[str, MachineChanged] = {}
 
     def start(self) -> None:
-        """Begin to attach."""
-        command = module_command("devexplorer.core.fleet.cluster", self.address, *self._virtual)
-        environ = os.environ | {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
-            start_new_session=True,  # Ctrl-C is for who started it
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), name="cluster-in", daemon=True)
+        """Begin to attach; returns at once."""
+        self._reader = threading.Thread(target=self._run, name="cluster-in", daemon=True)
         self._reader.start()
 
     def drain(self) -> Sequence[FleetEvent]:
@@ -104,9 +99,12 @@ class ClusterFleet:
 
     def close(self, deadline_s: float = LEAVE_S) -> bool:
         """Give the cluster back as it was."""
+        if self._reader is None:
+            return True
+        self._started.wait(deadline_s)
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
-            return True
+            return not self._reader.is_alive()
         with suppress(OSError):
             process.stdin.close()
         try:
@@ -114,8 +112,7 @@ class ClusterFleet:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if self._reader is not None:
-            self._reader.join(1.0)
+        self._reader.join(1.0)
         process.stdout.close()
         self._process = None
         return True
@@ -137,6 +134,22 @@ class ClusterFleet:
             MachineChanged(machine=replace(changed.machine, state="lost", problem=self.problem))
             for changed in self._machines.values()
         ]
+
+    def _run(self) -> None:
+        """Its thread."""
+        command = module_command("devexplorer.core.fleet.cluster", self.address, *self._virtual)
+        environ = os.environ | {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        try:
+            process = self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
+                start_new_session=True,  # Ctrl-C is for who started it
+            )  # fmt: skip
+        except OSError as error:
+            self._came.append(CannotAttach(reason=f"no process could be started for the cluster: {error.strerror}"))
+            return
+        finally:
+            self._started.set()
+        self._read(cast(BinaryIO, process.stdout))
 
     def _read(self, stream: BinaryIO) -> None:
         records = Frames[FromCluster](stream, cast(type[FromCluster], FromCluster))
