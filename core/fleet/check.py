@@ -156,6 +156,10 @@ class FleetCheck:
                 case MachineLeft():
                     self._lose(event.name, "the machine left the fleet")
 
+    def know(self, former: Former) -> None:
+        """What earlier checks say of these cards; any time before the end."""
+        self._former = former
+
     def cancel(self) -> None:
         """End it; the report has what was measured until then."""
         self._cancelled.set()

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.base import BadInput, count_text, sentence
 from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.fleet.check_history import fleet_name, former, kept
 from devexplorer.core.fleet.check_plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.defects import Defect
@@ -20,11 +21,14 @@ from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.watched_fleet import WatchedFleet
 from devexplorer.core.fleet.window_machines import Known, WindowMachines
+from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.gui.actions import WindowContext, WindowWork
 from devexplorer.gui.machines.room import room_of as machines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
 
 WINDOW = "Machines of this window"
 
@@ -126,6 +130,7 @@ class FleetRoom(QObject):
         if before is not None:
             self._context.work_changed.emit(self.work)
         if self.fleet.check is not before:
+            self._keep(self.fleet)
             self.check_changed.emit()
         self.beaten.emit()
 
@@ -148,8 +153,27 @@ class FleetRoom(QObject):
             self._context.hint(reason)
             return
         self.fleet.begin(plan)
+        self._remember(self.fleet)
         self._context.work_changed.emit(self.work)
         self.check_changed.emit()
+
+    @property
+    def _history(self) -> StoreThread | None:
+        """Of this machine: checks are kept where they were made, whatever is on show."""
+        here = machines_of(self._context).machines[0].history
+        return None if isinstance(here, FarHistory) else here
+
+    def _remember(self, fleet: WatchedFleet) -> None:
+        """Let the check know what earlier ones said of its cards, when that has been read."""
+        check = fleet.check
+        if check is not None and (history := self._history) is not None:
+            plan, name = check.plan, fleet_name(fleet.source)
+            history.checks(lambda checks: check.know(former(checks, check.cards, plan, name)))
+
+    def _keep(self, fleet: WatchedFleet) -> None:
+        report, history = fleet.report, self._history
+        if report is not None and not report.cancelled and history is not None:
+            history.add_check(kept(report, fleet_name(fleet.source)))
 
     def cancel_check(self) -> None:
         """End it with what was measured."""

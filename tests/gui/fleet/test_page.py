@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +19,18 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.fleet.check_plan import CheckPlan
 from devexplorer.core.records import DeviceSample
+from devexplorer.core.records.fleet import Basis, MeasuredKind
 from devexplorer.core.records.fleet_events import FleetEvent, FleetMachine, MachineChanged, Readings
-from devexplorer.gui.fleet.actions import open_cluster
+from devexplorer.core.records.fleet_history import StoredCheck
+from devexplorer.gui.fleet.actions import export, open_cluster
 from devexplorer.gui.fleet.cells import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STATE
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog
 from devexplorer.gui.fleet.page import FleetPage
-from devexplorer.gui.fleet.room import FleetRoom, room_of
+from devexplorer.gui.fleet.room import FleetRoom, Simulation, room_of
+from devexplorer.gui.forms.save_dialog import SaveDialog
 
 LEFT = Qt.MouseButton.LeftButton
 D = TypeVar("D", bound=QDialog)
@@ -249,13 +254,6 @@ def beat_until(desk: Desk, done: object) -> None:
 
 
 def test_the_report_of_a_check_is_written(desk: Desk, tmp_path: Path) -> None:
-    from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.fleet.check_plan import CheckPlan
-    from devexplorer.core.records.fleet import MeasuredKind
-    from devexplorer.gui.fleet.actions import export
-    from devexplorer.gui.fleet.room import Simulation
-    from devexplorer.gui.forms.save_dialog import SaveDialog
-
     desk.room.open_simulation(Simulation(1, tuple(parse_virtual("4x Tesla T4"))))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
     desk.room.begin_check(CheckPlan(kinds=(MeasuredKind.MEMORY,), seconds=2.0))
@@ -265,6 +263,37 @@ def test_the_report_of_a_check_is_written(desk: Desk, tmp_path: Path) -> None:
     desk.dialog(SaveDialog).saved.emit(path)
     desk.quiet.answered()
     assert len(json.loads(path.read_text())["cards"]) == 4
+
+
+class ChecksFake:
+    """The history of this machine, as far as checks are concerned."""
+
+    def __init__(self) -> None:
+        self.kept: list[StoredCheck] = []
+
+    def checks(self, show: Callable[[Sequence[StoredCheck]], None]) -> None:
+        show(self.kept)
+
+    def add_check(self, check: StoredCheck) -> None:
+        self.kept.append(check)
+
+
+def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> None:
+    history = ChecksFake()
+    machines = MachinesFake(desk.context)
+    machines.machines[0].history = history  # type: ignore[assignment]
+    vars(desk.context)["machines"] = machines
+    desk.room.open_simulation(Simulation(1, tuple(parse_virtual("2x Tesla T4"))))
+    beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
+    for number in (1, 2):
+        desk.room.begin_check(CheckPlan(kinds=(MeasuredKind.MEMORY,), seconds=10.0))
+        beat_until(desk, lambda: desk.room.fleet.check is None)
+        assert len(history.kept) == number
+        assert history.kept[-1].simulated
+    report = desk.room.fleet.report
+    assert report is not None
+    compared = [card.worst.basis for card in report.verdict.cards if card.worst is not None]
+    assert compared == [Basis.OWN_HISTORY] * 2  # two cards alone cannot be compared with each other
 
 
 def test_a_window_for_a_cluster_opens_on_the_page_with_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
