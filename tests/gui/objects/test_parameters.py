@@ -259,10 +259,11 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     hands.until(lambda: hands.state.recording is not None, "the recording is on show")
     enabled = {
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
-        "next_panel", "last_panel", "connect", "switch_machine",
+        "next_panel", "last_panel", "connect", "switch_machine", "fleet_simulate", "fleet_hosts", "fleet_cluster",
     }  # fmt: skip
     enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout ", "export "))}
     other_reasons = {"stop", "record", "stop_recording", "reconnect", "disconnect", "take_over"}
+    other_reasons |= {"fleet_check", "fleet_report"}
     for name, action in hands.window.actions_by_id.items():
         assert action.isEnabled() == (name in enabled), name
         if name not in enabled | other_reasons:

@@ -126,6 +126,7 @@ ORDER = {
         "from",
         "Python file",
         "Choose: Python file",
+        "Models in the file",
         "class or function",
         "options",
         "inputs",
