@@ -69,6 +69,8 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     monkeypatch.setenv("RAY_TMPDIR", folder)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the user's home
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_health_check_initial_delay_ms", "500")
+    monkeypatch.setenv("RAY_health_check_period_ms", "500")  # a node that is killed is dead in seconds, not in 15
     made = RayCluster(3, dict(os.environ))
     yield made
     made.close()
