@@ -50,10 +50,10 @@ def launch(argv: list[str] | None = None) -> int:
 
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
     quick_start()
-    import numpy  # noqa: F401 - before PySide, whose import hook makes this one take up to twice as long
-
     from devexplorer.gui.shell.font_scale import make_application
+    from devexplorer.gui.shell.plain_import import import_plainly
 
+    import_plainly()
     application = make_application(sys.argv[:1])
     from devexplorer.gui.shell.app import open_window
 
