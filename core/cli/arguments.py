@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NoReturn
+from collections.abc import Callable, Container
+from typing import NamedTuple, NoReturn
 
 import devexplorer
 from devexplorer.core.base import BadInput
@@ -39,8 +40,19 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
-    """The grammar, with or without what `bench` takes."""
+class _Command(NamedTuple):
+    """A word behind `devexplorer`, with what follows it."""
+
+    name: str
+    help: str
+    fill: Callable[[argparse.ArgumentParser], None]
+    takes_common: bool = True
+    """Whether --virtual, --python and --ssh mean something to it, where they are for all commands."""
+
+
+def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
+    """The grammar: all of it, or what is needed for these words of a command line. Commands that are not among them are
+    listed, without their options: the window and `watch` would wait for those of `fleet`."""
     common = _Parser(add_help=False)
     common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
     common.add_argument("--python", metavar="PATH", default=argparse.SUPPRESS, help=PYTHON)
@@ -58,20 +70,32 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     top.add_argument("--cluster", metavar="ADDRESS", help=f"open the window on the page Fleet with {CLUSTER}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for command in COMMANDS:
+        if words is not None and command.name not in words:
+            commands.add_parser(command.name, add_help=False, help=command.help)
+            continue
+        parents = [common] if command.takes_common else []
+        own_help = command.name != "bench"  # its kinds print theirs
+        command.fill(commands.add_parser(command.name, parents=parents, add_help=own_help, help=command.help))
+    return top
 
-    opens = commands.add_parser("open", parents=[common], help="open the window on files; `devexplorer FILE` does, too")
+
+def _open(opens: argparse.ArgumentParser) -> None:
     opens.add_argument("files", metavar="FILE", nargs="+", help="a recording, tensors, a model's Python, …")
     opens.add_argument("--theme", choices=THEMES, default=argparse.SUPPRESS, help="colours of the window")
 
-    tour = commands.add_parser("tour", parents=[common], help="do the main job, unattended, in the real window")
+
+def _tour(tour: argparse.ArgumentParser) -> None:
     tour.add_argument("--screenshots", metavar="DIR", help="save pictures of each step there")
     tour.add_argument("--theme", choices=THEMES, default=argparse.SUPPRESS, help="colours of the window")
 
-    devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
+
+def _devices(devices: argparse.ArgumentParser) -> None:
     add_options(devices, ("--details", None, "with everything that is known of each, and how they are joined"))
     json_option(devices)
 
-    watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
+
+def _watch(watch: argparse.ArgumentParser) -> None:
     watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
     add_options(
         watch,
@@ -82,40 +106,28 @@ def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
     )
     json_option(watch, "print one JSON object for each device and reading, a line each")
 
-    bench = commands.add_parser("bench", parents=[common], add_help=False, help="measure what a device does")
-    if benchmarks:
-        from devexplorer.core.cli.bench.arguments import bench_arguments  # numpy: only who measures waits for it
 
-        bench_arguments(bench)
+def _bench(bench: argparse.ArgumentParser) -> None:
+    from devexplorer.core.cli.bench.arguments import bench_arguments  # numpy: only who measures waits for it
 
-    place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
+    bench_arguments(bench)
+
+
+def _place(place: argparse.ArgumentParser) -> None:
     place.add_argument("target", metavar="TARGET", help=TARGET)
     place.add_argument("--device", metavar="D", help="move there first")
     json_option(place)
 
-    _doctor(
-        commands.add_parser("doctor", parents=[common], help="find the line that puts a tensor on the wrong device")
-    )
-    _fit(commands.add_parser("fit", parents=[common], help="say whether a model fits a card, and how fast it would be"))
 
-    env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
-    json_option(env)
-
-    fleet_arguments(commands.add_parser("fleet", help="show every card of many machines"))
-
-    cluster = commands.add_parser("cluster", help="a Ray cluster on this machine, for trying")
+def _cluster(cluster: argparse.ArgumentParser) -> None:
     words = cluster.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
     up = words.add_parser("up", help="start it, print its address, end it on Ctrl-C")
     up.add_argument("--nodes", metavar="N", default="3", help="how many nodes (default 3)")
 
-    _host(commands.add_parser("host", help="what windows on other machines connect to: start it, list it, end it"))
 
-    desktop = commands.add_parser(
-        "install-desktop", help="add DevExplorer to the menu and to the file types of a desktop"
-    )
+def _install_desktop(desktop: argparse.ArgumentParser) -> None:
     add_options(desktop, ("--remove", None, "take away what it wrote"))
     json_option(desktop)
-    return top
 
 
 def _host(host: argparse.ArgumentParser) -> None:
@@ -168,6 +180,28 @@ def _fit(fit: argparse.ArgumentParser) -> None:
     json_option(fit)
 
 
+COMMANDS = (
+    _Command("open", "open the window on files; `devexplorer FILE` does, too", _open),
+    _Command("tour", "do the main job, unattended, in the real window", _tour),
+    _Command("devices", "list every device, and why one cannot be used", _devices),
+    _Command("watch", "show live readings of every device", _watch),
+    _Command("bench", "measure what a device does", _bench),
+    _Command("place", "show which parameter and buffer of a model is where", _place),
+    _Command("doctor", "find the line that puts a tensor on the wrong device", _doctor),
+    _Command("fit", "say whether a model fits a card, and how fast it would be", _fit),
+    _Command("env", "versions and drivers, for bug reports", json_option),
+    _Command("fleet", "show every card of many machines", fleet_arguments, takes_common=False),
+    _Command("cluster", "a Ray cluster on this machine, for trying", _cluster, takes_common=False),
+    _Command("host", "what windows on other machines connect to: start it, list it, end it", _host, takes_common=False),
+    _Command(
+        "install-desktop",
+        "add DevExplorer to the menu and to the file types of a desktop",
+        _install_desktop,
+        takes_common=False,
+    ),
+)
+
+
 def _with_open(argv: list[str]) -> list[str]:
     """The word `open` where a file is named in place of a command; no command has a dot or a slash in it."""
     first = 0
@@ -181,7 +215,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments; raises `BadInput` with what is wrong and where to look."""
     argv = _with_open(argv)
     try:
-        arguments = parser(benchmarks="bench" in argv).parse_args(argv)
+        arguments = parser(argv).parse_args(argv)
     except BadInput as error:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
+from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide, Found, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
@@ -19,11 +20,6 @@ from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
 if TYPE_CHECKING:
     from devexplorer.core.records import SentFrom
     from devexplorer.gui.forms.far_files import FarFiles
-
-
-def dropped_files(data: QMimeData) -> list[Path]:
-    """The files of this machine that are dragged."""
-    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
 
 
 class FileField(QWidget):

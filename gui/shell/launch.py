@@ -15,6 +15,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.run import ELSEWHERE, WINDOW_COMMANDS, ended, run
 from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.gui.shell.plain_import import import_plainly
 
 
 def launch(argv: list[str] | None = None) -> int:
@@ -51,7 +52,6 @@ def launch(argv: list[str] | None = None) -> int:
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
     quick_start()
     from devexplorer.gui.shell.font_scale import make_application
-    from devexplorer.gui.shell.plain_import import import_plainly
 
     import_plainly()
     application = make_application(sys.argv[:1])

@@ -39,7 +39,7 @@ from devexplorer.gui.files.opening import Opening
 from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
-from devexplorer.gui.forms.file_field import dropped_files
+from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.machines.copies import Copies
 from devexplorer.gui.machines.file_copies import FileCopies
 from devexplorer.gui.machines.menu import MachineMenu

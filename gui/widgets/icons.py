@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from PySide6.QtCore import QByteArray, QRectF, Qt
 from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
@@ -18,8 +19,7 @@ SIZE = 16
 
 def names() -> list[str]:
     """Every icon there is, sorted."""
-    folder = files("devexplorer.resources").joinpath("icons")
-    return sorted(entry.name.removesuffix(".svg") for entry in folder.iterdir() if entry.name.endswith(".svg"))
+    return sorted(entry.name.removesuffix(".svg") for entry in _folder().iterdir() if entry.name.endswith(".svg"))
 
 
 def svg(name: str, colour: str) -> bytes:
@@ -28,9 +28,15 @@ def svg(name: str, colour: str) -> bytes:
 
 
 @cache
+def _folder() -> Traversable:
+    """Looked for once: finding it takes longer than reading a drawing."""
+    return files("devexplorer.resources").joinpath("icons")
+
+
+@cache
 def _drawing(name: str) -> str:
     """Each is read once: an icon has four pixmaps, and the window's first picture waits for them."""
-    return files("devexplorer.resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
+    return _folder().joinpath(f"{name}.svg").read_text(encoding="utf-8")
 
 
 def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPixmap:

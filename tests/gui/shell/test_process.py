@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,34 @@ sys.exit(open_window(virtual_spec="2x Tesla T4"))
 """
 
 
+ANSWER = """
+import json, linecache, os, sys
+from devexplorer.gui.shell import launch
+from devexplorer.gui.shell import font_scale
+from PySide6.QtCore import QTimer
+make, known = font_scale.make_application, set(sys.modules)
+def look():
+    new = {name: sys.modules[name] for name in sys.modules if name.startswith("devexplorer") and name not in known}
+    read = [name for name, module in new.items() if getattr(module, "__file__", None) in linecache.cache]
+    print(json.dumps({"modules": sorted(sys.modules), "read": read}), flush=True)
+    os._exit(0)
+def make_application(arguments):
+    application = make(arguments)
+    QTimer.singleShot(0, lambda: QTimer.singleShot(0, look))
+    return application
+font_scale.make_application = make_application
+launch.launch([])
+"""
+"""What is loaded when the window has been painted and answers for the first time."""
+LATER = re.compile(
+    r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
+    r"|devexplorer\.core\.(machines|host|ssh|environments|fleet|engine|commands|planner|memory|experiments|partition"
+    r"|workspace|recording|replay|learn|benchmark|models|virtual|isolation|session\.session|doctor\.(?!findings))"
+    r"|devexplorer\.gui\.\w+\.\w*(page|dialog)|devexplorer\.gui\.charts|devexplorer\.gui\.shell\.(tour|guide)"
+)
+"""What nothing needs before: the session, pages and dialogs, what runs in other processes."""
+
+
 def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CONFIG_HOME": str(home), **environment}
     return subprocess.run(
@@ -40,6 +69,19 @@ def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machine
     assert seen["torch"] == []
     assert seen["far"] == [], "nothing of other machines is loaded before one is asked for"
     assert any("DevExplorer" in title for title in seen["windows"])
+
+
+def test_a_window_answers_before_its_pages_dialogs_and_session_are_loaded(tmp_path: Path) -> None:
+    done = run(ANSWER, tmp_path)
+    assert done.returncode == 0, done.stderr
+    modules = json.loads(done.stdout)["modules"]
+    assert "devexplorer.gui.shell.main_window" in modules
+    assert [module for module in modules if LATER.match(module)] == []
+
+
+def test_the_source_of_the_application_is_not_read_at_the_start(tmp_path: Path) -> None:
+    done = run(ANSWER, tmp_path)
+    assert json.loads(done.stdout)["read"] == [], "the import of PySide looks for `from __feature__ import` in it"
 
 
 def test_a_configuration_folder_that_is_a_file_costs_the_layout_and_nothing_else(tmp_path: Path) -> None:
