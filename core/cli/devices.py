@@ -172,25 +172,25 @@ def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | N
     if readings is not None:
         for info in catalog.devices:
             simulated = " (simulated)" if info.simulated else ""
-            out.print(f"\n{info.id}: {info.name}{simulated}", style="bold", markup=False)
+            out.print(f"\n{info.id}: {info.name}{simulated}", style="bold")
             groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
-            out.print(facts_in_short(groups), markup=False)
+            out.print(facts_in_short(groups))
         joined = [
             info.id
             for info in catalog.devices
             if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")
         ]
         if len(joined) > 1:
-            out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}", markup=False)
+            out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}")
         out.print()
     for problem in catalog.problems:
         subject = " ".join(part for part in (problem.device, problem.field) if part)
-        out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow", markup=False)
+        out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow")
     if not any(info.usable and info.kind != "cpu" for info in catalog.devices):
         instead = 'Try it with virtual ones: devexplorer --virtual "2x Tesla T4"'
         if no_virtual_gpus is not None:
             instead = f"Virtual ones are not available: {no_virtual_gpus}"
-        out.print(f"No GPU that can be used. {instead}", style="dim", markup=False)
+        out.print(f"No GPU that can be used. {instead}", style="dim")
 
 
 def _number(value: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from devexplorer.core.base import parse_input_shapes, parse_model_dtype
+from devexplorer.core.base import parse_input_shapes, parse_model_dtype, printable
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
@@ -43,7 +43,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         for line in github_lines(
             diagnosis, os.environ.get("GITHUB_WORKSPACE") or os.curdir, allowed=arguments.allow_unchecked
         ):
-            print(line)
+            print(printable(line))
     else:
         print_diagnosis(console(), diagnosis)
     if diagnosis.problems:

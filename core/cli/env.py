@@ -7,9 +7,11 @@ import argparse
 import importlib.metadata
 import os
 import platform
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import devexplorer
-from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text, printable
 from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
@@ -107,30 +109,35 @@ def env(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(**known)
         return 0
+    for line in _lines(known):
+        print(printable(line))
+    return 0
+
+
+def _lines(known: Mapping[str, Any]) -> Iterator[str]:
     for key in ("devexplorer", "python", "platform", "container", "driver_version", "virtual_gpus"):
-        print(f"{key:<24}{known[key] or MISSING}")
+        yield f"{key:<24}{known[key] or MISSING}"
     for group in ("packages", "torch", "variables"):
-        print(f"\n{group}")
+        yield from ("", group)
         content = known[group]
         for key, value in (
             content.items() if isinstance(content, dict) else [("not available", "see the problem of cuda below")]
         ):
-            print(f"  {key:<34}{MISSING if value is None else value}")
-    print("\ndevices")
-    for info in known["devices"]:  # type: ignore[attr-defined]
+            yield f"  {key:<34}{MISSING if value is None else value}"
+    yield from ("", "devices")
+    for info in known["devices"]:
         state = "usable" if info.usable else f"not usable: {info.reason}"
         simulated = ", simulated" if info.simulated else ""
-        print(f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}")
-    for card in known["cards"]:  # type: ignore[attr-defined]
+        yield f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}"
+    for card in known["cards"]:
         modes = ", ".join(
             f"{name} {_mode(value)}" for name, value in card.items() if value is not None and name != "nvml_index"
         )
-        print(f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}")
-    for problem in known["problems"]:  # type: ignore[attr-defined]
+        yield f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}"
+    for problem in known["problems"]:
         subject = " ".join(part for part in (problem.device, problem.field) if part)
-        print(f"  problem{f' of {subject}' if subject else ''}: {problem.reason}")
-    print("\nPython environments (devexplorer --python PATH has the engine in one of them)")
-    for found in known["environments"]:  # type: ignore[attr-defined]
+        yield f"  problem{f' of {subject}' if subject else ''}: {problem.reason}"
+    yield from ("", "Python environments (devexplorer --python PATH has the engine in one of them)")
+    for found in known["environments"]:
         torch = f"torch {found['torch']}" if found["torch"] else "no torch"
-        print(f"  {found['kind']:<9}Python {found['version'] or MISSING:<8} {torch:<22} {found['path']}")
-    return 0
+        yield f"  {found['kind']:<9}Python {found['version'] or MISSING:<8} {torch:<22} {found['path']}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -103,7 +102,7 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
 def _side_by_side(fits: Sequence[Fit]) -> Table:
     """A column for each card. A card that is one of several says which."""
     columns = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]
-    listing = table("", *(f">{escape(printable(name))}" for name, _ in columns))
+    listing = table("", *(f">{name}" for name, _ in columns))
     cards = [card for _, card in columns]
     for part, name in PARTS.items():
         if part in _ALWAYS or any(getattr(card.bytes, part) for card in cards):

@@ -7,7 +7,7 @@ import argparse
 import os
 import time
 
-from devexplorer.core.base import BadInput, Unavailable, elapsed_text, printable
+from devexplorer.core.base import BadInput, Unavailable, elapsed_text
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.host import listing
 from devexplorer.core.host.proxy import proxy
@@ -55,7 +55,7 @@ def _list(arguments: argparse.Namespace) -> int:
             continue
         rows.add_row(
             str(found.pid), elapsed_text(time.time() - about.since_unix_s), str(about.clients), ", ".join(about.busy),
-            printable(about.python), str(about.protocol),
+            about.python, str(about.protocol),
         )  # fmt: skip
     console().print(rows)
     return 0

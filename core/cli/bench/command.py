@@ -119,10 +119,10 @@ def _print_results(out: Console, finished: Sequence[Finished]) -> None:
                 listing.add_row(*row)
         out.print(listing)
         if summary := "\n".join(filter(None, (kind.summary(*run) for run in runs))):
-            out.print(summary, markup=False)
+            out.print(summary)
     for run in finished:
         if line := _conditions_text(run.conditions):
-            out.print(line, style="dim", markup=False)
+            out.print(line, style="dim")
 
 
 def _conditions_text(conditions: Conditions) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich.markup import escape
-
-from devexplorer.core.base import list_text, printable
+from devexplorer.core.base import list_text
 from devexplorer.core.base.times import moment_text
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.terminal.findings import Findings
@@ -34,9 +32,7 @@ def history(arguments: argparse.Namespace) -> int:
     rows = table(">check", "started", ">cards", "kinds", "slow", "failed")
     for check in checks:
         cards = f"{check.cards} (simulated)" if check.simulated else str(check.cards)
-        slow, failed = (
-            escape(printable(list_text(list(names)))) if names else "" for names in (check.slow, check.failed)
-        )
+        slow, failed = (list_text(list(names)) if names else "" for names in (check.slow, check.failed))
         rows.add_row(str(check.id), moment_text(check.started_unix_s), cards, ", ".join(_kinds(check)), slow, failed)
     console().print(rows)
     return 0

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from devexplorer.core.base import printable
+
 if TYPE_CHECKING:  # imported where something is drawn: documents and the readings of `watch` are printed without it
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 SCHEMA = 1
 PIPE_COLUMNS = 1000
@@ -31,15 +34,22 @@ def print_document(**content: Any) -> None:
 
 
 def console() -> Console:
-    """The terminal; plain text without any width when it is none."""
+    """The terminal; plain text without any width when it is none.
+
+    Names of devices, files, hosts and processes come from elsewhere: brackets in them are no markup, `:cat:` is no
+    emoji, and what would move the cursor is replaced. What is styled is given as a `Text` or with `style`.
+    """
     from rich.console import Console
 
     class Terminal(Console):
+        def render_str(self, text: str, **styles: Any) -> Text:
+            return super().render_str("\n".join(map(printable, text.split("\n"))), **styles)
+
         def on_broken_pipe(self) -> NoReturn:
             raise BrokenPipeError  # one place deals with it: run()
 
     width = None if sys.stdout is not None and sys.stdout.isatty() else PIPE_COLUMNS
-    return Terminal(highlight=False, soft_wrap=True, width=width)
+    return Terminal(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
