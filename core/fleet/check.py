@@ -12,10 +12,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from devexplorer.core.base import Cancelled
 from devexplorer.core.fleet import links
 from devexplorer.core.fleet.check_plan import ALONE, CheckPlan, Step, measured_cards, pair_rounds, seconds_of, steps
-from devexplorer.core.fleet.check_results import CheckResults
+from devexplorer.core.fleet.check_results import CANCELLED, CheckResults
 from devexplorer.core.fleet.readings import readings_under_load
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import Card, FleetTable
@@ -38,6 +40,8 @@ from devexplorer.core.records.fleet_events import (
 
 SEARCH_S = 2.0
 """Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""
+LEAST_BLOCKS = 3
+"""That a measurement which was cancelled has to have, to say anything: its median is the one in the middle."""
 AWAY_S = 20.0
 """That the link to a machine may be broken before what is measured there is given up."""
 Former = Mapping[tuple[CardKey, MeasuredKind, str], tuple[float, ...]]
@@ -76,6 +80,14 @@ class CheckReport(Record):
     left_out: tuple[MeasuredKind, ...] = ()
     """For which the budget of time was too short."""
     cancelled: bool = False
+    """It was interrupted; it has what was measured until then."""
+
+    @property
+    def measured(self) -> tuple[MeasuredKind, ...]:
+        """The kinds of which anything was."""
+        of_cards = {rates.kind for card in self.measurements for rates in card.rates if rates.blocks}
+        of_groups = {group.kind for group in self.groups if group.rate is not None}
+        return tuple(kind for kind in self.plan.kinds if kind in of_cards | of_groups)
 
 
 class FleetCheck:
@@ -164,7 +176,7 @@ class FleetCheck:
         """End it; the report has what was measured until then."""
         self._cancelled.set()
         self._source.cancel()
-        self._results.give_up("it was cancelled")
+        self._results.give_up()
 
     def join(self, deadline_s: float) -> bool:
         """False when the thread still runs at the deadline."""
@@ -202,7 +214,7 @@ class FleetCheck:
         for index, step in enumerate(planned):
             self.step, self.done = step, index / len(planned)
             if self._is_in_time(step.kind, seconds_of(step, self.plan)):
-                self._take(step, self._measure(step, self.plan.seconds))
+                self._measure(step, self.plan.seconds)
         self.done = 1.0
 
     def _is_in_time(self, kind: MeasuredKind, seconds: float) -> bool:
@@ -215,7 +227,9 @@ class FleetCheck:
         return False
 
     def _take(self, step: Step, measured: Sequence[Rates]) -> None:
-        for group, rates in zip(step.groups, measured, strict=True):
+        for group, until_then in zip(step.groups, measured, strict=True):
+            if (rates := _so_far(until_then)) is None:
+                continue
             if len(group) == 1:
                 self._rates[group[0]].append(rates)
                 continue
@@ -229,7 +243,8 @@ class FleetCheck:
         return GroupRate(kind=kind, cards=group, rate=_median(rates), failure=rates.failure or "", simulated=simulated)
 
     def _measure(self, step: Step, seconds: float) -> list[Rates]:
-        """One order: the rates of each of its groups. Raises `Cancelled`."""
+        """One order: the rates of each of its groups, which are taken. Raises `Cancelled`, behind what was measured
+        until then."""
         if self._cancelled.is_set():
             raise Cancelled("the check was cancelled")
         self._number += 1
@@ -245,6 +260,9 @@ class FleetCheck:
         spread_s = self._results.start_spread_s
         if spread_s is not None:
             self._spread_s = max(spread_s, self._spread_s or 0.0)
+        self._take(step, measured)
+        if self._cancelled.is_set():
+            raise Cancelled("the check was cancelled")
         return measured
 
     def _compare_machines(self) -> None:
@@ -260,16 +278,14 @@ class FleetCheck:
             step = self.step = Step(kind=kind, dtype="", groups=groups)
             if not self._is_in_time(kind, seconds_of(step, self.plan)):
                 return
-            self._take(step, self._measure(step, seconds))
+            self._measure(step, seconds)
         reached = [group.rate for group in self._groups[before:] if group.rate is not None]
 
         def measure(groups: Sequence[links.Group]) -> list[float]:
             step = self.step = Step(
                 kind=kind, dtype="", groups=tuple(tuple(first[machine] for machine in group) for group in groups)
             )
-            measured = self._measure(step, seconds)
-            self._take(step, measured)
-            return [_median(rates) or 0.0 for rates in measured]
+            return [_median(rates) or 0.0 for rates in self._measure(step, seconds)]
 
         if len(reached) > 2 and self._is_in_time(kind, seconds * len(ring)):
             found = links.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
@@ -346,6 +362,13 @@ class FleetCheck:
             or (key in self._silent and any(rates.failure for rates in self._rates[key])),
             simulated=card.info.simulated,
         )
+
+
+def _so_far(rates: Rates) -> Rates | None:
+    """What was measured; of what was cancelled what came until then, None for too little."""
+    if rates.failure != CANCELLED:
+        return rates
+    return replace(rates, failure=None) if len(rates.blocks) >= LEAST_BLOCKS else None
 
 
 def _median(rates: Rates) -> float | None:

@@ -6,6 +6,7 @@ import statistics
 from typing import Any
 
 import devexplorer
+from devexplorer.core.base import list_text, seconds_text
 from devexplorer.core.base.plain import plain
 from devexplorer.core.fleet.check import CheckReport
 from devexplorer.core.fleet.verdict_text import group_line, line
@@ -67,6 +68,7 @@ def check_document(report: CheckReport, *, uuids: bool = False) -> dict[str, Any
         "started_unix_s": report.started_unix_s,
         "ended_unix_s": report.ended_unix_s,
         "cancelled": report.cancelled,
+        "measured": [kind.value for kind in report.measured],
         "soak_s": report.plan.soak_s,
         "budget_s": report.plan.budget_s,
         "left_out": [kind.value for kind in report.left_out],
@@ -95,6 +97,14 @@ def failures(report: CheckReport) -> list[str]:
         f"{machine}{': ' if cards else ''}{', '.join(dict.fromkeys(cards))}: {measured}: {why}"
         for (machine, measured, why), cards in concerned.items()
     ]
+
+
+def interrupted_line(report: CheckReport) -> str:
+    """Of a check that was interrupted: when, and what it could not measure any more."""
+    seconds = seconds_text(report.ended_unix_s - report.started_unix_s)
+    missing = [kind.value for kind in report.plan.kinds if kind not in report.measured]
+    rest = f"; not measured: {list_text(missing)}" if missing else ""
+    return f"interrupted after {seconds}: only what was measured until then is judged{rest}"
 
 
 def key_text(key: CardKey) -> str:

@@ -15,6 +15,9 @@ from devexplorer.core.records.fleet_events import (
     MeasureOrder,
 )
 
+CANCELLED = "it was cancelled"
+"""Why a group has ended that was being measured when the check was."""
+
 
 class CheckResults:
     """What came of the present order; `wait` on the thread of the check, everything else on the main thread."""
@@ -66,9 +69,9 @@ class CheckResults:
         """Nothing more comes from this machine."""
         self._end(lambda group: any(name == machine for name, _ in group), why)
 
-    def give_up(self, why: str) -> None:
+    def give_up(self) -> None:
         """Nothing more comes at all."""
-        self._end(lambda group: True, why)
+        self._end(lambda group: True, CANCELLED)
 
     def _end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
         with self._changed:

@@ -26,12 +26,13 @@ from devexplorer.core.base import (
     number_text,
     printable,
     seconds_text,
+    sentence,
 )
 from devexplorer.core.base.atomic_files import replacing
 from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.history.condition_rows import moment_text
 from devexplorer.core.fleet.check import CheckReport
-from devexplorer.core.fleet.check_document import check_document, key_text, median_rate, unit
+from devexplorer.core.fleet.check_document import check_document, interrupted_line, key_text, median_rate, unit
 from devexplorer.core.fleet.verdict_text import group_line, line
 from devexplorer.core.fleet.verdicts import equals_key
 from devexplorer.core.records import DeviceInfo
@@ -124,7 +125,7 @@ def _header(report: CheckReport, subjects: Sequence[_Subject]) -> str:
             " declared noise, not from a card, and simulated seconds may pass faster than real ones."
         )
     if report.cancelled:
-        notes.append("The check was cancelled: only what was measured until then is here.")
+        notes.append(sentence(interrupted_line(report)))
     marked = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
         f'<header><h1>Fleet check</h1><p class="result">{escape(result)}</p>'

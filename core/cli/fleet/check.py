@@ -38,7 +38,8 @@ SETTLE_S = 10.0
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Find slow cards; returns 0 for none, 1 where one was found or failed, 2 where nothing could be measured."""
+    """Find slow cards; returns 0 for none, 1 where one was found or failed, 2 where nothing could be measured. Ctrl-C
+    ends it with what was measured until then, and the code that shells have for it."""
     findings = Findings()
     defaults = CheckPlan()
     plan = CheckPlan(
@@ -66,7 +67,8 @@ def check(arguments: argparse.Namespace) -> int:
         report = _run(FleetCheck(source, cards.cards, plan, before, cards), source, cards, stopping)
         if not report.cancelled:
             _keep(history, kept(report, fleet_name(source)))
-    if stopping.asked:
+    if report.cancelled and not report.measured:
+        say("interrupted before anything was measured")
         return stopping.exit_code
     if file is not None:
         write_check(file, report, uuids=arguments.uuids)
@@ -78,6 +80,8 @@ def check(arguments: argparse.Namespace) -> int:
         print_document(**check_document(report, uuids=arguments.uuids))
     else:
         _print(report)
+    if report.cancelled:
+        return stopping.exit_code
     verdicts = {card.verdict for card in report.verdict.cards}
     if verdicts & {Verdict.SLOW, Verdict.FAILED} or report.slow_links or report.slow_machines:
         return 1

@@ -8,7 +8,7 @@ from devexplorer.core.base import MISSING, list_text, printable
 from devexplorer.core.cli.fleet.lines import GAP, SIMULATED
 from devexplorer.core.cli.terminal.lines import Line, cell_len
 from devexplorer.core.fleet.check import CheckReport
-from devexplorer.core.fleet.check_document import failures, key_text
+from devexplorer.core.fleet.check_document import failures, interrupted_line, key_text
 from devexplorer.core.fleet.verdict_text import group_line, line
 
 LEAST_VERDICT = 24
@@ -38,6 +38,8 @@ def _together(report: CheckReport) -> list[str]:
     lines += [f"{machine} slows down what all machines do together" for machine in report.slow_machines]
     lines += [group_line(finding) for finding in report.verdict.groups]
     lines += failures(report)
+    if report.cancelled:
+        lines.append(interrupted_line(report))
     if report.left_out:
         names = list_text([kind.value for kind in report.left_out])
         lines.append(f"left out, for the budget of {report.plan.budget_s:g} s: {names}")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,14 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet import command, exporting
 from devexplorer.core.cli.fleet.command import fleet
 from devexplorer.core.cli.watch.prometheus import MachineFigures
+from devexplorer.core.fleet.check import FleetCheck
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    FleetEvent,
+    FleetMachine,
+    MachineChanged,
+)
 from devexplorer.core.records.fleet_history import StoredCheck
 
 T4S = ["--virtual", "2x Tesla T4"]
@@ -208,6 +214,62 @@ def test_a_check_writes_its_report(name: str, tmp_path: Path, capfd: pytest.Capt
     text = path.read_text(encoding="utf-8")
     assert "node1/vgpu:5" in text
     assert "simulated" in text
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Ctrl-C in the middle of a check: in its order of this number, once so many blocks of it have come."""
+
+    def at(number: int, blocks: int) -> None:
+        class Interrupted(FleetCheck):
+            seen = 0
+
+            def beat(self, events: Sequence[FleetEvent]) -> None:
+                for event in events:
+                    if isinstance(event, BlocksMeasured) and event.number == number:
+                        self.seen += len(event.rates)
+                if self.seen >= blocks:
+                    signal.raise_signal(signal.SIGINT)
+                    self.seen = -(10**9)
+                super().beat(events)
+
+        monkeypatch.setattr("devexplorer.core.cli.fleet.check.FleetCheck", Interrupted)
+
+    return at
+
+
+def test_an_interrupted_check_reports_what_was_measured_until_then(
+    interrupted: Callable[[int, int], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(2, 400)
+    words = ["--kind", "matmul,memory,copies", "--seconds", "60", "--defect", "slow:1/5:15%"]
+    pages = [tmp_path / "landlord.json", tmp_path / "landlord.html"]
+    assert run("check", "--nodes", "2", *H100S, *words, "--report", str(pages[0])) == 130
+    said = capfd.readouterr()
+    assert f"report written to {pages[0]}" in said.err
+    assert "; not measured: copies" in said.out
+    assert "1 slow card of 16" in said.out
+    document = json.loads(pages[0].read_text())
+    assert document["cancelled"]
+    assert document["slow"] == ["node1/vgpu:5"]
+    assert (document["measured"], document["problems"]) == (["matmul", "memory"], [])
+    assert all([rate["kind"] for rate in card["rates"]] == ["matmul", "memory"] for card in document["cards"])
+    assert all(card["rates"][0]["blocks"] > card["rates"][1]["blocks"] > 2 for card in document["cards"])
+    assert run("check", "--nodes", "2", *H100S, *words, "--report", str(pages[1])) == 130
+    assert "Interrupted after" in pages[1].read_text(encoding="utf-8")
+    capfd.readouterr()
+    assert run("history", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["checks"] == [], "it is no measure for later ones"
+
+
+def test_a_check_that_is_interrupted_at_once_writes_no_report(
+    interrupted: Callable[[int, int], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(0, 0)
+    path = tmp_path / "landlord.html"
+    assert run("check", "--nodes", "1", *T4S, "--report", str(path)) == 130
+    assert capfd.readouterr() == ("", "devexplorer: interrupted before anything was measured\n")
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check import CheckReport, FleetCheck
-from devexplorer.core.fleet.check_document import failures
+from devexplorer.core.fleet.check_document import check_document, failures, interrupted_line
 from devexplorer.core.fleet.check_plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.defects import parse_defect
 from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
@@ -228,6 +228,32 @@ def test_a_check_that_is_cancelled_ends_at_once_with_what_it_has(playing: Playin
     playing.check.cancel()
     assert playing.report.cancelled
     assert playing.source.cancelled
+
+
+def test_what_was_measured_until_a_check_is_cancelled_is_kept_and_no_card_fails_for_it(playing: Playing) -> None:
+    playing.say(*playing.measured(0, 100.0))  # to its end
+    playing.say(*playing.measured(1, 101.0)[:2])  # in the middle
+    playing.say(playing.measured(2, 99.0)[0])  # just begun
+    playing.check.cancel()
+    report = playing.report
+    assert [[len(rates.blocks) for rates in card.rates] for card in report.measurements] == [[40], [40], []]
+    assert failures(report) == []
+    assert {card.verdict for card in report.verdict.cards} == {Verdict.UNKNOWN}
+    assert report.measured == (MeasuredKind.MATMUL,)
+    assert interrupted_line(report).endswith("s: only what was measured until then is judged")
+    document = check_document(report)
+    assert document["cancelled"]
+    assert document["measured"] == ["matmul"]
+
+
+def test_a_few_blocks_of_a_cancelled_measurement_say_nothing(playing: Playing) -> None:
+    for group in range(3):
+        playing.say(*playing.measured(group, 100.0)[:1])
+        playing.say(BlocksMeasured(number=1, group=group, rates=(100.0, 90.0), block_s=0.25))
+    playing.check.cancel()
+    report = playing.report
+    assert not report.measured
+    assert interrupted_line(report).endswith("; not measured: matmul")
 
 
 def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None:

@@ -241,7 +241,7 @@ def test_a_fleet_is_simulated_checked_cancelled_and_given_back(desk: Desk, tmp_p
     press(desk.dialog(CheckDialog).accept_button)
     press(desk.quiet.window.status.cancel)
     beat_until(desk, lambda: desk.room.fleet.check is None)
-    assert desk.page.message.text().startswith("The check was cancelled.")
+    assert desk.page.message.text().startswith("Interrupted after ")
     desk.quiet.close()
     assert not [thread.name for thread in threading.enumerate() if "fleet" in thread.name]
 
