@@ -47,6 +47,8 @@ def check_document(report: CheckReport, *, uuids: bool = False) -> dict[str, Any
                 "cards": finding.cards,
                 "concerned": finding.concerned,
                 "ratio": finding.ratio,
+                "share": finding.share,
+                "seconds": finding.seconds,
                 "line": group_line(finding),
             }
             for finding in report.verdict.groups

@@ -33,7 +33,7 @@ from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.history.condition_rows import moment_text
 from devexplorer.core.fleet.check import CheckReport
 from devexplorer.core.fleet.check_document import check_document, interrupted_line, key_text, median_rate, unit
-from devexplorer.core.fleet.verdict_text import group_line, line
+from devexplorer.core.fleet.verdict_text import group_lines, line
 from devexplorer.core.fleet.verdicts import equals_key
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.records.fleet import CardMeasurement, CardVerdict, LoadReadings, MeasuredKind, Verdict
@@ -184,7 +184,7 @@ def _findings(report: CheckReport, groups: Iterable[Sequence[_Subject]]) -> str:
         parts += [_found(card, usual) for card in bad[:MOST_NAMES]]
         if len(bad) > MOST_NAMES:
             parts.append(f"<p>{count_text(len(bad) - MOST_NAMES, 'more card')} like these in the table below.</p>")
-    lines = [group_line(finding) for finding in report.verdict.groups]
+    lines = group_lines(report.verdict.groups)
     lines += [f"Slow between {key_text(a)} and {key_text(b)}; both are fast with others." for a, b in report.slow_links]
     lines += [f"{machine} slows down what all machines do together." for machine in report.slow_machines]
     listed = "".join(f"<li>{escape(printable(text))}</li>" for text in lines)

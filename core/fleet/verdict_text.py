@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base import number_text
+from devexplorer.core.base import list_text, number_text
 from devexplorer.core.records.fleet import (
     Basis,
     CardVerdict,
@@ -23,7 +23,7 @@ _WHY = {
     WhyUnknown.TOO_FEW_EQUAL: "no comparison: needs two equal cards more, or earlier runs of this card",
     WhyUnknown.NEAR_PUBLISHED: "below the published figure, but within what other setups differ by",
     WhyUnknown.ABSURD: "faster than its kind can be; measure again",
-    WhyUnknown.NOISY: "its rate varies too much; measure again",
+    WhyUnknown.NOISY: "its rate varies too much; measure longer",
 }
 _BASIS = {
     Basis.EQUAL_CARDS: "the median of equal cards",
@@ -83,6 +83,43 @@ def _reading(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}".rstrip() if float(value).is_integer() else f"{number_text(value)} {unit}".rstrip()
 
 
+def group_lines(findings: Sequence[GroupFinding]) -> list[str]:
+    """What the groups of equal cards say; what could not be told of several kinds for one reason is one line."""
+    lines = [group_line(finding) for finding in findings if not finding.case.is_coarse]
+    alike: dict[tuple[str, int, GroupCase], list[GroupFinding]] = {}
+    for finding in findings:
+        if finding.case.is_coarse:
+            alike.setdefault((finding.name, finding.cards, finding.case), []).append(finding)
+    return lines + [_coarse_line(group) for group in alike.values()]
+
+
+def _coarse_line(findings: Sequence[GroupFinding]) -> str:
+    first = findings[0]
+    limits = [f"{_percent(1 - (one.ratio or 0.0))} ({_measured(one.kind.value, one.dtype)})" for one in findings]
+    share = max((one.share for one in findings if one.share is not None), default=None)
+    seconds = max((one.seconds for one in findings if one.seconds is not None), default=None)
+    later = "check again later: each card is then compared with its own earlier runs too"
+    match first.case:
+        case GroupCase.UNCERTAIN:
+            noise = "were measured in too few blocks" if share is None else f"are uncertain by {_percent(share)}"
+            longer = "measure longer" if seconds is None else f"measure for {seconds:g} s (--seconds {seconds:g})"
+            why, advice = f"their own figures {noise}", longer
+        case GroupCase.DIFFER:
+            differ = "" if share is None else f" by {_percent(share)}"
+            why, advice = f"equal cards differ{differ}, which longer measurements do not change", later
+        case _:
+            why, advice = f"{first.cards} equal cards are few", later
+    return f"{first.name}: cards less than {list_text(limits)} slower cannot be told, because {why}; {advice}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _measured(kind: str, dtype: str) -> str:
+    return f"{kind} {dtype}".rstrip()
+
+
 def group_line(finding: GroupFinding) -> str:
     """What a group of equal cards says together."""
     measured = f"{finding.name}, {finding.kind.value} {finding.dtype}".rstrip()
@@ -97,3 +134,5 @@ def group_line(finding: GroupFinding) -> str:
             return f"{measured}: all {finding.cards} cards together run at {percent} of their earlier runs."
         case GroupCase.TOO_FEW:
             return f"{measured}: {finding.concerned} of {finding.cards} cards have no equals to compare with."
+        case _:
+            return _coarse_line([finding])

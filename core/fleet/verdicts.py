@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from devexplorer.core.fleet.causes import likely_causes
+from devexplorer.core.fleet.resolution import TENTH, coarse
 from devexplorer.core.fleet.scores import (
     FAMILY_WISE,
     FEWEST,
@@ -88,6 +89,8 @@ class _Card(NamedTuple):
     """NaN: not known."""
     former: tuple[float, ...]
     published: float | None
+    seconds: float
+    """For how long it was measured."""
 
 
 class _Compared(NamedTuple):
@@ -101,6 +104,7 @@ def judge(cards: Sequence[CardMeasurement], family_wise: float = FAMILY_WISE) ->
     number = sum(_number_of_comparisons(group) for group in groups.values())
     compared: defaultdict[int, list[RateComparison]] = defaultdict(list)
     findings: list[GroupFinding] = []
+    limits: list[GroupFinding | None] = []
     for (name, _, _, _, kind, dtype), group in groups.items():
         check = _Check(name, kind, dtype, number, family_wise)
         for results, finding in (check.with_equals(group), check.with_history(group)):
@@ -108,6 +112,7 @@ def judge(cards: Sequence[CardMeasurement], family_wise: float = FAMILY_WISE) ->
                 compared[row].append(comparison)
             if finding is not None:
                 findings.append(finding)
+        limits.append(check.told_little(group, compared))
         for card in group:
             published = check.with_published(card) if not compared[card.row] else None
             if published is not None:
@@ -118,7 +123,7 @@ def judge(cards: Sequence[CardMeasurement], family_wise: float = FAMILY_WISE) ->
     verdicts = [_verdict(card, tuple(compared[row]), row in noisy, groups.keys()) for row, card in enumerate(cards)]
     return FleetVerdict(
         cards=tuple(_with_causes(cards, verdicts)),
-        groups=tuple(findings),
+        groups=(*findings, *(limit for limit in limits if limit is not None)),
         comparisons=number,
         family_wise=family_wise,
     )
@@ -143,7 +148,14 @@ def _groups(cards: Sequence[CardMeasurement]) -> dict[_Key, list[_Card]]:
             if len(blocks):
                 centre, error = centre_and_error(blocks)
                 groups[(*equals_key(card), rates.kind, rates.dtype)].append(
-                    _Card(row, float(centre), float(error), _positive(rates.former), rates.published)
+                    _Card(
+                        row,
+                        float(centre),
+                        float(error),
+                        _positive(rates.former),
+                        rates.published,
+                        len(rates.blocks) * (rates.block_s or math.nan),
+                    )
                 )
     return dict(groups)
 
@@ -191,6 +203,25 @@ class _Check(NamedTuple):
             return results, None
         ratio = math.exp(float(np.median(scores.difference[flagged])))
         return results, self._finding(GroupCase.TWO_SPEEDS, group, share, ratio)
+
+    def told_little(
+        self, group: Sequence[_Card], compared: Mapping[int, Sequence[RateComparison]]
+    ) -> GroupFinding | None:
+        """What is to be said where a card that is a tenth slower than its equals could not be told, and its own history
+        does not tell it either."""
+        found: dict[Basis, list[float]] = {Basis.EQUAL_CARDS: [], Basis.OWN_HISTORY: []}
+        for one in (one for card in group for one in compared.get(card.row, ())):
+            if (one.kind, one.dtype) == (self.kind, self.dtype) and one.slow_below is not None:
+                found[one.basis].append(one.slow_below)
+        concerned = len(group) - sum(limit >= TENTH for limit in found[Basis.OWN_HISTORY])
+        limits = found[Basis.EQUAL_CARDS]
+        if self.kind in TOGETHER or not concerned or not limits or float(np.median(limits)) >= TENTH:
+            return None
+        errors, seconds = (np.array([getattr(card, name) for card in group]) for name in ("error", "seconds"))
+        scores = score(np.array([card.centre for card in group]), _errors(group), PRIORS[self.kind], self.comparisons)
+        why = coarse(scores, errors, seconds, PRIORS[self.kind], self.comparisons, self.family_wise)
+        finding = self._finding(why.case, group, concerned, why.slow_below)
+        return replace(finding, share=why.share, seconds=why.seconds)
 
     def with_history(self, group: Sequence[_Card]) -> tuple[list[_Compared], GroupFinding | None]:
         group = [card for card in group if card.former]

@@ -207,6 +207,17 @@ class GroupCase(enum.Enum):
     ALL_CHANGED = "all changed"
     """The group as a whole is slower than it was."""
     TOO_FEW = "too few"
+    UNCERTAIN = "uncertain figures"
+    """A card that is a tenth slower could not be told, because each card's own figure is too uncertain."""
+    DIFFER = "healthy cards differ"
+    """It could not be told, because healthy cards differ too much."""
+    FEW = "few equal cards"
+    """It could not be told, because so few cards know little of their spread."""
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether it says what could not be told."""
+        return self in (GroupCase.UNCERTAIN, GroupCase.DIFFER, GroupCase.FEW)
 
 
 class GroupFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +231,11 @@ class GroupFinding(msgspec.Struct, frozen=True, kw_only=True):
     concerned: int
     """Cards that are slower, have changed, or cannot be compared."""
     ratio: float | None = None
-    """The slower cards to the faster, or now to before."""
+    """The slower cards to the faster, or now to before; of what could not be told: what would be called slow."""
+    share: float | None = None
+    """How uncertain one card's own figure is, or by how much healthy cards differ."""
+    seconds: float | None = None
+    """That each measurement should take for a card that is a tenth slower to be told."""
 
 
 class FleetVerdict(Record, omit_defaults=True):

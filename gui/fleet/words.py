@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from devexplorer.core.base import MISSING, bytes_text, count_text, list_text, sentence
 from devexplorer.core.fleet.check import CheckReport
 from devexplorer.core.fleet.check_document import interrupted_line
-from devexplorer.core.fleet.verdict_text import cause_text, group_line, line, ratio_text
+from devexplorer.core.fleet.verdict_text import cause_text, group_lines, line, ratio_text
 from devexplorer.core.fleet.watched_fleet import WatchedFleet
 from devexplorer.core.records import Fact
 from devexplorer.core.records.fleet import CardVerdict, LoadReadings, Verdict
@@ -69,7 +69,7 @@ def summary(report: CheckReport) -> tuple[str, bool]:
         parts.append(f"None of {total} is slow." if found[Verdict.NORMAL] else f"Nothing can be said of {total}.")
     if found[Verdict.UNKNOWN] and found[Verdict.NORMAL]:
         parts.append(f"Of {len(found[Verdict.UNKNOWN])} nothing can be said.")
-    parts += [group_line(finding) for finding in report.verdict.groups[:1]]
+    parts += group_lines(report.verdict.groups)[:1]
     if report.cancelled:
         parts.insert(0, sentence(interrupted_line(report)))
     return " ".join(parts), wrong

@@ -9,7 +9,7 @@ from devexplorer.core.cli.fleet.lines import GAP, SIMULATED
 from devexplorer.core.cli.terminal.lines import Line, cell_len
 from devexplorer.core.fleet.check import CheckReport
 from devexplorer.core.fleet.check_document import failures, interrupted_line, key_text
-from devexplorer.core.fleet.verdict_text import group_line, line
+from devexplorer.core.fleet.verdict_text import group_lines, line
 
 LEAST_VERDICT = 24
 """Cells in which a verdict is folded; with less it is left to the terminal."""
@@ -36,7 +36,7 @@ def check_lines(report: CheckReport, width: int | None = None) -> list[Line]:
 def _together(report: CheckReport) -> list[str]:
     lines = [f"slow between {key_text(a)} and {key_text(b)}" for a, b in report.slow_links]
     lines += [f"{machine} slows down what all machines do together" for machine in report.slow_machines]
-    lines += [group_line(finding) for finding in report.verdict.groups]
+    lines += group_lines(report.verdict.groups)
     lines += failures(report)
     if report.cancelled:
         lines.append(interrupted_line(report))
