@@ -63,8 +63,8 @@ def coarse(scores: Scores, errors: Floats, seconds: Floats, prior: Prior, compar
     """The same of the variance that is measured, to which the assumed one is added."""
     longer = error2 / (allowed - healthy) if allowed > healthy else math.inf
     if longer <= MOST_LONGER and (longer > 1.0 or mostly):
-        seconds = rounded(lasted * max(longer, 1.0) * MARGIN)
-        return Coarse(GroupCase.UNCERTAIN, slow_below, math.sqrt(error2), seconds)
+        wanted_s = rounded(lasted * max(longer, 1.0) * MARGIN)
+        return Coarse(GroupCase.UNCERTAIN, slow_below, math.sqrt(error2), wanted_s)
     of_many = float(t_quantile(alpha / max(comparisons, 1), np.array(MANY)))
     if of_many * math.sqrt(healthy) <= -math.log(TENTH):
         return Coarse(GroupCase.FEW, slow_below)
