@@ -23,6 +23,7 @@ from devexplorer.core.base.formats import (
     bytes_by_device_text,
     bytes_text,
     count_text,
+    left_text,
     list_text,
     number_text,
     objects_text,

@@ -47,6 +47,11 @@ def seconds_text(seconds: float | None, simulated: bool = False) -> str:
     return f"{seconds:.3g} s" if abs(seconds) < 99.95 else f"{seconds:.0f} s"
 
 
+def left_text(seconds: float) -> str:
+    """How long something still takes: `8 s left`, `11 min left`."""
+    return f"{math.ceil(seconds)} s left" if seconds < 100 else f"{math.ceil(seconds / 60)} min left"
+
+
 def number_text(value: float | None, digits: int = 3) -> str:
     """Significant digits without exponent for everyday sizes: `101.3` -> `101`, `8.123` -> `8.12`, `0.0123` ->
     `0.0123`."""

@@ -3,9 +3,9 @@ thread."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
+from devexplorer.core.base import left_text
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
@@ -60,8 +60,7 @@ def remaining_text(runs: Iterable[Run], now_unix_s: float) -> str:
     known = [left for run in runs if (left := time_left(run, now_unix_s)) is not None]
     if not known:
         return "warming up" if any(run.started_unix_s is None for run in runs) else ""
-    longest = max(known)
-    return f"{longest:.0f} s left" if longest < 100 else f"{math.ceil(longest / 60)} min left"
+    return left_text(max(known))
 
 
 def cells_of(run: Run) -> tuple[SweepCell, ...]:

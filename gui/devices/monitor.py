@@ -17,12 +17,17 @@ from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.veil import Veil
-from devexplorer.gui.widgets import HEADER_PX, Panel, Role, ScrollArea, draw_text, label, text_width
+from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, Panel, Role, ScrollArea, draw_text, label, text_width
 
 CARD_WIDTH_PX, WIDEST_PX = 236, 420
 """Least and largest width of a card: within them, as few stand side by side as all of them have room."""
+GOOD_WIDTH_PX = 300
+"""What a card gets where there is room."""
+LEAST_BAR_PX = 90
+"""Of a row: it says its card's name where so much is left for the bar."""
 ALWAYS_CARDS = 3
 """So few devices are cards, however little room there is."""
+MOST_COLUMNS = 5
 LINE_PX = 17
 LABEL_PX = 72
 _NAMED = ("fan", "throttled")
@@ -50,7 +55,27 @@ class MonitorCard(DeviceCard):
 
 
 class MonitorRow(DeviceRow):
-    """The compact row with the quantities in a line below it."""
+    """The compact row with the name of the card, where it has room, and the quantities in a line below it."""
+
+    _longest_name_px = _name_px = 0
+
+    @property
+    def name(self) -> str:
+        """The card's name without what all of them have."""
+        return self.texts.name.removeprefix("NVIDIA ")
+
+    def set_longest_name(self, pixels: int) -> None:
+        """The longest name of all rows is so wide: then their bars are in line."""
+        if pixels != self._longest_name_px:
+            self._longest_name_px = pixels
+            self._place_bar()
+            self.update()
+
+    def _place_bar(self) -> None:
+        super()._place_bar()
+        bar, wanted = self.bar.geometry(), self._longest_name_px + 12
+        self._name_px = wanted if bar.width() - wanted >= LEAST_BAR_PX else 0
+        self.bar.setGeometry(bar.adjusted(self._name_px, 0, 0, 0))
 
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
         watched = watch_texts(device)
@@ -77,6 +102,9 @@ class MonitorRow(DeviceRow):
         super().paintEvent(event)
         x, y = self._SIDE, ROW_PX - 3
         painter = QPainter(self)
+        if self._name_px:
+            left = self._SIDE + self._id_width() + 6
+            draw_text(painter, QRect(left, 0, self._name_px, ROW_PX - 1), self.name, "soft")
         for name, value in self.texts.watched:
             if name in _NAMED:
                 x += draw_text(painter, QRect(x, y, self.width() - 8 - x, LINE_PX), name, "dim") + 5
@@ -88,6 +116,8 @@ class MonitorPanel(Panel):
 
     selected = Signal(object)
     """Id of the device that was chosen (str)."""
+    needs = Signal(int)
+    """It needs no more than so many pixels of width, as high as it is."""
 
     def __init__(self, state: State) -> None:
         super().__init__("Devices at a glance")
@@ -134,6 +164,12 @@ class MonitorPanel(Panel):
         self.choose(self.chosen)
         self._show_texts()
         self._place()
+        self._tell_need()
+
+    def _tell_need(self) -> None:
+        """As few columns as all cards have room in, if there is such a number: more would be empty."""
+        columns = next((number for number in range(1, MOST_COLUMNS) if self._cards_px(number) <= self._room_px), 0)
+        self.needs.emit(16 + columns * (GOOD_WIDTH_PX + 8) - 8 if columns else UNLIMITED_PX)
 
     def _new_card(self, kind: type[MonitorCard | MonitorRow], name: str) -> MonitorCard | MonitorRow:
         card = kind(self._state.devices[name])
@@ -205,6 +241,7 @@ class MonitorPanel(Panel):
         else:
             self._show_texts()
             self._place()
+            self._tell_need()
 
     def _show_texts(self) -> None:
         alerts = self._state.alerts.active
@@ -212,6 +249,10 @@ class MonitorPanel(Panel):
             device = self._state.devices.get(name)
             if device is not None:
                 card.refresh(device, self._state.problems, alerts)
+        rows = [card for card in self.items.values() if isinstance(card, MonitorRow)]
+        longest = max((text_width(row.name) for row in rows), default=0)
+        for row in rows:
+            row.set_longest_name(longest)
         self._show_subtitle()
 
     def _show_subtitle(self) -> None:
@@ -219,7 +260,8 @@ class MonitorPanel(Panel):
         machine = dict.fromkeys(problem.reason for problem in self._state.problems if problem.device is None)
         first, others = [*machine][:1], [*machine][1:]
         words = [*([age] if age else []), *(["GiB"] if self._compact else []), *first]
-        self.set_subtitle(" · ".join(words), "\n".join([*([about] if about else []), *map(sentence, others)]))
+        brief = " · ".join(word.partition(":")[0] for word in words)  # without the reason
+        self.set_subtitle(" · ".join(words), "\n".join([*([about] if about else []), *map(sentence, others)]), brief)
 
     def _on_selected(self, device_id: str) -> None:
         self.choose(device_id)
@@ -231,3 +273,4 @@ class MonitorPanel(Panel):
             self.refresh_devices()
         else:
             self._place()
+            self._tell_need()

@@ -51,7 +51,7 @@ SOURCES = ("gpt2", "bert", "llama", "vit")
 CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
 AT_WORK = "Planning: the model is traced without data in a separate process."
 _CAPTION_PX, _FAILURE_PX = 22, 56
-_SHARES = [788, 468]
+_SHARES = [808, 448]
 _STRETCH = (1, 3)
 """Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""
 
@@ -78,7 +78,7 @@ class FitPanel(ExperimentPage):
         """What would help, by card; of the table's plan."""
         self._models: list[str] = []
         """Those of the workspace that the menu offers."""
-        self.model_edit = MenuEdit("", "model", _library(), 168, "lenet, transformers:gpt2")
+        self.model_edit = MenuEdit("", "model", _library(), 172, "lenet, transformers:gpt2")
         self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
         self.model_edit.textEdited.connect(self._on_typed)
         self.batch_edit = line_edit("8", "8", "Batch", 52)
@@ -100,7 +100,7 @@ class FitPanel(ExperimentPage):
         )
         self.inputs_edit = line_edit(
             "",
-            "a guess",
+            "automatic",
             "Input shapes",
             124,
             tip="What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch",

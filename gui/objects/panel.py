@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import Diagnosis
@@ -27,7 +28,6 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     Panel,
     Role,
-    line_edit,
     push_button,
     thin_line,
     vbox,
@@ -35,6 +35,10 @@ from devexplorer.gui.widgets import (
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
+FILTER_HINTS = "filter: name, type, dtype, device    /", "filter    /"
+"""Shown is the first one that has room."""
+FILTER_EDGE_PX = 20
+"""Of the filter: border and padding at both sides."""
 OPEN_AT_MOST = 100
 """A filter opens at most so many branches; more would not help."""
 
@@ -69,12 +73,7 @@ class ObjectsPanel(Panel):
         )
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)
-        self.filter = line_edit(
-            placeholder="filter: name, type, dtype, device    /", name="filter objects", tip=HINT, clear=True
-        )
-        self.filter.setProperty("look", "quiet")
-        self.filter.setMinimumWidth(FILTER_PX[0])
-        self.filter.setMaximumWidth(FILTER_PX[1])
+        self.filter = FilterEdit()
         self._tools = (self.by_device, self.training_parts, self.filter)
         for tool in self._tools:
             self.add_to_header(tool)
@@ -312,12 +311,31 @@ class ObjectsPanel(Panel):
 
     def _show_totals(self) -> None:
         counted = self._counted()
-        words = Totals.of(tensors_of(self._state, counted)).words or "no tensors"
+        totals = Totals.of(tensors_of(self._state, counted))
         what = "selected" if self._announced else "all"
-        self.totals.set_full_text(f"{what}: {words}" if counted else "")
+        brief = f"{what}: {totals.brief}" if totals.devices else ""
+        self.totals.set_full_text(f"{what}: {totals.words or 'no tensors'}" if counted else "", brief=brief)
 
     def _on_context_menu(self, where: QPoint) -> None:
         self.context_menu_requested.emit(self.tree.viewport().mapToGlobal(where))
+
+
+class FilterEdit(QLineEdit):
+    """Says what it looks for, in as many words as there is room for."""
+
+    def __init__(self) -> None:
+        super().__init__(clearButtonEnabled=True, toolTip=HINT)
+        self.setAccessibleName("filter objects")
+        self.setAcceptDrops(False)  # as those of `line_edit`
+        self.setProperty("look", "quiet")
+        self.setMinimumWidth(FILTER_PX[0])
+        self.setMaximumWidth(FILTER_PX[1])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        room = self.width() - FILTER_EDGE_PX
+        fits = (hint for hint in FILTER_HINTS if self.fontMetrics().horizontalAdvance(hint) <= room)
+        self.setPlaceholderText(next(fits, FILTER_HINTS[-1]))
 
 
 def _toggle(text: str, words: str) -> QPushButton:

@@ -47,6 +47,11 @@ class Totals(NamedTuple):
         return cls(*({name: part[name] for name in sorted(part)} for part in result))
 
     @property
+    def brief(self) -> str:
+        """`cpu 1.00 MiB · cuda:0 2.00 MiB`."""
+        return " · ".join(f"{device} {bytes_text(result.bytes)}" for device, result in self.devices.items())
+
+    @property
     def words(self) -> str:
         """`cpu 1.00 MiB in 4 tensors · all float32 · incl. 0.50 MiB gradients`."""
         parts = [

@@ -118,6 +118,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         self.setBackground(theme.panel)
         for axis in (self.left, self.bottom):
             axis.setTextPen(theme.dim)
+        self.lines.update()  # its picture is kept, with labels in the colours of before
         colour = QColor(theme.text)
         colour.setAlphaF(GRID_ALPHA)
         self.grid.setPen(QPen(colour, 1))

@@ -117,7 +117,9 @@ class LegendEntry(QAbstractButton):
 def draw_key(painter: QPainter, entry: Entry, left: QPointF) -> None:
     """The line or the square before the name, from `left` on, `LINE_PX` - 2 wide at most."""
     if not entry.brushes:
-        painter.setPen(device_pen(entry.colour, simulated=entry.simulated))
+        pen = device_pen(entry.colour, simulated=entry.simulated)
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)  # else the last dash would be a dot
+        painter.setPen(pen)
         painter.drawLine(left, left + QPointF(LINE_PX - 2, 0))
     for brush in entry.brushes:
         painter.fillRect(QRectF(left.x() + 2, left.y() - 4.5, 9, 9), brush)

@@ -32,6 +32,8 @@ GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
 room."""
 DASHES: Mapping[str, tuple[float, ...]] = {"copy": (5.0, 3.0), "cast": (1.0, 3.0)}
 """How the line of a copy and of a cast differ from that of a move, by `core.session.state.Marker.kind`."""
+ARROW, SHORTEST_NAME_PX = " → ", 20.0
+"""In the text of a move; of the name before it so much stays at least."""
 SHORTEST_LABEL_PX = 44.0
 """A label that would be cut shorter than this is left out."""
 
@@ -156,7 +158,7 @@ class LinesItem(QGraphicsItem):
         left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
         for guide in sorted(self._guides):
             room = right - left - KEY_PX - GAP_PX
-            text = self._elide_before_mark(guide.text, room)
+            text = self._shortened(guide.text, room)
             if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
                 result.append(
                     PlacedLabel(
@@ -179,10 +181,18 @@ class LinesItem(QGraphicsItem):
         return [label._replace(rect=label.rect.translated(0, -self._rows * ROW_PX)) for label in labels]
 
     def _elide(self, text: str, width: float) -> str:
-        return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+        """Cut short at the end, but of `model → device` the device stays."""
+        words, arrow, goal = text.rpartition(ARROW)
+        room = width - self._metrics.horizontalAdvance(arrow + goal)
+        if not arrow or room < SHORTEST_NAME_PX:
+            return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+        return self._metrics.elidedText(words, Qt.TextElideMode.ElideRight, room) + arrow + goal
 
-    def _elide_before_mark(self, text: str, width: float) -> str:
-        """What is simulated keeps its mark."""
+    def _shortened(self, text: str, width: float) -> str:
+        """Where there is little room, the number alone: its dotted line says what it is. What is simulated keeps its
+        mark."""
+        if self._metrics.horizontalAdvance(text) > width:
+            text = text.partition(" ")[2] or text
         words = text.removesuffix(MARK)
         mark = text[len(words) :]
         return self._elide(words, width - self._metrics.horizontalAdvance(mark)) + mark

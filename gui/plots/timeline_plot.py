@@ -332,7 +332,8 @@ class TimelinePlot(Panel):
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
-        self.canvas.show_lines(sorted(markers), self._guides())
+        markers.sort(key=lambda line: line.at_px)  # at one pixel the newest stays the last
+        self.canvas.show_lines(markers, self._guides())
         chosen = axis.selection
         now_s = axis.now_unix_s
         self._selected.show_span(None if chosen is None else (chosen[0] - now_s, chosen[1] - now_s))

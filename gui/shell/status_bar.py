@@ -3,14 +3,14 @@ only."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
-from devexplorer.core.base import Clock, bytes_text, count_text
+from devexplorer.core.base import Clock, bytes_text, count_text, left_text
 from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
 from devexplorer.gui.actions import Controller, WindowWork
 from devexplorer.gui.machines.words import link_words
@@ -122,9 +122,9 @@ class StatusBar(QFrame):
             button.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:
             cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
-            self.versions.say(f"torch {ready.torch_version}, {cuda}")
+            self.versions.say(f"torch {ready.torch_version}, {cuda}", f"torch {ready.torch_version}")
             visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
-            self.visible.say(f"CUDA_VISIBLE_DEVICES {visible}")
+            self.visible.set_full_text(f"CUDA_VISIBLE_DEVICES {visible}")
         undo = state.undo
         limit = f" (limit {bytes_text(undo.budget_bytes)})" if undo.budget_bytes else ""
         kept = f" · {bytes_text(undo.kept_bytes)} kept for Undo{limit}" if undo.kept_bytes else ""
@@ -148,6 +148,23 @@ class StatusBar(QFrame):
             self.cancel.setText("Cancel")
             self.progress.setRange(0, 1000)
             self.progress.setValue(int(self._work.done * 1000))
+        self._make_room()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """What changes least goes first, as a whole: three texts that are cut short say less than two that are not."""
+        layout = self.layout()
+        assert layout is not None
+        parts = [part for at in range(layout.count()) if (part := layout.itemAt(at).widget()) is not None]
+        shown = [part for part in parts if part is self.visible or not part.isHidden()]
+        margins = layout.contentsMargins()
+        needed = sum(part.sizeHint().width() + layout.spacing() for part in shown) + margins.left() + margins.right()
+        fits = bool(self.visible.full_text) and needed <= self.width()
+        if fits == self.visible.isHidden():
+            self.visible.setVisible(fits)
 
     def _cancel(self) -> None:
         if self._shown_job is not None:
@@ -161,7 +178,7 @@ class StatusBar(QFrame):
         elapsed = self._clock() - job.started_unix_s
         left = ""
         if job.done is not None and job.done > 0.05 and elapsed > 1:
-            left = f", {math.ceil(elapsed * (1 - job.done) / job.done)} s left"
+            left = f", {left_text(elapsed * (1 - job.done) / job.done)}"
         self.job.say(f"{job.title}{left}")
         self.cancel.setText("Cancel")
         self.progress.setRange(0, 0 if job.done is None else 1000)
@@ -182,7 +199,7 @@ class StatusBar(QFrame):
         now = self._clock()
         known = [left for left in (time_left(run, now) for run in runs) if left is not None]
         if len(known) == len(runs):
-            left = f", {max(known):.0f} s left"
+            left = f", {left_text(max(known))}"
         else:
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
         self.job.say(f"{title} on {where}{left}")

@@ -195,7 +195,14 @@ class Workbench(QStackedWidget):
         cards.selected.connect(context.device_requested)
         cards.selected.connect(context.select_device)
         context.device_selected.connect(cards.choose)
+        cards.needs.connect(partial(self._on_need, cards))
         return cards
+
+    @staticmethod
+    def _on_need(panel: QWidget, pixels: int) -> None:
+        splitter = panel.parentWidget()
+        if isinstance(splitter, KeptSplitter):
+            splitter.need(splitter.indexOf(panel), pixels)
 
     @cached_property
     def stack(self) -> PlotStack:

@@ -20,8 +20,10 @@ NEAR_PX = 40
 """An arrow that begins farther from the control would point at what lies between: the ring alone shows it then."""
 MUST = 1000.0
 """What covering the control itself weighs; a control of a later step weighs 1."""
-FAR = 6.0
-"""What it weighs to lie at the other end of the window."""
+FAR, ASIDE = 12.0, 2.0
+"""What it weighs to have the width and height of the window between, and to be so much out of line."""
+LARGE = 1.0
+"""What weighs so much is worth lying beside."""
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Weighed = Sequence[tuple[QRect, float]]
@@ -101,11 +103,11 @@ class Callout(QWidget):
         size = self.size()
         where = QPoint(room.center().x() - size.width() // 2, room.bottom() - size.height() - GAP_PX)
         if target is not None:
-            places = _places(size, room.adjusted(GAP_PX, GAP_PX, -GAP_PX, -GAP_PX), (target, *never))
-            middle = target.center() - QPoint(size.width() // 2, size.height() // 2)
-            far = np.abs(places - (middle.x(), middle.y())).sum(axis=1) / (room.width() + room.height())
+            beside = (target, *never, *(rect for rect, weight in rather_not if weight >= LARGE))
+            places = _places(size, room.adjusted(GAP_PX, GAP_PX, -GAP_PX, -GAP_PX), beside)
+            far = _far(places, size, target) / (room.width() + room.height())
             covered = _covered(places, size, [*((rect, MUST) for rect in (target, *never)), *rather_not])
-            where = QPoint(*map(int, places[np.argmin(covered + FAR * far)]))
+            where = QPoint(*map(int, places[np.argmin(covered + far)]))
         tip = None
         if target is not None and target.adjusted(-NEAR_PX, -NEAR_PX, NEAR_PX, NEAR_PX).intersects(QRect(where, size)):
             tip = target.center()
@@ -132,6 +134,15 @@ class Callout(QWidget):
         painter.setPen(QPen(QColor(theme.accent), 1.5))
         painter.drawPath(path)
         painter.end()
+
+
+def _far(places: Ints, size: QSize, target: QRect) -> Floats:
+    """For each place of a box: the weighed pixels between it and its target, and between their middles."""
+    first, last = (target.left(), target.top()), (target.right() + 1, target.bottom() + 1)
+    between = np.maximum(first - places - (size.width(), size.height()), places - last).clip(0)
+    middle = target.center() - QPoint(size.width() // 2, size.height() // 2)
+    result: Floats = FAR * between.sum(axis=1) + ASIDE * np.abs(places - (middle.x(), middle.y())).sum(axis=1)
+    return result
 
 
 def _covered(places: Ints, size: QSize, weighed: Weighed) -> Floats:

@@ -99,17 +99,20 @@ class ElidedLabel(QLabel):
         """All of it."""
         self.cut = Qt.TextElideMode.ElideRight
         """Where it is cut: paths in the middle, because their end matters most."""
+        self.brief = ""
+        """What is shown in place of a text that has no room, before that is cut."""
         self.about = ""
         """What the tooltip says of it besides."""
         self.setFont(font(role))
         self.setProperty("words", words)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
-    def set_full_text(self, text: str, about: str | None = None) -> None:
-        """Show `text`, as much of it as fits; the tooltip says `about` it besides, or what it said before."""
+    def set_full_text(self, text: str, about: str | None = None, brief: str = "") -> None:
+        """Show `text`, or else `brief`, as much of it as fits; the tooltip says `about` it besides, or what it said
+        before."""
         about = self.about if about is None else about
-        if (text, about) != (self.full_text, self.about):
-            self.full_text, self.about = text, about
+        if (text, about, brief) != (self.full_text, self.about, self.brief):
+            self.full_text, self.about, self.brief = text, about, brief
             self.setAccessibleName(text)
             self._fit()
 
@@ -118,7 +121,9 @@ class ElidedLabel(QLabel):
         self._fit()
 
     def _fit(self) -> None:
-        shown = self.fontMetrics().elidedText(self.full_text, self.cut, self.contentsRect().width())
+        room, metrics = self.contentsRect().width(), self.fontMetrics()
+        fits = not self.brief or metrics.horizontalAdvance(self.full_text) <= room
+        shown = metrics.elidedText(self.full_text if fits else self.brief, self.cut, room)
         if shown != self.text():
             self.setText(shown)
         tip = (self.full_text if shown != self.full_text else "", self.about if self.full_text else "")
@@ -133,18 +138,18 @@ class ShrinkingLabel(ElidedLabel):
         self._least_px = least_px
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
 
-    def set_full_text(self, text: str, about: str | None = None) -> None:
+    def set_full_text(self, text: str, about: str | None = None, brief: str = "") -> None:
         """See `ElidedLabel`. The layout is told: as long as nothing fits, the text on show does not change."""
         before = self.full_text
-        super().set_full_text(text, about)
+        super().set_full_text(text, about, brief)
         if text != before:
             self.updateGeometry()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, brief: str = "") -> None:
         """Show `text`; nothing where it is empty."""
         if text == self.full_text and self.isHidden() != bool(text):
             return  # else the window would be laid out again
-        self.set_full_text(text)
+        self.set_full_text(text, brief=brief)
         self.setVisible(bool(text))
 
     def sizeHint(self) -> QSize:
@@ -211,9 +216,10 @@ class Panel(QFrame):
         """The dimmed words behind the title."""
         return self._subtitle.full_text
 
-    def set_subtitle(self, text: str, about: str = "") -> None:
-        """Change the dimmed words behind the title, and what their tooltip says besides."""
-        self._subtitle.set_full_text(text, about)
+    def set_subtitle(self, text: str, about: str = "", brief: str = "") -> None:
+        """Change the dimmed words behind the title, what their tooltip says besides, and what is shown where they have
+        no room."""
+        self._subtitle.set_full_text(text, about, brief)
 
     def add_to_header(self, widget: QWidget) -> None:
         """Put `widget` at the right end of the header row."""

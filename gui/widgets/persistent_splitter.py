@@ -26,6 +26,7 @@ class KeptSplitter(QSplitter):
         """What was kept at first."""
         self._shared: list[int] = []
         """As the sizes came out last: a part can need more than its share."""
+        self._needs: dict[int, int] = {}
         for part in parts:
             self.addWidget(part)
         self.splitterMoved.connect(self._moved)
@@ -34,6 +35,12 @@ class KeptSplitter(QSplitter):
         """These are the sizes that the user wants."""
         self.kept = list(sizes)
         self._share()
+
+    def need(self, part: int, pixels: int) -> None:
+        """A part needs no more than that: more of its share it does not get, until the user drags."""
+        if self._needs.get(part) != pixels:
+            self._needs[part] = pixels
+            self._share()
 
     def _moved(self) -> None:
         """The user has dragged: only what that changed is a new wish; the others may be smaller than wanted for want of
@@ -47,7 +54,11 @@ class KeptSplitter(QSplitter):
     def _share(self) -> None:
         upright = self.orientation() == Qt.Orientation.Vertical
         room = (self.height() if upright else self.width()) - (self.count() - 1) * self.handleWidth()
-        self.setSizes(share(room, self.kept, self._least, self._flexible))
+        kept = [
+            max(1, min(self._needs[at], round(size * room))) if size < 1 and at in self._needs else size
+            for at, size in enumerate(self.kept)
+        ]
+        self.setSizes(share(room, kept, self._least, self._flexible))
         self._shared = self.sizes()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

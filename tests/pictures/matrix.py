@@ -1,6 +1,7 @@
 """Takes pictures of the real window to be looked at: every layout and page, theme, size and number of devices.
 
     xvfb-run -a -s "-screen 0 3840x2160x24" python tests/pictures/matrix.py FOLDER [--devices 2] [--states model]
+    xvfb-run -a -s "-screen 0 1366x768x24" sh -c "openbox & python tests/pictures/matrix.py FOLDER --maximized"
 
 `QT_SCALE_FACTOR` is the factor; sizes are those of the screen's pixels. Needs no GPU. Minutes.
 """
@@ -63,7 +64,9 @@ def finished(stage: Stage) -> None:
     stage.wait(lambda: not stage.app.state.active_runs)
     sizes = (256, 1024, 4096)
     shapes = tuple((m, n, 1024) for m in sizes for n in sizes)
+    stage.window.bottom_dock.show_page("benchmark").show_page("sweep")  # type: ignore[attr-defined]
     stage.measured(SweepSpec(device="vgpu:0", dtype="float16", shapes=shapes, shape_seconds=0.05))
+    stage.window.context.select_device("vgpu:0")
     stage.do(BuildModel(recipe="list-pitfall"), Check(target="list-pitfall", device="vgpu:0"))
     fit = stage.window.bottom_dock.show_page("fit")
     stage.window.objects.select("resnet18")
@@ -72,7 +75,7 @@ def finished(stage: Stage) -> None:
 
 
 STATES: dict[str, Callable[[Stage], None]] = {"empty": empty, "model": model, "running": running, "finished": finished}
-"""One after the other in the same window."""
+"""One after the other in the same window: each builds on those before it."""
 
 
 def pages(stage: Stage, *, every: bool) -> Iterator[str]:
@@ -99,31 +102,40 @@ def main() -> None:
     parser.add_argument("--states", default=",".join(STATES))
     parser.add_argument("--sizes", default=",".join(f"{width}x{height}" for width, height in SIZES))
     parser.add_argument("--themes", default="dark,light")
+    parser.add_argument("--maximized", action="store_true", help="the whole screen under a window manager, not sizes")
     parser.add_argument("--pages", action="store_true", help="every page instead of every layout")
     chosen = parser.parse_args()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(qt, Path(folder), VIRTUAL[chosen.devices])
+        states = chosen.states.split(",")
+        stage = Stage(qt, Path(folder), VIRTUAL[chosen.devices], "dark")
         factor = stage.window.devicePixelRatio()
         sizes = [tuple(int(part) for part in size.split("x")) for size in chosen.sizes.split(",")]
+        if chosen.maximized:
+            stage.window.showMaximized()
+            sizes = [(qt.primaryScreen().size() * factor).toTuple()]
         logical = {size: (round(size[0] / factor), round(size[1] / factor)) for size in sizes}
         for state, prepare in STATES.items():
-            if state not in chosen.states.split(","):
-                continue
             prepare(stage)
+            if state not in states:
+                continue
             stage.rest(12.0)
             for theme in chosen.themes.split(","):
                 themes.apply(qt, themes.THEMES[theme])
                 for size, (width, height) in logical.items():
                     if width < LEAST_PX[0] or height < LEAST_PX[1]:
                         continue
-                    stage.window.resize(width, height)
+                    if not chosen.maximized:
+                        stage.window.resize(width, height)
                     stage.rest(0.5)
                     for page in pages(stage, every=chosen.pages):
                         stage.rest(0.6)
                         name = f"{state}-{page}-{theme}-{size[0]}x{size[1]}@{factor:g}-{chosen.devices}.png"
-                        stage.window.grab().save(str(chosen.folder / name))
+                        shown = qt.primaryScreen().grabWindow(0) if chosen.maximized else stage.window.grab()
+                        shown.save(str(chosen.folder / name))
             print(state, flush=True)
+            if state == states[-1]:
+                break
         stage.app.stop()
         stage.window.hide()
 

@@ -14,6 +14,7 @@ from devexplorer.core.base import (
     BadInput,
     bytes_text,
     count_text,
+    left_text,
     number_text,
     parse_bytes,
     seconds_text,
@@ -127,3 +128,10 @@ def test_bytes_are_read_as_people_write_them(text: str, size: int):
 def test_what_is_no_number_of_bytes_is_refused_with_an_example(text: str):
     with pytest.raises(BadInput, match="512 MiB"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.001, "1 s left"), (8, "8 s left"), (99.2, "100 s left"), (100, "2 min left")]
+)
+def test_time_left_is_in_the_unit_that_it_is_waited_in(seconds: float, text: str) -> None:
+    assert left_text(seconds) == text

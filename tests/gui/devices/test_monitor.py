@@ -116,3 +116,23 @@ def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty
     assert word.isHidden()
     assert {item.width() for item in panel.items.values()} <= set(range(360, 430))  # room for the names, all in sight
     assert in_sight(panel) == list(panel.items)
+
+
+def test_a_row_with_room_says_which_card_it_is_and_the_bars_stay_in_line(qtbot: QtBot) -> None:
+    """Eight cards at 1440x900 were eight numbers: only their capacity told an A100 from a T4."""
+    state = State()
+    kinds = ["NVIDIA A100-SXM4-80GB"] * 4 + ["Tesla T4"] * 4
+    cards = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=name) for at, name in enumerate(kinds)]
+    state.set_catalog(Catalog((CPU, *cards), ()))
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 400)
+    rows = [item for item in panel.items.values() if isinstance(item, MonitorRow)]
+    assert len(rows) == 9
+    assert len({row.bar.geometry() for row in rows}) == 1
+    before = rows[1].grab().toImage()
+    without = before.copy(0, 0, rows[1].bar.x(), before.height())
+    state.set_catalog(Catalog((CPU, *(msgspec.structs.replace(card, name="Tesla T4") for card in cards)), ()))
+    panel.refresh_devices()
+    assert rows[1].grab().toImage().copy(0, 0, without.width(), before.height()) != without, "the name is painted"
+    panel.resize(300, 400)
+    assert all(row.bar.width() >= 16 for row in rows)
+    assert rows[1].bar.x() < 80, "the bar comes first where there is little room"

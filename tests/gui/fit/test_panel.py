@@ -511,3 +511,15 @@ def test_the_models_to_choose_from_are_those_of_the_workspace(
     next(action for action in panel.model_edit.menu.actions() if action.text() == "mlp").trigger()
     click(qtbot, panel.start_button)
     assert [command.target for command in sent if isinstance(command, PlanFit)] == ["mlp"]
+
+
+@pytest.mark.parametrize("width", [686, 1320, 2440])
+def test_the_name_of_a_card_is_whole_before_its_bar_grows(qtbot: QtBot, state: State, width: int) -> None:
+    """At 2560 pixels it was `GeForce RTX 3070 Lapt…` beside a bar of 560 pixels."""
+    panel = panel_for(qtbot, state, width, 300)
+    name = "GeForce RTX 3070 Laptop GPU"
+    assert name in load_profiles()
+    planned(panel, state, report())
+    QApplication.processEvents()
+    assert panel.table.columnWidth(CARD) >= panel.table.fontMetrics().horizontalAdvance(name) + 18
+    assert panel.table.horizontalScrollBar().maximum() == 0

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from fakes.host import hosted
 from fakes.shown_plots import guide_labels, marker_labels
+from PySide6.QtCore import QPointF
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -23,6 +24,7 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.metric import MetricPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets.theme import THEMES, current_theme, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -135,6 +137,44 @@ def test_the_guide_says_what_it_stands_for_since_it_is_not_at_its_line(qtbot: Qt
         "capacity 17.00 GiB  vgpu:1",
         "capacity 16.00 GiB  vgpu:0",
     ]
+
+
+def test_after_another_theme_labels_have_its_colours_although_no_line_has_moved(qtbot: QtBot, state: State) -> None:
+    """The picture of the lines is kept: in a light window labels stood on black until a marker moved."""
+    before = current_theme()
+    plot = drawn(qtbot, MetricPlot, state, 900, 232)
+    plot.canvas.grab()
+    set_theme(next(theme for theme in THEMES.values() if theme.panel != before.panel))
+    try:
+        shown = plot.canvas.grab().toImage()
+        ratio = shown.devicePixelRatio()
+        for label in plot.canvas.lines.labels:
+            corner = plot.canvas.mapFromScene(plot.canvas.lines.mapToScene(label.rect.bottomLeft() + QPointF(-1, -3)))
+            colour = shown.pixelColor(round(corner.x() * ratio), round(corner.y() * ratio)).name()
+            assert colour == current_theme().panel.lower(), label.text
+    finally:
+        set_theme(before)
+
+
+def test_of_markers_at_one_pixel_the_newest_has_the_label(qtbot: QtBot, state: State) -> None:
+    """They were in the order of the alphabet, and a sweep lost its label to an older move."""
+    state.markers.clear()
+    for text in ("vgg16-bn → vgpu:0", "mlp → vgpu:1", "sweep vgpu:0"):
+        state.markers.append(Marker(NOW - 60, text, "vgpu:1"))
+    plot = drawn(qtbot, MetricPlot, state, 480, 130)
+    assert plot.canvas.lane_rows == 1
+    assert marker_labels(plot)[-1] == "sweep vgpu:0"
+
+
+def test_where_there_is_little_room_a_guide_keeps_its_number_and_a_move_its_device(qtbot: QtBot, state: State) -> None:
+    """They were `data…  simulated` and `vgg16-bn → vgp…`."""
+    state.markers.clear()
+    state.markers.append(Marker(NOW - 60, "a model with a name → vgpu:1", "vgpu:1"))
+    plot = drawn(qtbot, ThroughputPlot, state, 320, 164)
+    assert plot.canvas.lane_rows == 1
+    assert guide_labels(plot) == ["8.10  simulated"]
+    [moved] = marker_labels(plot)
+    assert moved.endswith("… → vgpu:1")
 
 
 def test_a_low_plot_gives_labels_one_row_and_a_high_one_three() -> None:

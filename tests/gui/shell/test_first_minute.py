@@ -108,7 +108,7 @@ class Newcomer(Learner):
         gap = callout.adjusted(8, 8, -8, -8)
         dx = max(ring.left() - gap.right(), gap.left() - ring.right(), 0)
         dy = max(ring.top() - gap.bottom(), gap.top() - ring.bottom(), 0)
-        assert max(dx, dy) < 300, "it is near, and covers at most a button that is not wanted now"
+        assert max(dx, dy) < 150, "it is near, and covers at most a button that is not wanted now"
         assert self.window.rect().contains(callout)
         assert ring.intersects(QRect(control.mapTo(self.window, QPoint()), control.size()))
         assert not callout.intersects(ring.adjusted(6, 6, -6, -6))

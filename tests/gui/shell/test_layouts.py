@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes.look_records import CPU
+from fakes.look_records import CPU, VGPU
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.actions.palette import CommandPalette
@@ -249,6 +250,30 @@ def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None
     QTest.mouseClick(card, Qt.MouseButton.LeftButton)
     assert quiet.window.context.device == "nvml:0"
     assert quiet.window.devices.chosen == "nvml:0"
+
+
+def test_few_cards_leave_the_room_to_the_plots_until_the_user_drags(quiet: QuietWindow) -> None:
+    """At 2560x1440 three cards stood in 1,066 x 860 pixels."""
+    quiet.resize(2560, 1440)
+    quiet.window.workbench.show_layout("monitor")
+    quiet.tell()
+    watch = quiet.window.workbench.splitters["monitor watch"]
+    cards = quiet.window.workbench.cards
+    assert cards.width() < watch.width() / 5
+    assert cards.area.verticalScrollBar().maximum() == 0
+    many = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(40)]
+    quiet.state.set_catalog(Catalog((CPU, *many), ()))
+    quiet.tell()
+    assert watch.sizes()[0] == round(0.42 * sum(watch.sizes()))
+    quiet.state.set_catalog(Catalog((CPU, VGPU), ()))
+    quiet.tell()
+    grip = watch.handle(1)
+    QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
+    QTest.mouseMove(grip, grip.rect().center() + QPoint(400, 0))
+    QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
+    quiet.tell()
+    assert cards.width() > watch.width() / 5
+    assert quiet.window.settings().splitters["monitor watch"][0] == cards.width()
 
 
 def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: QuietWindow) -> None:

@@ -10,7 +10,18 @@ import pytest
 from fakes.full_window import every_page, fill
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QHeaderView, QLabel, QTabBar, QTableView, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QStyle,
+    QStyleOptionFrame,
+    QTabBar,
+    QTableView,
+    QWidget,
+)
 
 from devexplorer.core.records import (
     DeviceInfo,
@@ -97,6 +108,15 @@ def cut_off(window: QWidget) -> list[str]:
             needed = button.fontMetrics().horizontalAdvance(button.text().replace("&", ""))
             if needed > button.width() and not button.toolTip():
                 lost.append(f"{type(button).__name__} {button.text()!r}: {needed} in {button.width()}")
+    for field in window.findChildren(QLineEdit):
+        hint = field.placeholderText()
+        if field.isVisible() and hint and not field.text():
+            option = QStyleOptionFrame()
+            field.initStyleOption(option)
+            contents = QStyle.SubElement.SE_LineEditContents
+            room = field.style().subElementRect(contents, option, field).width() - 4
+            if (needed := field.fontMetrics().horizontalAdvance(hint)) > room:
+                lost.append(f"hint {hint!r}: {needed} in {room}")
     for row in window.findChildren(FormRow):
         if row.isVisible() and row.heightForWidth(row.width()) > row.height():
             lost.append(f"{type(row).__name__}: {row.heightForWidth(row.width())} in {row.height()}")
@@ -211,9 +231,13 @@ def test_a_wide_window_has_its_columns_within_reach_of_the_names_and_whole_code_
     widths = {column: tree.header().sectionSize(column) for column in Column}
     assert widths[Column.NAME] < sum(widths.values()) / 2
     assert quiet.window.inspector.width() >= 600
-    quiet.resize(1440, 900)
     metrics = tree.fontMetrics()
-    assert metrics.horizontalAdvance("AdaptiveAvgPool2d") + 8 <= tree.header().sectionSize(Column.TYPE)
+    for size in ((1440, 900), LAPTOP):
+        quiet.resize(*size)
+        for layout in ("explore", "learn"):
+            quiet.window.workbench.show_layout(layout)
+            quiet.settle()
+            assert metrics.horizontalAdvance("AdaptiveAvgPool2d") + 8 <= tree.header().sectionSize(Column.TYPE)
 
 
 @pytest.mark.parametrize("quiet", [2], indirect=True)
@@ -222,6 +246,9 @@ def test_it_would_be_noticed(quiet: QuietWindow) -> None:
     heading = next(label for label in quiet.window.objects.findChildren(QLabel) if label.text() == "Objects")
     heading.setFixedWidth(20)
     assert "Objects" in cut_off(quiet.window)[0]
+    heading.setFixedWidth(200)
+    quiet.window.objects.filter.setPlaceholderText("filter: " * 12)
+    assert "hint" in cut_off(quiet.window)[0]
     lines = quiet.window.memory.plot.canvas.lines
     assert lines.labels
     lines.labels = [label._replace(rect=label.rect.translated(0, 40)) for label in lines.labels]

@@ -4,7 +4,8 @@ stopped."""
 from __future__ import annotations
 
 from fakes.host import hosted
-from fakes.look_records import CPU, VGPU, state_with
+from fakes.look_records import CPU, ENGINE, VGPU, state_with
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import (
@@ -125,3 +126,27 @@ def test_cancelling_the_request_of_a_benchmark_stops_it():
     controller.cancel(3)
     controller.cancel(4)
     assert sent == [StopBenchmark(run=3), Cancel(job=4)]
+
+
+def test_in_a_narrow_window_what_changes_least_gives_way_as_a_whole(qtbot: QtBot):
+    """At 1000x650 three texts were cut short: the versions, CUDA_VISIBLE_DEVICES and Undo."""
+    state = state_with(CPU, VGPU)
+    state.apply(ENGINE)
+    state.apply(UndoState(title="the move of mlp to vgpu:0", kept_bytes=0, budget_bytes=0))
+    run(state, 3, "vgpu:0", 660.0)
+    bar = bar_for(qtbot, state, START + 10)
+    assert bar.visible.isVisible()
+    bar.resize(820, 26)
+    QApplication.processEvents()
+    assert not bar.visible.isVisible()
+    assert all("…" not in label.text() for label in (bar.engine, bar.versions, bar.job, bar.undo))
+    bar.resize(1200, 26)
+    QApplication.processEvents()
+    assert bar.visible.isVisible()
+    assert "…" not in bar.visible.text()
+
+
+def test_the_time_left_of_a_long_benchmark_is_in_minutes_as_on_its_page(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    run(state, 3, "vgpu:0", 660.0)
+    assert bar_for(qtbot, state, START + 10).job.full_text == "benchmark on vgpu:0, 11 min left"

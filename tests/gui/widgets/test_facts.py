@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from PySide6.QtGui import QTextLayout
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import Fact
 from devexplorer.gui.widgets import FactsTable, ScrollArea, vbox
 from devexplorer.gui.widgets.panel import ShrinkingLabel, label
+from devexplorer.gui.widgets.text_block import TextBlock
 
 
 def test_a_label_that_had_no_words_gets_room_for_new_ones(qtbot: QtBot) -> None:
@@ -30,6 +34,40 @@ def test_each_row_of_a_table_that_grows_has_its_label(qtbot: QtBot) -> None:
         table.set_facts(tuple(Fact(f"label {index}", "value") for index in range(count)))
         qtbot.waitUntil(
             lambda count=count: (
-                [name.text() for name, _ in table._cells[:count]] == [f"label {index}" for index in range(count)]
+                [name.full_text for name, _ in table._cells[:count]] == [f"label {index}" for index in range(count)]
             )
         )
+
+
+@pytest.mark.parametrize("width", [230, 280, 340, 700])
+def test_no_name_is_cut_short_and_no_number_goes_on_in_the_next_line(qtbot: QtBot, width: int) -> None:
+    """In the inspector of a small window `11,689,512` was in two lines, and `GeForce RTX 3070 Laptop…` was cut."""
+    table = FactsTable()
+    page = ScrollArea(vbox(table, None), "page")
+    qtbot.addWidget(page)
+    page.resize(width, 400)
+    page.show()
+    table.set_facts(
+        (
+            Fact("parameters", "11,689,512 elements"),
+            Fact("GeForce RTX 3070 Laptop GPU", "fits, 811.10 MiB"),
+            Fact("encoder.layers.0.self_attn.in_proj_weight", "float32"),
+        )
+    )
+    QApplication.processEvents()
+    for name, value in table._cells:
+        assert "…" not in name.text()
+        assert name.heightForWidth(name.width()) <= name.height(), name.full_text
+        assert value.width() + name.width() < page.viewport().width()
+        lines = _lines(value)
+        assert " ".join(line.strip() for line in lines) == value.text(), "lines end between words"
+    if width == 700:
+        assert {name.height() for name, _ in table._cells} == {table._cells[0][0].fontMetrics().height()}
+
+
+def _lines(value: object) -> list[str]:
+    """The text of a value, line by line."""
+    assert isinstance(value, TextBlock)
+    layout: QTextLayout = value.document().firstBlock().layout()
+    lines = (layout.lineAt(at) for at in range(layout.lineCount()))
+    return [value.text()[line.textStart() : line.textStart() + line.textLength()] for line in lines]
