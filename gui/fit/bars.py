@@ -23,7 +23,7 @@ CAPACITY_AT = 0.72
 """Where in the bar the capacity is: what does not fit is drawn beyond it, as far as there is room."""
 _SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
 """Part -> place in the ramp, falling from left to right."""
-_WIDTHS = {CARD: 190, MEMORY: 126, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
+_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
 _GIVES_UP = (CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""
 

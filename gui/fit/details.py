@@ -22,6 +22,8 @@ BESIDE_FROM_PX = 680
 """From this width on what would help is beside the parts."""
 TWO_COLUMNS_FROM_PX = 400
 _COLUMNS = 2
+TOGETHER = "\u2060"
+"""No line ends here: `samples/s` is one word."""
 
 
 class _Parts(QWidget):
@@ -131,7 +133,7 @@ class FitDetails(ScrollArea):
         self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
         self.verdict.setText(verdict(fit))
-        self.batch.setText(batch_and_step(fit))
+        self.batch.setText(batch_and_step(fit).replace("/s", f"/{TOGETHER}s"))
         self.batch.setVisible(bool(self.batch.text()))
         self.parts.show_fit(fit)
         self.helps.show_helps(asked)
