@@ -324,7 +324,8 @@ class FilterEdit(QLineEdit):
     """Says what it looks for, in as many words as there is room for."""
 
     def __init__(self) -> None:
-        super().__init__(clearButtonEnabled=True, toolTip=HINT)
+        super().__init__(clearButtonEnabled=True)
+        self.setToolTip(HINT)
         self.setAccessibleName("filter objects")
         self.setAcceptDrops(False)  # as those of `line_edit`
         self.setProperty("look", "quiet")

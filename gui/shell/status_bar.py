@@ -158,7 +158,8 @@ class StatusBar(QFrame):
         """What changes least goes first, as a whole: three texts that are cut short say less than two that are not."""
         layout = self.layout()
         assert layout is not None
-        parts = [part for at in range(layout.count()) if (part := layout.itemAt(at).widget()) is not None]
+        items = (layout.itemAt(at) for at in range(layout.count()))
+        parts = [part for item in items if item is not None and (part := item.widget()) is not None]
         shown = [part for part in parts if part is self.visible or not part.isHidden()]
         margins = layout.contentsMargins()
         needed = sum(part.sizeHint().width() + layout.spacing() for part in shown) + margins.left() + margins.right()
