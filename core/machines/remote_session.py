@@ -232,7 +232,8 @@ class RemoteSession:
         if news.state is not None and news.state.engine is not None:
             self._engine = news.state.engine
         self._known_actions = len(self._incoming.actions)
-        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past)
+        more = bool(self._past or self._arrived)
+        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past, more=more)
 
     def _begun(self, begin: Begin) -> None:
         """A connection was made; unless it goes on where it was, what was said and not answered is lost."""

@@ -30,3 +30,5 @@ class PollResult(NamedTuple):
     """Why nothing can be changed there now, one sentence; empty: it can."""
     past: tuple[Past, ...] = ()
     """What was read before the events, where nobody of ours was there."""
+    more: bool = False
+    """More events wait for the next beat."""

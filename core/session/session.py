@@ -240,7 +240,7 @@ class Session(EventHandlers):
             self._tee.take(event)
             if self.run_recorder is not None:
                 self.run_recorder.handle(event)
-        return PollResult(events, catalog)
+        return PollResult(events, catalog, more=bool(self._arrived))
 
     @property
     def recording(self) -> Recorder | None:

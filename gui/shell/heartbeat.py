@@ -131,11 +131,12 @@ class Heartbeat(QObject):
     def tick(self) -> None:
         """One beat."""
         for session, unseen in self._behind:
-            _follow(session, unseen)
+            _take(session.drain(), unseen)
         state = self._state
-        changes = _follow(self._session, state)
+        drained = self._session.drain()
+        changes = _take(drained, state)
         now = self._monotonic()
-        if changes & ~READINGS or state.jobs or state.active_runs or state.recording is not None:
+        if drained.more or changes & ~READINGS or state.jobs or state.active_runs or state.recording is not None:
             self.stir()
         else:
             self._set_pace()
@@ -160,9 +161,8 @@ class Heartbeat(QObject):
             gc.collect(0)
 
 
-def _follow(session: Source, state: State) -> Change:
+def _take(drained: PollResult, state: State) -> Change:
     """Take what is new into the state."""
-    drained = session.drain()
     changes = Change.NOTHING
     if drained.state is not None:
         if drained.continues:

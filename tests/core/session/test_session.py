@@ -190,11 +190,13 @@ def test_a_move_to_where_it_was_is_not_repeated(stage: Stage) -> None:
 def test_a_flood_is_taken_in_portions(stage: Stage) -> None:
     for number in range(1000):
         stage.engine.put(Log(level="output", text=str(number), time_unix_s=0.0))
-    portions = []
-    while events := stage.session.drain().events:
-        portions.append(len(events))
+    portions, more = [], []
+    while (drained := stage.session.drain()).events:
+        portions.append(len(drained.events))
+        more.append(drained.more)
     assert sum(portions) == 1000
     assert max(portions) < 1000
+    assert more == [True] * (len(portions) - 1) + [False]
 
 
 def test_a_command_that_fits_no_frame_is_answered_and_costs_nothing(stage: Stage) -> None:
