@@ -217,7 +217,9 @@ class LearnPanel(QWidget):
     def _fill(self) -> None:
         self.model.set_rows(
             [
-                TableRow(item.id, (self._sign(item.id), Cell(item.title, tip=f"{item.title}\n{item.why}"), Cell(item.topic)))
+                TableRow(
+                    item.id, (self._sign(item.id), Cell(item.title, tip=f"{item.title}\n{item.why}"), Cell(item.topic))
+                )
                 for item in EXERCISES
             ]
         )
