@@ -28,7 +28,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.save import HEADER_BYTES
-from devexplorer.core.files.sent import as_known, origin, with_origin
+from devexplorer.core.files.sent import as_known, as_named, destination, goes_to, origin, with_origin
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
 from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
@@ -62,27 +62,36 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
             f"there is a file '{command.path}' already; choose another name, or overwrite it",
             offers=(Offer("Overwrite it", again),),
         )
-    collected = collect(workspace, uuid.uuid4().hex, command.layout, command.copy_of)
+    known, sent = as_named(command), command.sent_to
+    collected = collect(workspace, uuid.uuid4().hex, command.layout, command.copy_of, command.copy_of_far)
     nbytes = sum(tensor.nbytes for tensor in collected.values.values())
     if command.most_bytes is not None and nbytes > command.most_bytes:
         raise BadInput(f"it takes {bytes_text(nbytes)}, and {bytes_text(command.most_bytes)} is the most")
-    tick = Ticker(progress, nbytes, f"writing {target.name}", "nothing was written")
-    with written(command.path, target, nbytes + HEADER_BYTES * (len(collected.values) + 10)) as temporary:
+    tick = Ticker(progress, nbytes, f"writing {Path(known.path).name}", "nothing was written")
+    with written(known.path, target, nbytes + HEADER_BYTES * (len(collected.values) + 10)) as temporary:
         size = write(temporary, collected, tick)
     objects = collected.manifest.objects
     words = f"{count_text(len(objects), 'object')} with values, devices and optimizers; undo history is not saved."
     if collected.lost:
         words += f" A workspace file cannot hold {list_text(collected.lost)}."
     answer = Answer(
-        title=f"{target.name} is saved",
-        words=words,
-        facts=(Fact("file", command.path), Fact("size", bytes_text(size)), Fact("objects", f"{len(objects):,}")),
+        title=f"{target.name} is saved" if sent is None else f"{Path(known.path).name} is written",
+        words=words + goes_to(command),
+        facts=(
+            Fact("file", destination(command)),
+            Fact("size", bytes_text(size)),
+            Fact("objects", f"{len(objects):,}"),
+        ),
     )
-    known = {name: workspace.extras(name) for name in workspace.names}
-    code = tuple(name for name, extras in known.items() if extras.source is not None and extras.recipe is None)
+    every = {name: workspace.extras(name) for name in workspace.names}
+    code = tuple(name for name, extras in every.items() if extras.source is not None and extras.recipe is None)
     path = str(target.absolute())
-    back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=code)
-    return CommandResult(answer, events=(WorkspaceFile(path=path, again=back, lost=tuple(collected.lost)),))
+    back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=code, sent_from=sent)
+    event = WorkspaceFile(path=path, again=back, lost=tuple(collected.lost))
+    if sent is not None:
+        contents = workspace.history.contents
+        event = msgspec.structs.replace(event, path="", sent_from=sent, on_its_way=True, contents=contents)
+    return CommandResult(answer, events=(event,))
 
 
 def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: ProgressMonitor) -> CommandResult:
@@ -125,10 +134,15 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     sent = command.sent_from
     owner = manifest.copy_of if command.copy else str(path) if sent is None else ""
     file_event = WorkspaceFile(
-        path=owner, copy=command.copy, sent_from=sent, again=again, opened=True, layout=manifest.layout
+        path=owner,
+        copy=command.copy,
+        sent_from=manifest.copy_of_far if command.copy else sent,
+        again=again,
+        opened=True,
+        layout=manifest.layout,
     )
     if sent is not None:
-        notes.append("On this machine the workspace has no file until it is saved.")
+        notes.append(f"Its file stays on {sent.machine}; Save writes it there.")
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
     answer = Answer(
         title="The unsaved work is back" if command.copy else f"{Path(known.path).name} is open",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.gathering import Gathered, Item, gather
 from devexplorer.core.files.manifest import KEY, encoded
+from devexplorer.core.files.sent import as_named, destination, goes_to, with_destination
 from devexplorer.core.files.writing import Hosted, checked_path, write_safetensors, write_torch, written
 from devexplorer.core.models import device_id
 from devexplorer.core.records import Answer, Fact, Offer, Save
@@ -46,8 +48,9 @@ def save(workspace: Workspace, command: Save, progress: ProgressMonitor) -> Comm
             f"there is a file '{command.path}' already; choose another name, or overwrite it",
             offers=(Offer("Overwrite it", again),),
         )
-    tick = Ticker(progress, gathered.nbytes, f"writing {target.name}", "nothing was written")
-    with written(command.path, target, gathered.nbytes + HEADER_BYTES * len(gathered.tensors)) as temporary:
+    known = as_named(command)
+    tick = Ticker(progress, gathered.nbytes, f"writing {Path(known.path).name}", "nothing was written")
+    with written(known.path, target, gathered.nbytes + HEADER_BYTES * len(gathered.tensors)) as temporary:
         if command.form == "safetensors":
             size = write_safetensors(temporary, gathered.tensors, _metadata(gathered), tick)
         elif command.form == "pt":
@@ -110,15 +113,17 @@ def _answer(command: Save, gathered: Gathered, size: int, replaced: bool) -> Ans
     )
     devices = sorted({device_id(tensor.device) for tensor in gathered.tensors.values()})
     facts = (
-        Fact("file", command.path),
+        Fact("file", destination(command)),
         Fact("size", bytes_text(size)),
         Fact("tensors", f"{count:,}"),
         Fact("they were on", ", ".join(devices) or "no device"),
     )
     named = objects_text(command.targets) if command.targets else "everything"
-    title = f"{named} {'is' if len(command.targets) < 2 else 'are'} saved"
+    done = "saved" if command.sent_to is None else "written"
+    title = f"{named} {'is' if len(command.targets) < 2 else 'are'} {done}"
     subject = object_name(command.targets[0]) if len(command.targets) == 1 else None
-    return Answer(title=title, words=" ".join(words), facts=facts, code=code.save(command, gathered), subject=subject)
+    python = with_destination(code.save(as_named(command), gathered), command.sent_to)
+    return Answer(title=title, words=" ".join(words) + goes_to(command), facts=facts, code=python, subject=subject)
 
 
 def _on_safetensors(gathered: Gathered) -> Sequence[str]:

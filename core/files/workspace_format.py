@@ -13,7 +13,7 @@ import torch
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.safe_file import DTYPES
 from devexplorer.core.models import Origin
-from devexplorer.core.records import Record
+from devexplorer.core.records import Record, SentFrom
 
 FORMAT = 1
 UNSET = "00000000"
@@ -138,6 +138,8 @@ class Manifest(Record):
     """The window's layout, as it wants it back."""
     copy_of: str = ""
     """In a copy of unsaved work: the file that the workspace was saved to otherwise."""
+    copy_of_far: SentFrom | None = None
+    """The same, where that file is on another machine."""
 
 
 class _Version(Record):

@@ -48,6 +48,7 @@ from devexplorer.core.models import (
     type_name,
     unregistered,
 )
+from devexplorer.core.records import SentFrom
 from devexplorer.core.workspace import Workspace
 
 OPTIMIZER_CLASSES = ("SGD", "Adam", "AdamW")
@@ -62,7 +63,9 @@ class Collected(NamedTuple):
     """What a file cannot hold, in phrases."""
 
 
-def collect(workspace: Workspace, stamp: str, layout: str, copy_of: str = "") -> Collected:
+def collect(
+    workspace: Workspace, stamp: str, layout: str, copy_of: str = "", copy_of_far: SentFrom | None = None
+) -> Collected:
     """Everything in the workspace, without copying a value."""
     tensors = _Tensors()
     objects: list[SavedObject] = []
@@ -88,6 +91,7 @@ def collect(workspace: Workspace, stamp: str, layout: str, copy_of: str = "") ->
         objects=tuple(objects),
         layout=layout,
         copy_of=copy_of,
+        copy_of_far=copy_of_far,
     )
     return Collected(manifest, tensors.values, lost)
 

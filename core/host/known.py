@@ -134,6 +134,8 @@ class Known:
                 self._results = {key: kept for key, kept in self._results.items() if key[1] != event.name}
             case Answer():
                 self._answer = event
+            case WorkspaceFile(on_its_way=True):  # the workspace is another file's until this one has arrived
+                pass
             case _ if isinstance(event, _RESULTS):
                 self._results[type(event), _subject(event)] = event
 

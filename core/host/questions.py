@@ -36,6 +36,7 @@ from devexplorer.core.records.host import (
     StopRecording,
     TagRuns,
     Text,
+    WorkspaceArrived,
     WriteScript,
 )
 from devexplorer.core.session.session import Session
@@ -66,7 +67,7 @@ class Questions:
             ExportRuns: self._export_runs, ImportRuns: self._import_runs, StartRecording: self._start_recording,
             StopRecording: self._stop_recording, RestartEngine: self._restart_engine,
             SetVisibleDevices: self._set_visible_devices, SetPython: self._set_python, SetHidden: self._set_hidden,
-            WriteScript: self._write_script,
+            WriteScript: self._write_script, WorkspaceArrived: self._workspace_arrived,
         }  # fmt: skip
 
     def answer(self, client: Client, ask: Ask, *, controls: bool) -> None:
@@ -150,6 +151,10 @@ class Questions:
 
     def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
         client.hidden = question.hidden
+        return Done()
+
+    def _workspace_arrived(self, _: Client, question: WorkspaceArrived, __: Answer) -> Result:
+        self._session.workspace_arrived(question.request)
         return Done()
 
     def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:

@@ -34,6 +34,7 @@ from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, Engi
 from devexplorer.core.records.host import (
     BEGIN,
     PROTOCOL,
+    SENT_TO,
     ZLIB,
     ActionsChanged,
     Ask,
@@ -271,8 +272,8 @@ class Server:
 
     def _hello(self, theirs: Hello, *, received: int = 0, resumes: bool = False, problem: str = "") -> Hello:
         return Hello(
-            devexplorer=self.version, features=(ZLIB, BEGIN), client=theirs.client, session=self.id, received=received,
-            resumes=resumes, machine=self.machine, problem=problem, now_unix_s=self._clock(),
+            devexplorer=self.version, features=(ZLIB, BEGIN, SENT_TO), client=theirs.client, session=self.id,
+            received=received, resumes=resumes, machine=self.machine, problem=problem, now_unix_s=self._clock(),
         )  # fmt: skip
 
     def _ended(self, client: Client, wire: Wire) -> None:

@@ -47,6 +47,16 @@ class FarMachine(Machine):
         """Whether what is on show is not of this moment."""
         return self.session.is_late
 
+    @property
+    def why_not_here(self) -> str:
+        """Why it cannot write files for this machine, one sentence; empty: it can."""
+        if self.session.can_save_here:
+            return ""
+        return (
+            f"The host on {self.name} is of an older DevExplorer, which cannot save here. Run “devexplorer host stop”"
+            " there, then connect again."
+        )
+
     def ask(self, question: Question, then: Callable[[Any], None]) -> None:
         """Ask the host; at a later beat `then` gets the result, or one sentence (str) that says why there is none."""
         self.session.ask(question, then, then)

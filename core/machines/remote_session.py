@@ -25,6 +25,7 @@ from devexplorer.core.machines.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.host import (
     BEGIN,
+    SENT_TO,
     Ask,
     Do,
     Done,
@@ -145,6 +146,15 @@ class RemoteSession:
     def can_wait(self) -> bool:
         """Whether benchmarks there can wait to begin."""
         return BEGIN in self._uplink.hello.features
+
+    @property
+    def can_save_here(self) -> bool:
+        """Whether files can be written there for this machine."""
+        return SENT_TO in self._uplink.hello.features
+
+    def is_running(self, request: int) -> bool:
+        """Whether a command of this window has not ended, as far as is known."""
+        return request in self._running
 
     def now(self) -> float:
         """By this window's clock; stands still while nothing comes."""

@@ -100,18 +100,22 @@ def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: Progres
     device, path = workspace.registry.choose(command.device), command.path
     taken = workspace.registry.backend(device).snapshot(device)
     size = snapshot_file.save(taken, path)
+    sent, name = command.sent_to, path if command.sent_to is None else os.path.basename(command.sent_to.path)
     counts = [
         (segment["total_size"], segment["allocated_size"], len(segment["blocks"])) for segment in taken["segments"]
     ]
     counted = _counted(counts, sum(map(len, taken.get("device_traces", ()))))
     words = (
-        f"Wrote {bytes_text(size)} to {path}: {counted}. Open it here, at pytorch.org/memory_viz or "
+        f"Wrote {bytes_text(size)} to {name}: {counted}. Open it here, at pytorch.org/memory_viz or "
         "with torch.cuda._memory_viz."
     )
     if workspace.registry.info(device).simulated:
         words += " The file is marked as simulated."
-    code = f"torch.cuda.memory._dump_snapshot({quoted(path)})  # of every CUDA device"
-    return CommandResult(Answer(title=f"Snapshot of {device} saved", words=words, code=code))
+    if sent is not None:
+        words += f" It is being sent to {sent.machine}."
+    code = f"torch.cuda.memory._dump_snapshot({quoted(name)})  # of every CUDA device"
+    title = f"Snapshot of {device} {'saved' if sent is None else 'written'}"
+    return CommandResult(Answer(title=title, words=words, code=code))
 
 
 def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: ProgressMonitor) -> CommandResult:

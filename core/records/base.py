@@ -43,8 +43,8 @@ class BaseEvent(Record):
 
 
 class SentFrom(msgspec.Struct, frozen=True):
-    """What a file is a copy of that was sent from another machine: people know that, not the copy, so answers, Undo and
-    Python name it."""
+    """The file of another machine that one is a copy of, or that it becomes there (`sent_to`): people know that, not
+    the copy, so answers, Undo and Python name it."""
 
     machine: str
     path: str

@@ -22,6 +22,8 @@ ZLIB = "zlib"
 """The feature: what follows the `Hello` is one zlib stream in each direction."""
 BEGIN = "begin"
 """The feature of a host: a benchmark can wait for `BeginBenchmark`."""
+SENT_TO = "sent-to"
+"""The feature of a host: files can be saved for the machine of the window (`sent_to`, `WorkspaceArrived`)."""
 
 
 class Hello(Record, tag="Hello"):
@@ -225,6 +227,13 @@ class ForgetCopy(Record, tag="ForgetCopy"):
     """Empty: end the saving."""
 
 
+class WorkspaceArrived(Record, tag="WorkspaceArrived"):
+    """The file that `SaveWorkspace.sent_to` named is whole on this window's machine; answered with `Done`."""
+
+    request: int
+    """Of that command."""
+
+
 Question = (
     ListFolder
     | RecogniseFiles
@@ -248,6 +257,7 @@ Question = (
     | SaveCopy
     | PlaceCopy
     | ForgetCopy
+    | WorkspaceArrived
 )
 
 

@@ -115,6 +115,8 @@ class Save(BaseCommand, tag="Save"):
     named: bool = False
     """Keys begin with the name of their object, also where there is only one: `Load` makes the object again."""
     overwrite: bool = False
+    sent_to: SentFrom | None = None
+    """The file of another machine that this one is brought to."""
 
 
 class ListFile(BaseCommand, tag="ListFile"):

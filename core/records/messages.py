@@ -145,6 +145,8 @@ class SaveSnapshot(BaseCommand, tag="SaveSnapshot"):
 
     device: str
     path: str
+    sent_to: SentFrom | None = None
+    """The file of another machine that this one is brought to."""
 
 
 class OpenSnapshot(BaseCommand, tag="OpenSnapshot"):

@@ -17,6 +17,10 @@ class SaveWorkspace(BaseCommand, tag="SaveWorkspace"):
     """Refused where its values take more; None: any size."""
     copy_of: str = ""
     """For a copy of unsaved work: the file that the workspace is saved to otherwise, if there is one."""
+    copy_of_far: SentFrom | None = None
+    """The same, where that file is on another machine."""
+    sent_to: SentFrom | None = None
+    """The file of another machine that this one is brought to."""
 
 
 class OpenWorkspace(BaseCommand, tag="OpenWorkspace"):
@@ -69,3 +73,8 @@ class WorkspaceFile(BaseEvent, tag="WorkspaceFile"):
     """Of the window, in a file that was opened."""
     lost: tuple[str, ...] = ()
     """What the workspace holds and the file cannot, in phrases: `the graph that computed y`."""
+    on_its_way: bool = False
+    """It was saved for another machine (`sent_to`) and has not arrived there: the same event without this follows once
+    it has."""
+    contents: int | None = None
+    """With what was on its way: the contents that it has (`UndoState.contents`); None: those of now."""

@@ -103,7 +103,7 @@ class Autosave:
             self._writing, self._began_s = contents, self._clock()
             command = SaveWorkspace(path=str(self._path), overwrite=True, most_bytes=MOST_BYTES, layout=self._layout())
             if (file := self._state().workspace_file) is not None:
-                command = msgspec.structs.replace(command, copy_of=file.path)
+                command = msgspec.structs.replace(command, copy_of=file.path, copy_of_far=file.sent_from)
             self._running = self._send(command, self.take)
         return True
 

@@ -111,6 +111,8 @@ class Session(EventHandlers):
         self._journal = Journal()
         self._sent: dict[int, Sent] = {}
         """Commands that have not ended, by their numbers."""
+        self._file_on_its_way: WorkspaceFile | None = None
+        """The workspace as it was saved for another machine, until it has arrived there."""
         self._rebuild = Rebuild(self._journal, self._send_numbered)
         self._rebuild_due = False
         self._ended_because: str | None = None
@@ -180,6 +182,15 @@ class Session(EventHandlers):
     def notebook(self) -> str:
         """The same as a Jupyter notebook."""
         return notebook(self.actions, self._surroundings)
+
+    def workspace_arrived(self, request: int) -> None:
+        """The file that this `SaveWorkspace` wrote for another machine is whole there: the workspace is that file's
+        from now on. Raises `BadInput` when the workspace was made again meanwhile: nobody knows whether it is the
+        same."""
+        file, self._file_on_its_way = self._file_on_its_way, None
+        if file is None or file.request != request:
+            raise BadInput("the engine was restarted while the file was being sent; save again to be sure")
+        self.put(msgspec.structs.replace(file, on_its_way=False))
 
     def put(self, event: Event) -> None:
         """Add an event of the window itself (an uncaught exception, a Qt warning). Any thread."""
@@ -381,6 +392,8 @@ class Session(EventHandlers):
     def _in_a_file(self, event: WorkspaceFile) -> None:
         if (sent := self._sent.get(event.request)) is not None:
             sent.again = event.again
+        if event.on_its_way:
+            self._file_on_its_way = event
 
     @handles(Answer)
     def _answered(self, answer: Answer) -> None:
@@ -411,6 +424,7 @@ class Session(EventHandlers):
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
         self._sent.clear()
+        self._file_on_its_way = None
         for request, take in tuple(self._asides.items()):
             take(JobEnded(request=request, ok=False, time_unix_s=now))
         self._asides.clear()

@@ -36,6 +36,8 @@ class FarFile(msgspec.Struct, frozen=True):
 
     machine: str
     path: str
+    here: bool = False
+    """The file is on this machine, and holds the workspace of that one."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,10 +48,15 @@ class Unsaved:
         return () if self.changed or self.file is None else self.file.lost
 
     def in_file(self, event: WorkspaceFile) -> None:
-        """The workspace was saved, or another one took its place."""
+        """The workspace was saved, or another one took its place. A file that is on its way to another machine holds
+        nothing yet: it could be lost."""
+        if event.on_its_way:
+            return
         if event.opened:
             self._before[event.request] = _Kept(self.file, self._kept, self._as_built)
         self.file = event
+        if event.contents is not None:
+            self._kept, self._as_built = frozenset({event.contents}), False
 
     def undid(self, of: int) -> bool:
         """A command was undone; returns whether the workspace is that of another file now."""
@@ -67,7 +72,8 @@ class Unsaved:
             self._kept |= {event.contents}
         self.contents = event.contents
         if (file := self.file) is not None and file.request == event.request:
-            self._kept = frozenset(() if file.copy else {event.contents})
+            same = frozenset(() if file.copy else {event.contents})
+            self._kept = same if file.contents is None else self._kept | same
             self._as_built = not file.path and not file.copy and file.sent_from is None
 
     def _is_harmless(self, command: Command) -> bool:

@@ -42,6 +42,8 @@ class RecentFile(NamedTuple):
     path: Path
     machine: str = ""
     """Where it is; empty: on this one."""
+    of: str = ""
+    """The machine whose workspace it holds, where that is another one and the file is here."""
 
 
 class WindowWork(NamedTuple):
@@ -212,14 +214,21 @@ class WindowContext(QObject):
     def recent_files(self) -> tuple[RecentFile, ...]:
         """Files of any kind that were opened or saved, the newest first."""
         return tuple(
-            RecentFile(Path(one)) if isinstance(one, str) else RecentFile(Path(one.path), one.machine)
+            RecentFile(Path(one))
+            if isinstance(one, str)
+            else RecentFile(Path(one.path), of=one.machine)
+            if one.here
+            else RecentFile(Path(one.path), one.machine)
             for one in self.settings.recent_files
         )
 
-    def remember_file(self, path: Path, *, here: bool = False) -> None:
-        """A file of the machine on show was opened or saved; `here`: one of this machine, whichever is on show."""
+    def remember_file(self, path: Path, *, here: bool = False, of: str = "") -> None:
+        """A file of the machine on show was opened or saved; `here`: one of this machine, whichever is on show; `of`:
+        one of this machine that holds the workspace of that one."""
         name = str(path)
-        file = name if here or self.far is None else FarFile(self.far.name, name)
+        file: str | FarFile = FarFile(of, name, here=True) if of else name
+        if not (of or here or self.far is None):
+            file = FarFile(self.far.name, name)
         others = (item for item in self.settings.recent_files if item != file)
         self.save_settings(recent_files=(file, *others)[:MOST_RECENT])
 
@@ -266,11 +275,23 @@ class WindowContext(QObject):
         chosen: Callable[[Path], None],
         *,
         by_window: bool = False,
+        here: Callable[[Path], None] | None = None,
     ) -> QDialog:
         """Ask where to save; `formats`: suffix and description. `by_window`: the window writes the file, and not the
-        machine that it shows."""
-        if self.far is not None and not by_window:
-            return self._ask_far(title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name)
+        machine that it shows. `here` takes a place on this machine for what the other one writes; without it the file
+        is one of that machine."""
+        if self.far is None or by_window:
+            return self._save_here(title, name, formats, chosen)
+        why_not = "" if here is None else self.far.why_not_here
+        dialog = self._ask_far(
+            title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name,
+            here_too=here is not None, why_not_here=why_not,
+        )  # fmt: skip
+        if here is not None:
+            dialog.elsewhere.connect(lambda: self._save_here(f"{title} on this machine", name, formats, here))
+        return dialog
+
+    def _save_here(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> QDialog:
         from devexplorer.gui.forms.save_dialog import SaveDialog
 
         dialog = SaveDialog(self.window, title, name, formats, self.folder)

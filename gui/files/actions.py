@@ -95,4 +95,6 @@ def _load_checkpoint(context: WindowContext) -> None:
 def _save(context: WindowContext, targets: tuple[str, ...]) -> None:
     from devexplorer.gui.files.save_file import SaveFileDialog
 
-    context.ask(SaveFileDialog(context.state, targets, context.window))
+    dialog = SaveFileDialog(context.state, targets, context.window, context.far)
+    dialog.here_wanted.connect(lambda command, place: context.file_copies.save(place, command))
+    context.ask(dialog)

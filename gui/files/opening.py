@@ -69,9 +69,11 @@ class Opening(QObject):
 
     def show(self, files: Sequence[FileKind]) -> None:
         """Open files of this machine that were recognised."""
+        far = self._context.far
         for file in files:
             if file.kind not in (None, RECORDING):
-                self._context.remember_file(file.path.absolute(), here=True)
+                of = far.name if far is not None and file.kind == WORKSPACE else ""
+                self._context.remember_file(file.path.absolute(), here=True, of=of)
         self._open_known(files)
 
     def _open_known(self, files: Sequence[FileKind], far: FarSide | None = None) -> None:

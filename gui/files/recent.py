@@ -51,18 +51,19 @@ class RecentMenu(QMenu):
     def open(self, file: RecentFile) -> None:
         """Open it by what it is, on its machine."""
         context = self._context
-        if not file.machine:
+        name = file.machine or file.of
+        if not name:
             context.files_chosen.emit([file.path])
             return
-        machine = context.machines.find(file.machine)
+        machine = context.machines.find(name)
         if machine is None or machine.link is None or not machine.link.live:
+            what = f"is on {name}" if file.machine else f"holds the workspace of {name}"
             context.hint(
-                f"{file.path.name} is on {file.machine}, which is not connected: choose it in the menu Machine, then"
-                " open the file."
+                f"{file.path.name} {what}, which is not connected: choose it in the menu Machine, then open the file."
             )
             return
         context.machines.show(machine)
-        context.far_files_chosen.emit([file.path])
+        (context.far_files_chosen if file.machine else context.files_chosen).emit([file.path])
 
     def show_missing(self, missing: frozenset[Path]) -> None:
         """These are not there."""
@@ -82,7 +83,7 @@ class RecentMenu(QMenu):
     def _offer(self) -> None:
         """Bring the button up to date."""
         shown = "" if self._context.far is None else self._context.far.name
-        known = (file for file in self._context.recent_files if file.machine == shown)
+        known = (file for file in self._context.recent_files if (file.machine or file.of) == shown)
         newest = next((file for file in known if file.path.name.endswith(SUFFIX) and not self._is_missing(file)), None)
         state = self._context.state
         self._again.setVisible(newest is not None and not state.objects and why_not_live(state) is None)
@@ -115,5 +116,5 @@ class RecentMenu(QMenu):
 
 
 def _place(file: RecentFile, path: str) -> str:
-    """Where it is, with its machine."""
-    return f"{file.machine}: {path}" if file.machine else path
+    """Where it is, with its machine, or the machine whose workspace it holds."""
+    return f"{file.machine}: {path}" if file.machine else f"{path}, workspace of {file.of}" if file.of else path

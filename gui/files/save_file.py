@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, object_name
 from devexplorer.core.records import Save
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide
 from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets import label
+from devexplorer.gui.widgets.form_fields import Choice
 
 WIDTH_PX = 520
 FORMS = {
@@ -26,9 +29,16 @@ _SUFFIXES = {suffix for _, suffix in FORMS.values()}
 class SaveFileDialog(FormDialog):
     """`targets` as in `Save`: empty for the whole workspace."""
 
-    def __init__(self, state: State, targets: tuple[str, ...], parent: QWidget | None = None) -> None:
+    here_wanted = Signal(object, object)
+    """The machine on show is another one, and the file is for this one: the `Save`, and where to (Path)."""
+
+    def __init__(
+        self, state: State, targets: tuple[str, ...], parent: QWidget | None = None, far: FarSide | None = None
+    ) -> None:
+        """`far`: the machine on show, when that is another one."""
         super().__init__("Save all tensors" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
-        self._state, self._targets = state, targets
+        self._state, self._targets, self._far = state, targets, far
+        self.machine = Choice("Machine", [(True, "" if far is None else far.name, ""), (False, THIS_MACHINE, "")])
         self.form_choice = QComboBox()
         one_model = len(targets) == 1 and ":" not in targets[0] and self._kind(targets[0]) == "model"
         for form, (words, _) in FORMS.items():
@@ -40,9 +50,12 @@ class SaveFileDialog(FormDialog):
         self.file.suggested = targets[0].replace(":", ".") if len(targets) == 1 else "workspace"
         self.overwrite = QCheckBox("replace the existing file")
         self.add_row("what", label(self._what(), wrap=True))
+        if far is not None:
+            self.add_row("machine", self.machine)
         self.add_row("file", self.file)
         self.add_row("Format", self.form_choice)
         self.add_row("", self.overwrite)
+        self.machine.currentIndexChanged.connect(self._follow_machine)
         self.form_choice.currentIndexChanged.connect(self._follow_format)
         self.file.changed.connect(self._check)
         self.overwrite.toggled.connect(self._check)
@@ -66,6 +79,14 @@ class SaveFileDialog(FormDialog):
         """Of the chosen format."""
         return FORMS[self.form_choice.currentData()][1]
 
+    @property
+    def _here(self) -> bool:
+        """Whether the file is for this machine, and another one writes it."""
+        return self._far is not None and not self.machine.value
+
+    def _follow_machine(self) -> None:
+        self.file.set_side(None if self._here else self._far)
+
     def _follow_format(self) -> None:
         """The typed name's extension follows the format."""
         path = self.file.path
@@ -87,7 +108,9 @@ class SaveFileDialog(FormDialog):
         found = None if path is None else self.file.look(path)
         there = found is not None and found.kind == "file"
         self.form.setRowVisible(self.overwrite, there)
-        if path is None or found is None:
+        if self._here and self._far is not None and self._far.why_not_here:
+            self.say(self._far.why_not_here, wrong=True)
+        elif path is None or found is None:
             self.say("Choose a file.", ready=False)
         elif found.kind == "folder":
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
@@ -111,7 +134,16 @@ class SaveFileDialog(FormDialog):
                 " not open it."
             )
         else:
-            self.say(f"Saves to {path.name}; a file there is replaced only after a complete write.")
+            where = "" if self._far is None else f" on {self.file.machine}"
+            self.say(f"Saves to {path.name}{where}; a file there is replaced only after a complete write.")
+
+    def _accept(self) -> None:
+        path, command = self._path(), self.command()
+        if not self._here:
+            super()._accept()
+        elif path is not None and command is not None:
+            self.accept()
+            self.here_wanted.emit(command, path.absolute())
 
     def command(self) -> Save | None:
         """See `FormDialog`."""

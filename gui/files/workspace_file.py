@@ -3,6 +3,7 @@ model from such a file runs. Main thread only."""
 
 from __future__ import annotations
 
+import platform
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -59,6 +60,10 @@ class WorkspaceFiles(QObject):
         """The user does not want what is not saved."""
         self._when_saved: Callable[[], object] | None = None
         """What waits for the workspace to be saved."""
+        self._when_arrived: tuple[int, Callable[[], object]] | None = None
+        """What waits for the file of this `SaveWorkspace`, which was for this machine."""
+        self._copies: dict[str, CopiedFile] = {}
+        """The workspace of each other machine as it was saved here last, there."""
         self._saved_before: Done | None = None
         context.state_changed.connect(self._follow)
         context.machine_shown.connect(self._machine_shown)
@@ -70,6 +75,18 @@ class WorkspaceFiles(QObject):
         return None if event is None or not event.path else Path(event.path)
 
     @property
+    def here(self) -> Path | None:
+        """The file of this machine that has the workspace of the one on show, which is another one.
+
+        What that one says is not enough to write a file here: the user has chosen this file for that machine before.
+        """
+        event, far = self._context.state.workspace_file, self._context.far
+        if far is None or event is None or event.sent_from is None or event.sent_from.machine != platform.node():
+            return None
+        known = (file.path for file in self._context.recent_files if file.of == far.name)
+        return next((path for path in known if str(path) == event.sent_from.path), None)
+
+    @property
     def _name(self) -> str:
         """Of that file, or of the one of another machine that has it; empty: there is none."""
         event = self._context.state.workspace_file
@@ -79,34 +96,67 @@ class WorkspaceFiles(QObject):
 
     def save(self) -> None:
         """Save to that file; ask for one where there is none."""
-        if self.path is None:
-            self.save_as()
-        else:
+        if self.path is not None:
             self._save(self.path)
+        elif self.here is not None:
+            self._save_here(self.here)
+        else:
+            self.save_as()
 
-    def save_as(self, then: Callable[[], None] = lambda: None) -> None:
-        """Ask where to, then save; `then` is called once that is under way."""
+    def save_as(self, saved: Callable[[], object] | None = None) -> None:
+        """Ask where to, then save; `saved` is called once that is done."""
         name = self._name or f"workspace.{SUFFIX}"
 
         def chosen(path: Path) -> None:
-            then()
-            self._save(path)
+            self._save(path, saved)
 
-        self._context.save_file("Save the workspace", name, {SUFFIX: "DevExplorer workspaces"}, chosen)
+        def here(path: Path) -> None:
+            self._save_here(path.absolute(), saved)
+
+        self._context.save_file("Save the workspace", name, {SUFFIX: "DevExplorer workspaces"}, chosen, here=here)
 
     def layout(self) -> str:
         """That of the window, for a file."""
         settings = msgspec.to_builtins(self._context.current_settings())
         return msgspec.json.encode({name: settings[name] for name in LAYOUT}).decode()
 
-    def _save(self, path: Path) -> None:
+    def _save(self, path: Path, saved: Callable[[], object] | None = None) -> None:
+        if saved is not None:
+            self._when_saved, self._saved_before = saved, self._last_save()
         command = SaveWorkspace(path=str(path), overwrite=True, layout=self.layout())  # the dialog asked
         self._context.controller.send(command)
+
+    def _save_here(self, place: Path, saved: Callable[[], object] | None = None) -> None:
+        """Have the machine on show, which is another one, write it for this one."""
+        far = self._context.far
+        if far is None:
+            return
+
+        def written(copy: CopiedFile) -> None:
+            """After a crash of the engine there the workspace begins with this copy; the one before is of no more
+            use."""
+            before, self._copies[far.name] = self._copies.get(far.name), copy
+            if before is not None:
+                before.remove()
+
+        def arrived(request: int) -> None:
+            from devexplorer.core.records.host import WorkspaceArrived  # not for a window of this machine alone
+
+            self._context.remember_file(place, of=far.name)
+            self._when_arrived = None if saved is None else (request, saved)
+            far.ask(WorkspaceArrived(request=request), answered)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, str):
+                self._context.hint(f"{place.name} is saved, but {far.name} does not know that it is. {answer}")
+
+        command = SaveWorkspace(path="", layout=self.layout())
+        self._context.file_copies.save(place, command, written=written, arrived=arrived)
 
     def why_not_new(self) -> str | None:
         """Reason when a new workspace would be as this one is."""
         state = self._context.state
-        new = None if state.objects or self.path is not None else "The workspace is new: it has no objects and no file."
+        new = None if state.objects or self._name else "The workspace is new: it has no objects and no file."
         return self._context.controller.why_no_engine() or new
 
     def new(self) -> None:
@@ -151,8 +201,8 @@ class WorkspaceFiles(QObject):
         if state.unsaved_work:
             count = len(state.objects)
             words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
-            if self.path is not None:
-                words = f"{self.path.name} does not have the latest changes."
+            if self._name:
+                words = f"{self._name} does not have the latest changes."
             question = SaveQuestion(f"Save before {loss.doing}?", words, loss.discard, window)
             question.save_wanted.connect(partial(self._save_first, saved))
             question.discarded.connect(go)
@@ -170,14 +220,12 @@ class WorkspaceFiles(QObject):
         self._question = None
 
     def _save_first(self, then: Callable[[], object]) -> None:
-        def wait() -> None:
-            self._when_saved, self._saved_before = then, self._last_save()
-
-        if self.path is None:
-            self.save_as(wait)
+        if self.path is not None:
+            self._save(self.path, then)
+        elif self.here is not None:
+            self._save_here(self.here, then)
         else:
-            wait()
-            self._save(self.path)
+            self.save_as(then)
 
     def _last_save(self) -> Done | None:
         done = self._context.state.done
@@ -233,7 +281,7 @@ class WorkspaceFiles(QObject):
         window = self._context.window
         if changes & Change.LABORATORY and self._context.state.workspace_file is not self._seen:
             self._file_changed()
-        if changes & (Change.UNDO | Change.OBJECTS):
+        if changes & (Change.UNDO | Change.OBJECTS | Change.LABORATORY):
             window.setWindowModified(self._context.state.unsaved_work)
         if (then := self._when_saved) is not None and (saved := self._last_save()) is not self._saved_before:
             self._when_saved = None  # if it failed, the answer says why, and everything stays
@@ -242,10 +290,15 @@ class WorkspaceFiles(QObject):
 
     def _file_changed(self) -> None:
         event = self._seen = self._context.state.workspace_file
-        path = self.path
+        path, arrived = self.path, self._when_arrived
         if path is not None:
             self._context.remember_file(path)
         self._show_title()
+        if event is not None and arrived is not None and event.request == arrived[0]:
+            self._when_arrived = None
+            arrived[1]()
+        if event is not None and event.opened and self._context.far is not None:
+            self._copies.pop(self._context.far.name, None)  # an Undo of the opening could want it
         if event is not None and event.opened and event is not self._arranged:
             self._arranged = event
             self._show_layout(event.layout)
@@ -254,7 +307,7 @@ class WorkspaceFiles(QObject):
     def _machine_shown(self) -> None:
         """Its file was opened before: the window stays as it is."""
         self._seen = self._arranged = self._context.state.workspace_file
-        self._when_saved = None
+        self._when_saved = self._when_arrived = None
         self._show_title()
 
     def _show_title(self) -> None:

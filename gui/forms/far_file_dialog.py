@@ -19,7 +19,7 @@ from shiboken6 import isValid
 from devexplorer.core.base import bytes_text, count_text, printable, sentence
 from devexplorer.core.records.host import Folder, FolderEntry, ListFolder
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.forms.far_side import FarSide, Wanted
+from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide, Wanted
 from devexplorer.gui.forms.save_dialog import named
 from devexplorer.gui.widgets import check_box, hbox, holder, label, line_edit, push_button
 from devexplorer.gui.widgets.form_fields import Choice
@@ -28,7 +28,6 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 SIZE_PX = (680, 500)
 HOME = "~"
 ALL = "All files (*)"
-THIS_MACHINE = "this machine"
 
 
 ACCEPT = {Wanted.FOLDER: "Choose", Wanted.SAVE: "Save"}
@@ -55,13 +54,14 @@ class FarFileDialog(FormDialog):
         *,
         ask: bool = True,
         here_too: bool = False,
+        why_not_here: str = "",
     ) -> None:
         """`folder`: to begin with. `kinds` as Qt writes filters; `formats` and `name` as `SaveDialog` takes them. `ask`
-        before replacing a file. `here_too`: a file of this machine would do as well."""
+        before replacing a file. `here_too`: a file of this machine would do as well, unless `why_not_here`."""
         super().__init__(f"{title} on {side.name}", ACCEPT.get(wanted, "Open"), SIZE_PX[0], parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)
-        self._side, self._wanted, self._ask = side, wanted, ask
+        self._side, self._wanted, self._ask, self._why_not_here = side, wanted, ask, why_not_here
         self._asked = ""
         """The folder that is waited for; empty: none is."""
         self._folder: Folder | None = None
@@ -201,7 +201,9 @@ class FarFileDialog(FormDialog):
         return self._suffixes[self.kind.currentText()]
 
     def _change_machine(self) -> None:
-        if not self.machine.value:
+        if self.machine.value or self._why_not_here:
+            self._check()
+        else:
             self.reject()
             self.elsewhere.emit()
 
@@ -221,10 +223,14 @@ class FarFileDialog(FormDialog):
     def _check(self) -> None:
         """Say what would be chosen, or what is missing."""
         self.overwrite.setVisible(False)
-        if self._asked:
+        if not self.machine.value:
+            self.say(self._why_not_here, wrong=True)
+        elif self._asked:
             self.say(f"Reading {printable(self._asked)} on {self._side.name}…", ready=False)
-            return
-        paths = self.paths()
+        else:
+            self._check_paths(self.paths())
+
+    def _check_paths(self, paths: list[Path]) -> None:
         if self._folder is None:
             self.say("", ready=False)
         elif self._wanted is Wanted.SAVE:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devexplorer.core.records import SentFrom
+    from devexplorer.core.records import Save, SaveSnapshot, SaveWorkspace, SentFrom
     from devexplorer.core.records.host import Question
 
+    Saving = Save | SaveSnapshot | SaveWorkspace
+
+THIS_MACHINE = "this machine"
 Answered = Callable[[Any], None]
 """Gets the result of the question, or one line (str) that says why there is none."""
 
@@ -23,6 +26,10 @@ class FarSide(Protocol):
     @property
     def name(self) -> str:
         """What the machine is called in the window."""
+
+    @property
+    def why_not_here(self) -> str:
+        """Why it cannot write files for this machine, one sentence; empty: it can."""
 
     def ask(self, question: Question, then: Answered) -> None:
         """Ask; `then` is called at a later beat."""
@@ -67,3 +74,21 @@ class CopiesFiles(Protocol):
 
     def bring(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
         """Have a file of that machine here."""
+
+    def save(
+        self,
+        place: Path,
+        command: Saving,
+        *,
+        written: Callable[[CopiedFile], None] | None = None,
+        arrived: Callable[[int], None] = lambda request: None,
+    ) -> None:
+        """Have that machine carry out a command that writes a file, and have the file at `place` here. `written` takes
+        the copy there, which is removed at the end otherwise; `arrived` gets the number of the command."""
+
+    def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
+        """Have a file at `place` here that `write` has that machine write to the path that it gets; it calls the
+        function when the file is whole, or with one sentence when it was not written."""
+
+    def keeps_open(self) -> bool:
+        """Whether something is still being saved here; the window closes once it is."""

@@ -54,13 +54,17 @@ class FileField(QWidget):
         self.setFocusProxy(self.edit)
         self.setAcceptDrops(True)
 
-    def set_side(self, side: FarSide) -> None:
-        """The file is one of that machine."""
-        from devexplorer.gui.forms.far_files import FarFiles  # when the first one is asked for
+    def set_side(self, side: FarSide | None) -> None:
+        """The file is one of that machine; None: of this one."""
+        if self._far is not None:
+            self._far.deleteLater()
+            self._far = None
+        if side is not None:
+            from devexplorer.gui.forms.far_files import FarFiles  # when the first one is asked for
 
-        self._far = FarFiles(side, self)
-        self._far.listed.connect(self.changed)
-        self.setAcceptDrops(False)  # files that are dragged are of this machine
+            self._far = FarFiles(side, self)
+            self._far.listed.connect(self.changed)
+        self.setAcceptDrops(side is None)  # files that are dragged are of this machine
         self.changed.emit()
 
     def set_sent(self, file: CopiedFile) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -294,7 +294,9 @@ class HistoryPanel(QWidget):
         name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
         chosen, formats = functools.partial(self._export, kind, self._exported), {kind: FORMATS[kind][1]}
         if self.context is not None:
-            self.context.save_file("Export runs", name, formats, chosen)
+            self.context.save_file(
+                "Export runs", name, formats, chosen, here=functools.partial(self._fetch, kind, self._exported)
+            )
             return
         dialog = SaveDialog(self, "Export runs", name, formats, self.folder)
         dialog.saved.connect(chosen)
@@ -309,6 +311,19 @@ class HistoryPanel(QWidget):
         self.folder = str(path.parent)
         if self._source is not None:
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
+
+    def _fetch(self, kind: str, ids: Sequence[int], place: Path) -> None:
+        """Runs of another machine, to a file of this one."""
+
+        def write(path: str, written: Callable[[str], None]) -> None:
+            def say(words: str, failed: bool = False) -> None:
+                written(words if failed else "")
+
+            if self._source is not None:
+                self._source.export(kind, Path(path), ids, names=self.names_action.isChecked(), say=say)
+
+        if self.context is not None:
+            self.context.file_copies.fetch(place, write)
 
     def _ask_what(self) -> None:
         kinds = "JSON (*.json);;All files (*)"

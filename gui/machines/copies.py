@@ -111,6 +111,7 @@ class CopyDialog(QDialog):
         super().__init__(parent)
         self.setFixedWidth(WIDTH_PX)
         self._copying: FileCopying | None = None
+        self._waits_for = ""
         self.words = ElidedLabel()
         self.bar = QProgressBar(textVisible=False)
         self.cancel_button = push_button("Cancel", self.reject)
@@ -128,12 +129,19 @@ class CopyDialog(QDialog):
         """Show it if it is not over soon."""
         self._late.start()
 
+    def wait_for(self, machine: str) -> None:
+        """Nothing goes on until this machine is connected again; empty: it is."""
+        if machine != self._waits_for:
+            self._waits_for = machine
+            self.refresh()
+
     def refresh(self) -> None:
         """Show how far it is."""
         copying = self._copying
         if copying is None:
             return
-        self.words.set_full_text(copying.words)
+        waits = f"{copying.what}: waiting for the connection to {self._waits_for}"
+        self.words.set_full_text(waits if self._waits_for and not copying.over else copying.words)
         self.bar.setRange(0, 0 if copying.done is None else 1000)
         if copying.done is not None:
             self.bar.setValue(int(copying.done * 1000))

@@ -1,5 +1,5 @@
-"""Files that are opened where they are not: those of this machine are sent to the one on show, those of that one are
-brought here. One after the other, with progress and a cancel. Main thread; nothing waits.
+"""Files that are opened or saved where they are not: those of this machine are sent to the one on show, those of that
+one are brought here. One after the other, with progress and a cancel. Main thread; nothing waits.
 """
 
 from __future__ import annotations
@@ -22,21 +22,30 @@ from devexplorer.gui.machines.room import MachineRoom, room_of
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.file_copying import FileCopying
+    from devexplorer.core.machines.machines import FarMachine
     from devexplorer.core.session.machine import Machine
+    from devexplorer.gui.forms.far_side import Saving
+    from devexplorer.gui.machines.saving_here import SavingHere, Writing
 
 Then = Callable[[CopiedFile], None]
 
 
 class FileCopies(QObject):
-    """`send` or `bring` a file; what was asked for gets its copy, unless another machine is on show by then."""
+    """`send` or `bring` a file to open it: what was asked for gets its copy, unless another machine is on show by then.
+    `save` or `fetch` what the machine on show writes for this one: it arrives whichever is on show."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
         self._room: MachineRoom = room_of(context)
         self._waiting: deque[Callable[[], None]] = deque()
-        self._copying: FileCopying | None = None
+        self._copying: FileCopying | SavingHere | None = None
+        self._saves: list[SavingHere] = []
+        """Those that wait or are under way, in their order."""
+        self._closes = False
+        """The window closes once everything is saved."""
         context.file_copies = self
+        context.state_changed.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
         """Have a file of this machine on the one that is on show, at `place`, or where it is for as long as the host
@@ -46,6 +55,84 @@ class FileCopies(QObject):
     def bring(self, path: Path, then: Then) -> None:
         """Have a file of the machine on show on this one."""
         self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
+
+    def save(
+        self,
+        place: Path,
+        command: Saving,
+        *,
+        written: Then | None = None,
+        arrived: Callable[[int], None] = lambda request: None,
+    ) -> None:
+        """See `CopiesFiles`."""
+        from devexplorer.gui.machines.saving_here import WritingCommand  # with the first one
+
+        machine = self._shown_far()
+
+        def whole(path: str) -> None:
+            if written is not None:
+                origin = SentFrom(machine=platform.node(), path=str(place))
+                written(CopiedFile(Path(path), origin, self._forgets(machine, path)))
+
+        writing = WritingCommand(machine, command, place, whole)
+        self._save(machine, place, writing, lambda: arrived(writing.request), keep=written is not None)
+
+    def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
+        """See `CopiesFiles`."""
+        from devexplorer.gui.machines.saving_here import WritingQuestion  # with the first one
+
+        self._save(self._shown_far(), place, WritingQuestion(write))
+
+    def keeps_open(self) -> bool:
+        """Whether something is still being saved here; the window closes once it is."""
+        if self._saves:
+            self._closes = True
+            self._saves[0].show()
+            self._context.hint(f"The window closes when {self._saves[0].name} is saved.")
+        return bool(self._saves)
+
+    def _shown_far(self) -> FarMachine:
+        return next(machine for machine in self._room.others if machine is self._room.shown)
+
+    def _forgets(self, machine: Machine, path: str) -> Callable[[], None]:
+        """What removes a copy there."""
+        from devexplorer.core.records.host import ForgetCopy
+
+        ask = self._room.end_of(machine).ask
+        return lambda: ask(ForgetCopy(path=path), lambda _: None)
+
+    def _save(
+        self,
+        machine: FarMachine,
+        place: Path,
+        writing: Writing,
+        arrived: Callable[[], None] = lambda: None,
+        *,
+        keep: bool = False,
+    ) -> None:
+        from devexplorer.gui.machines.saving_here import SavingHere
+
+        def over(saving: SavingHere) -> None:
+            self._saves.remove(saving)
+            self._copying = None
+            if saving.saved:
+                arrived()
+            self._closes = self._closes and saving.saved
+            if self._closes and not self._saves:
+                self._context.window.close()
+            self._next()
+
+        def begin() -> None:
+            self._copying = saving
+            saving.start()
+
+        saving = SavingHere(self._context, self._room, machine, place, writing, over, keep=keep)
+        self._saves.append(saving)
+        self._queue(begin)
+
+    def _look(self) -> None:
+        if self._saves:
+            self._saves[0].look()
 
     def _queue(self, begin: Callable[[], None]) -> None:
         self._waiting.append(begin)
@@ -70,11 +157,8 @@ class FileCopies(QObject):
         copying.start()
 
     def _arrived(self, source: Machine, target: Machine, path: Path, then: Then, place: str) -> None:
-        from devexplorer.core.records.host import ForgetCopy
-
-        ask = self._room.end_of(target).ask
         origin = SentFrom(machine=platform.node() if source.is_here else source.name, path=str(path))
-        copied = CopiedFile(Path(place), origin, lambda: ask(ForgetCopy(path=place), lambda _: None))
+        copied = CopiedFile(Path(place), origin, self._forgets(target, place))
         far = target if source.is_here else source
         if far is self._room.shown:
             then(copied)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
+from devexplorer.core.records import SaveSnapshot
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import WindowContext
 
@@ -20,10 +21,12 @@ SNAPSHOTS = "Allocator snapshots"
 def save_snapshot(context: WindowContext, device: str) -> None:
     """Ask where to save the snapshot of a device's allocator."""
     save = partial(context.controller.save_snapshot, device)
+    command = SaveSnapshot(device=device, path="")
     name = f"snapshot-{device.replace(':', '-')}.pickle"
     context.save_file(
-        f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS}, lambda path: save(str(path))
-    )
+        f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS}, lambda path: save(str(path)),
+        here=lambda path: context.file_copies.save(path, command),
+    )  # fmt: skip
 
 
 def open_snapshot(context: WindowContext) -> None:

@@ -110,6 +110,7 @@ class App:
         self.background = Background(self.put)
         context.in_background = self.background.ask
         self.leaving = Leaving(self)
+        self.window.may_close = self.leaving.may_close
         self._plot_export: PlotExport | None = None
         for slot in self.window.slots:
             slot.export_requested.connect(self._export)
@@ -152,7 +153,6 @@ class App:
         here = self.replaying.here
         self.session = here.session = session
         self._withdraw_offer()
-        self.window.may_close = self.leaving.may_close
         history = self._keep_runs(session)
         if self.replaying.machine is here:
             self.window.context.set_session(session)

@@ -79,6 +79,8 @@ class Leaving:
 
     def may_close(self) -> bool:
         """Whether nothing would be lost; else the user is asked."""
+        if not self.unasked and self._app.window.context.file_copies.keeps_open():
+            return False
         replaying = self._app.replaying
         state = replaying.live_state
         if self.unasked or not (state.unsaved_work or state.lost_anyway):

@@ -68,7 +68,7 @@ def test_a_workspace_that_was_sent_has_no_file_here(
     result = host.do(opening)
     answer = hides_the_copy(result.answer)
     assert answer.title == "work.devexplorer is open"
-    assert answer.words.endswith("On this machine the workspace has no file until it is saved.")
+    assert answer.words.endswith("Its file stays on laptop; Save writes it there.")
     assert answer.facts[0].value == "laptop: /home/ada/work.devexplorer"
     assert host.workspace.history.state().title == "the opening of work.devexplorer"
     (event,) = result.events
