@@ -18,7 +18,9 @@ import pytest
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.files.kinds import WORKSPACE, recognise
 from devexplorer.core.host import listing
+from devexplorer.core.machines.bringing import Bringing
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.file_copying import End, FileCopying
 from devexplorer.core.machines.here_files import HereFiles
@@ -43,11 +45,13 @@ from devexplorer.core.records import (
     Moved,
     OpenWorkspace,
     PlanFit,
+    Rebuilt,
     SaveWorkspace,
     SentFrom,
     StartBenchmark,
     StoredRun,
 )
+from devexplorer.core.records.host import WorkspaceArrived
 from devexplorer.core.session import State
 
 CUT_S = float(os.environ.get("DEVEXPLORER_CUT_S", "1"))
@@ -186,3 +190,45 @@ def test_a_day_on_another_machine(far: Far, sshd: Sshd, tmp_path: Path) -> None:
     assert (far.state.workspace_file.path, far.state.workspace_file.sent_from) == ("", origin)
     assert here.close()
     assert not brought.exists()
+
+
+def test_a_workspace_is_saved_here_though_the_network_fails(far: Far, sshd: Sshd, tmp_path: Path) -> None:  # noqa: F811
+    far.until(lambda: far.state.engine)
+    far.do(BuildModel(recipe="resnet18", seed=1))
+    far.do(Forward(target="resnet18", output="y"))
+    assert far.state.unsaved_work
+    place, here = tmp_path / "day.devexplorer", HereFiles(None, tmp_path / "cache")
+    origin = SentFrom(machine="laptop", path=str(place))
+    requests: list[int] = []
+
+    def write(path: str, written: Callable[[str], None]) -> None:
+        far.do(SaveWorkspace(path=path, overwrite=True, sent_to=origin))
+        requests.append(far.of(JobEnded)[-1].request)  # type: ignore[attr-defined]
+        written("")
+
+    ends = End("forge", far.session.ask), End("this machine", here.ask)
+    bringing = Bringing(str(place), place.name, *ends, write, lambda: None, keep=True)
+    bringing.start()
+    far.until(lambda: here.beat() or bringing.done_bytes)
+    assert far.session.can_save_here
+    assert far.state.unsaved_work, "it has not arrived"
+    assert not place.exists()
+    sshd.vanish()
+    far.until(lambda: here.beat() or far.session.link.state == "reconnecting")
+    sshd.start()
+    far.session.reconnect()
+    far.until(lambda: here.beat() or bringing.over)
+    assert bringing.stage == "sent", bringing.problem
+    assert not list(tmp_path.glob(".*.part"))
+    far.session.ask(WorkspaceArrived(request=requests[0]), lambda _: None)
+    far.until(lambda: not far.state.unsaved_work)
+    assert far.state.workspace_file is not None
+    assert (far.state.workspace_file.path, far.state.workspace_file.sent_from) == ("", origin)
+
+    # what cannot be repeated comes back after the end of the engine there: the copy has it
+    far.session.restart_engine()
+    far.until(lambda: far.of(Rebuilt))
+    assert far.state.objects["y"].bytes_by_device == {"cpu": 8000}
+    assert recognise(place).kind == WORKSPACE
+    assert here.close()
+    assert place.exists()

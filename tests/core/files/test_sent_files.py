@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from places import Place, place_of
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.memory import snapshot_file
@@ -23,6 +24,7 @@ from devexplorer.core.records import (
     NewTensor,
     OpenSnapshot,
     OpenWorkspace,
+    Save,
     SaveWorkspace,
     SentFrom,
     SnapshotOpened,
@@ -121,3 +123,63 @@ def test_a_snapshot_that_was_sent(host: Place, folder: Path) -> None:
     copy.write_bytes(b"\x80\x04cos\nsystem\n.")
     answer = hides_the_copy(host.answer(opening()))
     assert answer.words.startswith("Snap.pickle was not opened: ")
+
+
+# --- what is saved for another machine
+
+
+def test_a_workspace_that_is_saved_for_another_machine_is_saved_once_it_is_there(host: Place, folder: Path) -> None:
+    host.do(NewTensor(name="x", fill="randn", shape=(3,), seed=1))
+    copy = folder / "work.devexplorer"
+    result = host.do(SaveWorkspace(path=str(copy), overwrite=True, sent_to=sent("work.devexplorer")))
+    answer = hides_the_copy(result.answer)
+    assert answer.title == "work.devexplorer is written"
+    assert answer.words.endswith("It is being sent to laptop.")
+    assert answer.facts[0].value == "laptop: /home/ada/work.devexplorer"
+    (event,) = result.events
+    assert isinstance(event, WorkspaceFile)
+    contents = host.workspace.history.contents
+    assert (event.path, event.sent_from, event.on_its_way, event.contents) == (
+        "", sent("work.devexplorer"), True, contents,
+    )  # fmt: skip
+    assert isinstance(event.again, OpenWorkspace)
+    assert (event.again.path, event.again.sent_from) == (str(copy), sent("work.devexplorer"))
+    assert b"/home/ada" not in copy.read_bytes(), "whoever gets the file need not know where it was"
+
+    state = State()
+    state.apply(event)
+    state.apply(host.workspace.history.state())
+    assert state.unsaved.changed
+    state.apply(UndoState(title="more", kept_bytes=0, contents=contents + 1))
+    state.apply(replace(event, on_its_way=False))
+    assert state.workspace_file is not None
+    assert state.unsaved.changed, "what was done since is in no file"
+    state.apply(UndoState(title="undone", kept_bytes=0, contents=contents))
+    assert not state.unsaved.changed
+    state.apply(UndoState(request=event.request, title="a window that comes later", kept_bytes=0, contents=contents))
+    assert not state.unsaved.changed
+
+
+def test_a_copy_of_unsaved_work_knows_the_file_of_the_other_machine(host: Place, folder: Path) -> None:
+    host.do(NewTensor(name="x", fill="randn", shape=(3,), seed=1))
+    copy = folder / "copy.devexplorer"
+    host.do(SaveWorkspace(path=str(copy), copy_of_far=sent("work.devexplorer")))
+    (event,) = host.do(OpenWorkspace(path=str(copy), replace=True, copy=True)).events
+    assert isinstance(event, WorkspaceFile)
+    assert (event.path, event.sent_from, event.copy) == ("", sent("work.devexplorer"), True)
+
+
+def test_objects_and_snapshots_for_another_machine_are_called_what_they_become_there(
+    host: Place, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.do(NewTensor(name="x", fill="randn", shape=(3,), seed=1))
+    values = host.workspace.tensor_named("x").clone()
+    saving = Save(targets=("x",), path=str(folder / "x.safetensors"), sent_to=sent("x.safetensors"))
+    answer = hides_the_copy(host.do(saving).answer)
+    assert answer.title == "x is written"
+    assert answer.words.endswith(" It is being sent to laptop.")
+    assert answer.facts[0].value == "laptop: /home/ada/x.safetensors"
+    assert "# Written beside this script; the window brought it to laptop: /home/ada/x.safetensors" in answer.code
+    monkeypatch.chdir(tmp_path)
+    exec(answer.code, {"x": values})
+    assert torch.equal(load_file("x.safetensors")["x"], values)

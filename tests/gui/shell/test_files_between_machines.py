@@ -32,6 +32,7 @@ from devexplorer.core.records import (
     OpenModel,
     OpenSnapshot,
     OpenWorkspace,
+    SaveWorkspace,
     SentFrom,
     Steps,
     UndoState,
@@ -302,9 +303,10 @@ def test_a_workspace_of_this_machine_takes_the_place_of_that_of_the_other_after_
     desk.host.say(WorkspaceFile(path="", sent_from=command.sent_from, again=command, opened=True))
     desk.until(lambda: desk.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]")
     desk.window.actions_by_id["save_workspace"].trigger()
-    dialog = desk.dialog(FarFileDialog)
-    assert dialog.name.text() == "work.devexplorer", "where to is asked for"
-    dialog.reject()
+    desk.until(lambda: len(desk.host.engine.sent) == 2)
+    saving = desk.host.engine.sent[1]
+    assert isinstance(saving, SaveWorkspace)
+    assert saving.sent_to == command.sent_from, "it is saved back"
 
 
 def test_a_snapshot_of_this_machine_is_sent(desk: Desk, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.files.save_question import SaveQuestion
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
-from devexplorer.gui.history.page import HistoryPage
+from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.memory.snapshot_files import save_snapshot
 
@@ -460,7 +460,7 @@ def test_runs_of_the_history_there_are_exported_here(desk: SavingDesk) -> None:
     desk.host.history.add(run.result, run.conditions)
     desk.begin()
     page = desk.context.show_tab("history")
-    assert isinstance(page, HistoryPage)
+    assert isinstance(page, HistoryPanel)
     desk.until(lambda: page.model.runs)
     next(action for action in page.export_button.menu().actions() if "JSON" in action.text()).trigger()
     place = desk.choose_here("runs.json")
