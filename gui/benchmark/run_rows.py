@@ -30,9 +30,9 @@ RUN_COLUMNS = (
     numbers("MHz", "SM clock, mean of the readings during the run"),
     numbers("W", "Power, mean of the readings during the run"),
     numbers("°C", "Temperature, the highest reading during the run"),
-    Column("state"),
     numbers("iterations"),
     numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
+    Column("state"),
 )
 MODEL_COLUMNS = (
     Column("model"),
@@ -44,9 +44,9 @@ MODEL_COLUMNS = (
     numbers("ms per step", "Median"),
     numbers("TFLOP/s", "Floating-point operations as torch.utils.flop_counter counts them, over the median step"),
     numbers("peak MiB", "The most that was allocated on the device during the steps"),
-    Column("state"),
     numbers("steps"),
     numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
+    Column("state"),
 )
 
 UNKNOWN_PEAK = "the memory of this device is not tracked"
@@ -74,9 +74,9 @@ def run_row(run: Run, state: State, seen: Seen | None = None) -> TableRow:
             Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, state)),
             Cell(_noise_text(noise), "warning" if noise_verdict(noise) == "noisy" else ""),
             *_condition_cells(run, state),
-            state_cell(run, *_remarks(run, result, seen)),
             Cell(f"{result.iterations:,}" if result else MISSING),
             _seconds_cell(result.seconds if result else None),
+            state_cell(run, *_remarks(run, result, seen)),
         ),
     )
 
@@ -162,8 +162,8 @@ def model_row(run: Run, state: State) -> TableRow:
                 MISSING if peak is None else f"{peak / (1 << 20):,.1f}",
                 tip=bytes_text(peak) if peak is not None else UNKNOWN_PEAK if result else "",
             ),
-            state_cell(run),
             Cell(f"{result.iterations:,}" if result else MISSING),
             _seconds_cell(result.seconds if result else None),
+            state_cell(run),
         ),
     )

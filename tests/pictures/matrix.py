@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from devexplorer.gui.widgets import theme as themes
 
 SIZES = ((1000, 650), (1280, 800), (1366, 768), (1440, 900), (1920, 1080), (2560, 1440), (3840, 2160))
 LEAST_PX = (1000, 650)
+LATE_S = 2.0
+"""Readings that are older have piled up."""
 VIRTUAL = {
     1: "1x Tesla T4",
     2: "2x Tesla T4",
@@ -76,6 +79,12 @@ def finished(stage: Stage) -> None:
 
 STATES: dict[str, Callable[[Stage], None]] = {"empty": empty, "model": model, "running": running, "finished": finished}
 """One after the other in the same window: each builds on those before it."""
+
+
+def is_up_to_date(stage: Stage) -> bool:
+    """Whether the newest readings are on show: pictures take so long on a busy machine that the window falls behind."""
+    newest = (stage.app.state.devices[name].history.latest_unix_s for name in stage.app.state.usable_devices)
+    return min(newest) > time.time() - LATE_S
 
 
 def pages(stage: Stage, *, every: bool) -> Iterator[str]:
@@ -130,6 +139,7 @@ def main() -> None:
                     stage.rest(0.5)
                     for page in pages(stage, every=chosen.pages):
                         stage.rest(0.6)
+                        stage.wait(lambda: is_up_to_date(stage))
                         name = f"{state}-{page}-{theme}-{size[0]}x{size[1]}@{factor:g}-{chosen.devices}.png"
                         shown = qt.primaryScreen().grabWindow(0) if chosen.maximized else stage.window.grab()
                         shown.save(str(chosen.folder / name))

@@ -37,7 +37,7 @@ from devexplorer.gui.widgets.theme import LIGHT, colour_of, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
-STATE = 12
+STATE = 14
 """Number of the column."""
 LEFT = Qt.MouseButton.LeftButton
 
@@ -225,7 +225,7 @@ def test_a_run_is_followed_from_warming_up_to_done(panel: BenchmarkPanel, state:
     end(state, 1)
     row = shown_row(panel)
     assert row[4:8] == ["32.5", "31.0", "33.0", "50"]
-    assert row[9:] == ["—", "—", "—", "done", "12,345", "1.25"]
+    assert row[9:] == ["—", "—", "—", "12,345", "1.25", "done"]
 
 
 def test_stopped_and_failed_runs_say_so(panel: BenchmarkPanel, state: State) -> None:

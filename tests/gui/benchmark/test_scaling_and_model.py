@@ -21,7 +21,7 @@ from devexplorer.gui.benchmark.page import BenchmarkPanel
 
 LEFT = Qt.MouseButton.LeftButton
 BOTH = ("vgpu:0", "vgpu:1")
-STATE = 9
+STATE = 11
 """Number of the column in the table of models."""
 
 
@@ -244,9 +244,9 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
         *["—"] * 3,
         "1.50",
         "—",
+        "—",
+        "—",
         "running",
-        "—",
-        "—",
     ]
     assert panel.pages["model"].hint.full_text == "vgpu:0, 1 s left"
 
@@ -256,7 +256,7 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
     )  # fmt: skip
     finish(state, 1, result)
     row = [cell.text for cell in refreshed(panel).pages["model"].model.rows[0].cells]
-    assert row[3:] == ["1,000", "980", "1,020", "32.0", "2.00", "3.0", "done", "120", "5.00"]
+    assert row[3:] == ["1,000", "980", "1,020", "32.0", "2.00", "3.0", "120", "5.00", "done"]
 
 
 def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, state: State) -> None:
