@@ -67,8 +67,8 @@ def place_labels(
     """Find a place for the label of each line (oldest first) so that none overlaps another or one of `taken`.
 
     Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label
-    is right of its line, left of it where the right edge is near, in the first row that is free; where none is, it
-    is cut short; then it is left out. The labels of a row are in the order of their lines: of two lines side by side,
+    is right of its line in the first row that is free, else left of it; where neither is, it is cut short; then it is
+    left out. The labels of a row are in the order of their lines: of two lines side by side,
     each would be taken for the other.
     """
     placed: list[PlacedLabel] = []
@@ -85,13 +85,12 @@ def place_labels(
     for line in reversed(lines):
         if not 0 <= line.at_px <= width_px:
             continue
-        start, width = line.at_px + GAP_PX, text_width(line.text)
-        fits_right = start + width <= width_px
-        fits_left = line.at_px - GAP_PX - width >= 0
-        if not fits_right and fits_left:
-            start = line.at_px - GAP_PX - width
+        width = text_width(line.text)
+        starts = [
+            start for start in (line.at_px + GAP_PX, line.at_px - GAP_PX - width) if 0 <= start <= width_px - width
+        ]
         ordered = [row for row in range(rows) if line.at_px <= starts_in(row)]
-        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in ordered if fits_right or fits_left]
+        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for start in starts for row in ordered]
         result = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
         if result is None:
             result = _cut_short(line, width_px, ordered, elide, occupied)

@@ -47,6 +47,13 @@ def test_what_has_no_room_is_cut_short_and_then_left_out() -> None:
     assert [label.text for label in place((100, "a long name → cuda:0"), (120, "b"), rows=1)] == ["b"]
 
 
+def test_a_label_with_no_room_at_the_right_is_left_of_its_line_before_it_is_cut() -> None:
+    """At 2560 pixels a label was `vgg16-b…` with 700 empty pixels left of its line."""
+    labels = place((300, "vgg16-bn → vgpu:0"), (340, "mlp → vgpu:1"), rows=1)
+    assert [label.text for label in labels] == ["vgg16-bn → vgpu:0", "mlp → vgpu:1"]
+    assert labels[0].rect.right() == 296
+
+
 def test_labels_of_a_row_are_in_the_order_of_their_lines() -> None:
     labels = place((518, "resnet18 → vgpu:0"), (521, "mlp → vgpu:15"), (535, "matmul vgpu:0"), rows=2)
     assert [label.text for label in labels] == ["mlp → vgpu:15", "matmul vgpu:0"]
