@@ -86,9 +86,8 @@ def place_labels(
         if not 0 <= line.at_px <= width_px:
             continue
         width = text_width(line.text)
-        starts = [
-            start for start in (line.at_px + GAP_PX, line.at_px - GAP_PX - width) if 0 <= start <= width_px - width
-        ]
+        beside = (line.at_px + GAP_PX, line.at_px - GAP_PX - width)
+        starts = [start for start in beside if 0 <= start <= width_px - width]
         ordered = [row for row in range(rows) if line.at_px <= starts_in(row)]
         candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for start in starts for row in ordered]
         result = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
@@ -180,12 +179,14 @@ class LinesItem(QGraphicsItem):
         return [label._replace(rect=label.rect.translated(0, -self._rows * ROW_PX)) for label in labels]
 
     def _elide(self, text: str, width: float) -> str:
-        """Cut short at the end, but of `model → device` the device stays."""
-        words, arrow, goal = text.rpartition(ARROW)
-        room = width - self._metrics.horizontalAdvance(arrow + goal)
-        if not arrow or room < SHORTEST_NAME_PX:
+        """Cut short at the end, but of `model → device` the device stays; empty where that has no room."""
+        name, arrow, goal = text.rpartition(ARROW)
+        if not arrow:
             return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
-        return self._metrics.elidedText(words, Qt.TextElideMode.ElideRight, room) + arrow + goal
+        room = width - self._metrics.horizontalAdvance(arrow + goal)
+        if room < SHORTEST_NAME_PX:
+            return ""
+        return self._metrics.elidedText(name, Qt.TextElideMode.ElideRight, room) + arrow + goal
 
     def _shortened(self, text: str, width: float) -> str:
         """Where there is little room, the number alone: its dotted line says what it is. What is simulated keeps its
