@@ -48,6 +48,7 @@ class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
         self.setStyle(
             tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
         )
+        self.setTicks([[]])  # until it is told, pyqtgraph would number it from 0 to 1
 
     def show_ticks(self, ticks: Ticks) -> None:
         """Show these texts at these values."""

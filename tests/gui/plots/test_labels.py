@@ -139,6 +139,17 @@ def test_the_guide_says_what_it_stands_for_since_it_is_not_at_its_line(qtbot: Qt
     ]
 
 
+def test_before_its_first_reading_is_drawn_a_plot_has_no_numbers(qtbot: QtBot, state: State) -> None:
+    """Monitor came up with axes from 0 to 1, until the next beat."""
+    axis = TimeAxis()
+    plot = hosted(qtbot, lambda _: MetricPlot(state, axis), 700, 232)
+    qtbot.__dict__["kept"].append(axis)
+    QApplication.processEvents()
+    assert plot.canvas.isVisible()
+    shown = pixels(lambda: plot.canvas.grab().toImage())
+    assert len(np.unique(shown.reshape(-1, 4), axis=0)) == 1, "nothing is painted"
+
+
 def test_after_another_theme_labels_have_its_colours_although_no_line_has_moved(qtbot: QtBot, state: State) -> None:
     """The picture of the lines is kept: in a light window labels stood on black until a marker moved."""
     before = current_theme()
