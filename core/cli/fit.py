@@ -18,7 +18,7 @@ from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
-from devexplorer.core.records import Fit, FitBytes, FitReport, FitSpec
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec
 
 
 def fit(arguments: argparse.Namespace) -> int:
@@ -75,18 +75,28 @@ def _fit(item: Fit) -> dict[str, Any]:
     """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
     return asdict(item) | {
         "capacity_bytes": item.capacity_bytes,
-        **_memory(item.bytes, sum(card.reserved_bytes for card in item.cards)),
+        **_memory(item, sum(card.reserved_bytes for card in item.cards)),
         "simulated": True,
-        "cards": [asdict(card) | _memory(card.bytes, card.reserved_bytes) for card in item.cards],
+        "cards": [asdict(card) | _memory(card, card.reserved_bytes) for card in item.cards],
     }
 
 
-def _memory(parts: FitBytes, reserved_bytes: int) -> dict[str, Any]:
-    """The parts with their sum, and what the allocator reserves; null where they are unknown: a card that was worked
-    out has a context at least."""
-    if not parts.total:
-        return {"bytes": None, "reserved_bytes": None}
-    return {"bytes": asdict(parts) | {"total": parts.total}, "reserved_bytes": reserved_bytes}
+def _memory(item: Fit | FitCard, reserved_bytes: int) -> dict[str, Any]:
+    """The parts with their sum, at the peak and at rest, and what PyTorch and nvidia-smi would say; null where they are
+    unknown: a card that was worked out has a context at least."""
+    known = bool(item.bytes.total)
+    figures = {
+        "bytes": _parts(item.bytes),
+        "rest": _parts(item.rest),
+        "max_allocated_bytes": item.bytes.from_allocator,
+        "reserved_bytes": reserved_bytes,
+        "used_bytes": item.used_bytes,
+    }
+    return {key: value if known else None for key, value in figures.items()}
+
+
+def _parts(parts: FitBytes) -> dict[str, int]:
+    return asdict(parts) | {"total": parts.total}
 
 
 # --- what is asked for

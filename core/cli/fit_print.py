@@ -15,6 +15,8 @@ from devexplorer.core.records import Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
 """Cards whose parts are shown side by side; more of them are a list."""
+WITH_REST = 2
+"""So many cards have a column for the memory at rest."""
 WIDE = 110
 """Characters of a line that has room for every column of that list."""
 SIMULATED = "every time is simulated"
@@ -94,24 +96,38 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
             seconds_text(item.step_seconds),
         )
         listing.add_row(
-            _text(item.gpu), capacity, *figures, *((_share(fullest), number_text(item.samples_per_s)) if wide else ())
+            _text(item.gpu),
+            capacity,
+            *figures,
+            *((_share(fullest.bytes.total, fullest), number_text(item.samples_per_s)) if wide else ()),
         )
     return listing
 
 
 def _side_by_side(fits: Sequence[Fit]) -> Table:
-    """A column for each card. A card that is one of several says which."""
-    columns = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]
-    listing = table("", *(f">{name}" for name, _ in columns))
-    cards = [card for _, card in columns]
+    """Two columns for each card: at the peak and at rest (the allocator keeps what it reserved), of which many cards
+    have the sum alone. A card that is one of several says which."""
+    named = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]
+    cards = [card for _, card in named]
+    both = len(cards) <= WITH_REST
+    heads = [(name, *(("at rest",) if both else ())) for name, _ in named]
+    listing = table("", *(f">{head}" for group in heads for head in group))
+    moments = [parts for card in cards for parts in ((card.bytes, card.rest) if both else (card.bytes,))]
     for part, name in PARTS.items():
-        if part in _ALWAYS or any(getattr(card.bytes, part) for card in cards):
-            listing.add_row(name.removeprefix("the "), *(bytes_text(getattr(card.bytes, part)) for card in cards))
-    listing.add_row("total", *(bytes_text(card.bytes.total) for card in cards), style="bold")
-    listing.add_row("capacity", *(bytes_text(card.capacity_bytes) for card in cards))
-    listing.add_row("share", *(_share(card) for card in cards))
-    listing.add_row("reserved by the allocator", *(bytes_text(card.reserved_bytes) for card in cards), style="dim")
-    listing.add_row("fits", *("yes" if card.fits else "no" for card in cards))
+        if part in _ALWAYS or any(getattr(parts, part) for parts in moments):
+            listing.add_row(name.removeprefix("the "), *(bytes_text(getattr(parts, part)) for parts in moments))
+    listing.add_row("total", *(bytes_text(parts.total) for parts in moments), style="bold")
+    if not both:
+        listing.add_row("at rest", *(bytes_text(card.rest.total) for card in cards))
+    times = 2 if both else 1
+    shares = [(parts.total, card) for card in cards for parts in (card.bytes, card.rest)[:times]]
+    listing.add_row("capacity", *(bytes_text(card.capacity_bytes) for _, card in shares))
+    listing.add_row("share", *(_share(total, card) for total, card in shares))
+    listing.add_row("fits", *("yes" if total <= card.capacity_bytes and card.fits else "no" for total, card in shares))
+    allocated = (bytes_text(parts.from_allocator) for parts in moments)
+    listing.add_row("memory_allocated (PyTorch)", *allocated, style="dim")
+    listing.add_row("memory_reserved (PyTorch)", *(bytes_text(card.reserved_bytes) for _, card in shares), style="dim")
+    listing.add_row("in use (nvidia-smi)", *(bytes_text(card.used_bytes) for _, card in shares), style="dim")
     return listing
 
 
@@ -124,8 +140,8 @@ def _text(text: str) -> Text:
     return Text(printable(text))
 
 
-def _share(card: FitCard) -> str:
-    return f"{100 * card.bytes.total / card.capacity_bytes:.1f} %"
+def _share(total: int, card: FitCard) -> str:
+    return f"{100 * total / card.capacity_bytes:.1f} %"
 
 
 def _card_name(item: Fit, index: int) -> str:

@@ -19,7 +19,7 @@ from devexplorer.core.planner.largest import Largest, Room, largest
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace, step_seconds
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
-from devexplorer.core.planner.workspaces import library_bytes
+from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
@@ -112,18 +112,25 @@ class FitCalculator:
         library = self.library(profile)
         replay = trace.replay(*room)
         parts = FitBytes(**replay.parts, library_workspace=library, context=CONTEXT_BYTES)
+        kept = cublas_bytes(profile.compute_capability, products=self.products, train=self.config.train)
         reserved = replay.reserved + library
         return FitCard(
             gpu=profile.name,
             capacity_bytes=profile.memory_bytes,
             bytes=parts,
+            rest=FitBytes(**replay.rest, library_workspace=kept, context=CONTEXT_BYTES),
             reserved_bytes=reserved,
             fits=replay.fits,
         )
 
     def library(self, profile: Profile) -> int:
         """Bytes of workspaces on such a card."""
-        return library_bytes(profile.compute_capability, products=self.products, convolutions=self.convolutions)
+        return library_bytes(
+            profile.compute_capability,
+            products=self.products,
+            convolutions=self.convolutions,
+            train=self.config.train,
+        )
 
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""

@@ -34,6 +34,8 @@ class MeasuringMemory(CachingAllocator):
         self.events: list[int] = []
         self.state_at: int | None = None
         """Where in `events` the first step of the optimizer begins."""
+        self.rest_at: int | None = None
+        """Where in `events` the last step ends."""
         self.kinds: dict[int, str] = {}
         """Number of a block -> what it is for."""
         self._numbers: dict[int, int] = {}
@@ -134,6 +136,11 @@ class Measuring:
             if memory.state_at is None:
                 memory.state_at = len(memory.events)
 
+    def step_ends(self) -> None:
+        """Note where: what is alive then stays."""
+        for memory in self._memories:
+            memory.rest_at = len(memory.events)
+
     def traces(self) -> tuple[Trace, ...]:
         """What happened on each card."""
         return tuple(
@@ -144,6 +151,7 @@ class Measuring:
                 Counter(roofline.work),
                 Counter(roofline.copies),
                 memory.state_at,
+                memory.rest_at,
                 self.output_bytes,
             )
             for memory, roofline in zip(self._memories, self._rooflines, strict=True)

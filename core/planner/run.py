@@ -179,6 +179,7 @@ def _steps(
         with torch.no_grad(), autocast():
             cards.step_begins()
             call(*inputs)
+        cards.step_ends()
         return
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
@@ -192,6 +193,7 @@ def _steps(
         cards.optimizer_begins()
         optimizer.step()
         cards.label((value for _, _, value in state_tensors(optimizer)), "optimizer")
+        cards.step_ends()
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Replay(NamedTuple):
     """The most that was taken in segments."""
     parts: dict[str, int]
     """Bytes in blocks by kind (`KINDS`) at the moment when most was allocated, the first such moment."""
+    rest: dict[str, int]
+    """The same after the last step."""
 
     @property
     def peak(self) -> int:
@@ -78,6 +80,8 @@ class Trace:
     """Copies of the last step."""
     state_at: int | None = None
     """Where in `events` the first step of the optimizer begins."""
+    rest_at: int | None = None
+    """Where in `events` the last step ends; None: at their end."""
     output_bytes: int = 0
     """Of the first tensor that forward returned, on whichever card."""
 
@@ -124,8 +128,11 @@ class Trace:
             [KINDS.index(self.kinds.get(number, OTHER)) for number in range(len(self.sizes))],
         )
         now, then = [0] * len(KINDS), [0] * len(KINDS)
+        rest: list[int] | None = None
         allocated = peak = reserved = 0
-        for event in self.events.tolist():
+        for position, event in enumerate(self.events.tolist()):
+            if position == self.rest_at:
+                rest = now.copy()
             if event < 0:
                 block, size = blocks.pop(~event)
                 memory.free(block)
@@ -143,7 +150,8 @@ class Trace:
                 peak, then = allocated, now.copy()
             if capacity_bytes != UNLIMITED:  # else nothing is given back, and the last is the most
                 reserved = max(reserved, memory.reserved_bytes)
-        return Replay(True, max(reserved, memory.reserved_bytes), dict(zip(KINDS, then, strict=True)))
+        at_peak, at_rest = (dict(zip(KINDS, parts, strict=True)) for parts in (then, now if rest is None else rest))
+        return Replay(True, max(reserved, memory.reserved_bytes), at_peak, at_rest)
 
     @property
     def flop(self) -> int:
@@ -165,6 +173,7 @@ class Trace:
             sizes=np.concatenate([self.sizes, np.array(sizes, dtype=np.int64)]),
             events=np.concatenate([self.events[:at], added, self.events[at:]]),
             kinds={**self.kinds, **dict.fromkeys(added.tolist(), "optimizer")},
+            rest_at=None if self.rest_at is None else self.rest_at + len(added),
         )
 
 

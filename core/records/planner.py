@@ -3,6 +3,8 @@ thread."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 
@@ -39,7 +41,7 @@ class FitSpec(Record):
 
 
 class FitBytes(Record):
-    """Where the memory is at the moment when most is allocated, in blocks of the allocator (multiples of 512 B)."""
+    """Where the memory is at one moment, in blocks of the allocator (multiples of 512 B)."""
 
     parameters: int = 0
     buffers: int = 0
@@ -48,31 +50,44 @@ class FitBytes(Record):
     activations: int = 0
     """Everything else that is alive then: inputs, what backward needs, temporary tensors."""
     library_workspace: int = 0
-    """cuBLAS and cuDNN."""
+    """cuBLAS and cuDNN. It comes from PyTorch's allocator."""
     context: int = 0
     """The CUDA context."""
 
     @property
     def allocated(self) -> int:
-        """What `torch.cuda.max_memory_allocated` would say, the workspace of libraries left out."""
+        """All tensors."""
         return self.parameters + self.buffers + self.gradients + self.optimizer + self.activations
+
+    @property
+    def from_allocator(self) -> int:
+        """What `torch.cuda.memory_allocated` would say: everything without the context."""
+        return self.allocated + self.library_workspace
 
     @property
     def total(self) -> int:
         """Everything."""
-        return self.allocated + self.library_workspace + self.context
+        return self.from_allocator + self.context
 
 
-class FitCard(Record):
+class FitCard(Record, omit_defaults=True):
     """One card of a fit."""
 
     gpu: str
     """The profile's name."""
     capacity_bytes: int
     bytes: FitBytes
+    """At the moment when most is allocated."""
     reserved_bytes: int
     """The most that the allocator would have taken from the card, without context: with what its blocks leave over."""
     fits: bool
+    rest: FitBytes = FitBytes()
+    """After the step: what stays until the next one."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What nvidia-smi would say afterwards, of a card that nothing else uses: the allocator keeps its segments."""
+        return self.reserved_bytes + self.bytes.context
 
 
 class Fit(Record):
@@ -102,8 +117,22 @@ class Fit(Record):
     @property
     def bytes(self) -> FitBytes:
         """Of all cards together."""
-        fields = FitBytes.__struct_fields__
-        return FitBytes(**{name: sum(getattr(card.bytes, name) for card in self.cards) for name in fields})
+        return _together(card.bytes for card in self.cards)
+
+    @property
+    def rest(self) -> FitBytes:
+        """Of all cards together."""
+        return _together(card.rest for card in self.cards)
+
+    @property
+    def used_bytes(self) -> int:
+        """Of all cards together."""
+        return sum(card.used_bytes for card in self.cards)
+
+
+def _together(parts: Iterable[FitBytes]) -> FitBytes:
+    found = list(parts)
+    return FitBytes(**{name: sum(getattr(item, name) for item in found) for name in FitBytes.__struct_fields__})
 
 
 class Help(Record):

@@ -1,7 +1,7 @@
 """What a plan says about one card: its parts with their bytes, what would help, what the figures rest on. Main thread.
 
 Low and narrow at first, so the parts are in two columns, and what would help right below them; where there is room,
-beside them.
+beside them, and the parts have what stays at rest beside what they take at the peak.
 """
 
 from __future__ import annotations
@@ -10,24 +10,39 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from devexplorer.core.base import bytes_text
+from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import Fit, FitReport
 from devexplorer.gui.fit.bars import Swatch
 from devexplorer.gui.fit.helps import HelpsView
-from devexplorer.gui.fit.rows import PARTS, Part, batch_and_step, sizes, verdict
+from devexplorer.gui.fit.rows import (
+    AT_PEAK,
+    AT_REST,
+    PARTS,
+    PEAK_TIP,
+    REST_TIP,
+    Part,
+    as_tools_say,
+    batch_and_step,
+    sizes,
+    verdict,
+)
 from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, label, put_in_order
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
 """From this width on what would help is beside the parts."""
 TWO_COLUMNS_FROM_PX = 400
+"""In two columns there is no room for the memory at rest, which is in the tips then."""
 _COLUMNS = 2
 TOGETHER = "\u2060"
 """No line ends here: `samples/s` is one word."""
+_WIDTH = 5
+"""Columns of the grid for a column of parts: swatch, name, peak, rest, gap."""
 
 
 class _Parts(QWidget):
-    """A swatch, a name and a number for each part that takes anything, from top to bottom and then beside it."""
+    """A swatch, a name, and what it takes at the peak and at rest, for each part that takes anything, from top to
+    bottom and then beside it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,27 +50,35 @@ class _Parts(QWidget):
         self.swatches: dict[str, Swatch] = {}
         self.names: dict[str, QLabel] = {}
         self.numbers: dict[str, QLabel] = {}
+        """At the peak."""
+        self.rests: dict[str, QLabel] = {}
+        """At rest."""
         for part in PARTS:
-            name, number = label(part.name, words="soft"), label()
+            name, number, rest = label(part.name, words="soft"), _number(""), _number("soft")
             name.setToolTip(part.meaning)
-            number.setAlignment(Qt.AlignmentFlag.AlignRight)
-            number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            self.swatches[part.key], self.names[part.key], self.numbers[part.key] = (
-                Swatch(part.key),
-                name,
-                number,
-            )
+            self.swatches[part.key], self.names[part.key] = Swatch(part.key), name
+            self.numbers[part.key], self.rests[part.key] = number, rest
+        self.heads = [_head(AT_PEAK, PEAK_TIP), _head(AT_REST, REST_TIP)]
+        for offset, head in enumerate(self.heads):
+            self._grid.addWidget(head, 0, 2 + offset)
         self._shown: list[Part] = []
         self._columns = 0
 
     def show_fit(self, fit: Fit) -> None:
         """The numbers of this card, or of all of them together."""
-        result = sizes(fit.bytes)
-        for part, size in result:
-            self.numbers[part.key].setText(bytes_text(size))
-            self.numbers[part.key].setToolTip(f"{size:,} bytes, simulated")
-            self.numbers[part.key].setAccessibleName(f"{part.name}: {bytes_text(size)}, simulated")
-        self._arrange([part for part, _ in result], self._columns or _COLUMNS)
+        taking = {part.key for moment in (fit.bytes, fit.rest) for part, _ in sizes(moment)}
+        for part in PARTS:
+            said = [
+                (getattr(moment, part.key) if moment.total else None, when)
+                for moment, when in ((fit.bytes, AT_PEAK), (fit.rest, AT_REST))
+            ]
+            tip = "\n".join(f"{size:,} bytes {when}, simulated" for size, when in said if size is not None)
+            for number, (size, when) in zip((self.numbers[part.key], self.rests[part.key]), said, strict=True):
+                text = MISSING if size is None else bytes_text(size)
+                number.setText(text)
+                number.setToolTip(tip)
+                number.setAccessibleName(f"{part.name} {when}: {text}, simulated")
+        self._arrange([part for part in PARTS if part.key in taking], self._columns or _COLUMNS)
 
     def set_columns(self, columns: int) -> None:
         """How many parts are side by side."""
@@ -74,14 +97,32 @@ class _Parts(QWidget):
         for index, part in enumerate(parts):
             column, row = divmod(index, rows)
             for offset, widget in enumerate(self._widgets(part)):
-                self._grid.addWidget(widget, row, 4 * column + offset)
+                self._grid.addWidget(widget, row + 1, _WIDTH * column + offset)
+        for part in parts:
+            self.rests[part.key].setVisible(columns == 1)
+        for head in self.heads:
+            head.setVisible(columns == 1)
         for column in range(_COLUMNS):
             used = column < columns and column * rows < len(parts)
-            self._grid.setColumnStretch(4 * column + 1, int(used))
-            self._grid.setColumnMinimumWidth(4 * column + 3, 8 if used and column + 1 < columns else 0)
+            self._grid.setColumnStretch(_WIDTH * column + 1, int(used))
+            self._grid.setColumnMinimumWidth(_WIDTH * column + 4, 8 if used and column + 1 < columns else 0)
 
     def _widgets(self, part: Part) -> tuple[QWidget, ...]:
-        return self.swatches[part.key], self.names[part.key], self.numbers[part.key]
+        return self.swatches[part.key], self.names[part.key], self.numbers[part.key], self.rests[part.key]
+
+
+def _number(words: str) -> QLabel:
+    number = label(words=words)
+    number.setAlignment(Qt.AlignmentFlag.AlignRight)
+    number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return number
+
+
+def _head(text: str, tip: str) -> QLabel:
+    head = label(text, words="dim")
+    head.setAlignment(Qt.AlignmentFlag.AlignRight)
+    head.setToolTip(tip)
+    return head
 
 
 class FitDetails(ScrollArea):
@@ -96,6 +137,7 @@ class FitDetails(ScrollArea):
         self.verdict = label(words="soft", wrap=True)
         self.batch = label(wrap=True, selectable=True)
         self.parts = _Parts()
+        self.tools = label(words="dim", wrap=True, selectable=True)
         self.helps = HelpsView()
         self.helps.use_requested.connect(self.use_requested)
         self.helps.helps_requested.connect(self.helps_requested)
@@ -113,6 +155,7 @@ class FitDetails(ScrollArea):
         left.addStretch(1)
         right.addWidget(self.helps)
         right.addSpacing(4)
+        right.addWidget(self.tools)
         right.addWidget(self.rests_title)
         right.addWidget(self.rests)
         right.addStretch(1)
@@ -136,6 +179,8 @@ class FitDetails(ScrollArea):
         self.batch.setText(batch_and_step(fit).replace("/s", f"/{TOGETHER}s"))
         self.batch.setVisible(bool(self.batch.text()))
         self.parts.show_fit(fit)
+        self.tools.setText(as_tools_say(fit))
+        self.tools.setVisible(bool(self.tools.text()))
         self.helps.show_helps(asked)
         if asked is not None and asked.helps:
             put_in_order(self)  # their buttons are new

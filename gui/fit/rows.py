@@ -43,12 +43,17 @@ PARTS = (
     Part("parameters", "parameters", "Weights and biases, tied ones once"),
     Part("gradients", "gradients", "One for each parameter that is trained"),
     Part("optimizer", "optimizer state", "What the optimizer keeps for each parameter"),
-    Part("activations", "activations", "Inputs, what backward needs, and temporary tensors, at the peak"),
+    Part("activations", "activations", "Inputs, what backward needs, and temporary tensors; at rest the inputs"),
     Part("buffers", "buffers", "Running statistics, masks, tables"),
     Part("library_workspace", "library workspace", "What cuBLAS and cuDNN take for themselves"),
     Part("context", "CUDA context", "The driver's and PyTorch's kernels on the card"),
 )
 """From left to right in the bar."""
+
+
+AT_PEAK, AT_REST = "at the peak", "at rest"
+PEAK_TIP: Final = "At the moment when most is allocated, often when backward begins: then there is hardly a gradient"
+REST_TIP: Final = "After the step, until the next one"
 
 
 def sizes(found: FitBytes) -> list[tuple[Part, int]]:
@@ -79,6 +84,17 @@ def verdict(fit: Fit) -> str:
         shares = ", ".join(bytes_text(card.bytes.total) for card in fit.cards)
         words += f" Split over {len(fit.cards)} cards, in their order: {shares}."
     return words
+
+
+def as_tools_say(fit: Fit) -> str:
+    """What PyTorch and nvidia-smi would show for this: their figures count different things."""
+    if not fit.bytes.total:
+        return ""
+    peak, rest = bytes_text(fit.bytes.from_allocator), bytes_text(fit.rest.from_allocator)
+    return (
+        f"PyTorch would say {peak} (max_memory_allocated) and {rest} after the step (memory_allocated); nvidia-smi"
+        f" {bytes_text(fit.used_bytes)}, with segments that the allocator keeps and the CUDA context."
+    )
 
 
 def batch_and_step(fit: Fit) -> str:

@@ -16,11 +16,16 @@ BYTES = FitBytes(
     context=GIB // 2,
 )
 
+REST = FitBytes(
+    parameters=3 * GIB, gradients=4 * GIB, optimizer=6 * GIB, buffers=GIB // 64, library_workspace=GIB // 64,
+    context=GIB // 2,
+)  # fmt: skip
+
 
 def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit:
     """The answer for one card; it fits if there is enough memory."""
     fits = found.total <= capacity
-    card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=found, reserved_bytes=found.allocated, fits=fits)
+    card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=found, reserved_bytes=18 * GIB, fits=fits, rest=REST)
     told: dict[str, object] = {
         "gpu": gpu,
         "fits": fits,

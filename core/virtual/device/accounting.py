@@ -179,3 +179,14 @@ def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
     except OutOfDeviceMemoryError as full:
         message = str(full)
     raise torch.OutOfMemoryError(message)
+
+
+def take_and_give_back(gpu: VirtualGpu, sizes: Sequence[int]) -> None:
+    """What a kernel takes beside its result while it runs, all of it at once; raises as `allocate_block`."""
+    blocks: list[Block] = []
+    try:
+        for nbytes in sizes:
+            blocks.append(allocate_block(gpu, nbytes))
+    finally:
+        for block in blocks:
+            gpu.memory.free(block)

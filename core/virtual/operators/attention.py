@@ -8,8 +8,13 @@ such devices, derivative included. The host computes the plain formulas, in floa
 not take (float64, heads of odd sizes) is taken apart as there.
 
 Shapes: query (B, H, L, E), key (B, G, S, E), value (B, G, S, V), output (B, H, L, V); G divides H. Beside the output
-the kernels keep the logarithm of the sum of each row's exponentials, float32 (B, H, L); the one for float32 rounds L up
-to 32 (kAlignLSE of aten/src/ATen/native/transformers/cuda/mem_eff_attention).
+the kernels keep the logarithm of the sum of each row's exponentials, float32 (B, H, L).
+
+Two kernels differ in memory, below aten/src/ATen/native/transformers/cuda. Flash attention (float16 and bfloat16, no
+mask) lays its results out as the operands are: `at::empty_like(q)` of `mha_fwd` in flash_attn/flash_api.cpp, as cuDNN's
+does. So where a rotary embedding left the heads apart, taking them together copies. The memory-efficient kernel has a
+layout of its own, (B, L, H, V), and rounds the L of its sums up to 32 (`_efficient_attention_forward` in attention.cu,
+kAlignLSE in mem_eff_attention). Cards older than Ampere have the second alone; here every card has both.
 """
 
 from __future__ import annotations
@@ -26,6 +31,10 @@ from devexplorer.core.virtual.device.accounting import KIND
 FUSED_DTYPES = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4}
 """dtype -> what the size of a head has to be a multiple of: 16 bytes."""
 LSE_ALIGNMENT = 32
+FLASH_WIDTH = 256
+"""The largest head of flash attention."""
+FLASH_ROWS, FLASH_COLUMNS = 128, 32
+"""What its backward rounds the length and the size of a head up to."""
 
 aten = torch.ops.aten
 _RECORDING = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
@@ -108,9 +117,10 @@ def forward(
     batch, heads, length, _ = query.shape
     nothing = torch.empty(0)
     state = torch.get_rng_state() if dropout_p else nothing
-    rows = -(-length // LSE_ALIGNMENT) * LSE_ALIGNMENT if query.dtype == torch.float32 else length
+    flash = _is_flash(query, value, attn_bias)
+    rows = length if flash else _up(length, LSE_ALIGNMENT)
     sums = torch.zeros(batch, heads, rows, dtype=torch.float32, device=query.device)
-    output = _laid_out(query, value.shape[3])
+    output = torch.empty_like(query) if flash else _laid_out(query, value.shape[3])
     if not query.is_meta:
         output.copy_(_attend((query, key, value, attn_bias), dropout_p, is_causal, scale))
     return output, sums, nothing, nothing, length, key.shape[2], state, nothing, nothing
@@ -137,7 +147,8 @@ def backward(
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and bias; the weights are computed again, as the kernels do it."""
-    grads = [_laid_out(item, item.shape[3]) for item in (query, key, value)]
+    flash = _is_flash(query, value, attn_bias)
+    grads = [torch.empty_like(item) if flash else _laid_out(item, item.shape[3]) for item in (query, key, value)]
     if attn_bias is not None and grad_input_mask[3]:
         grads.append(torch.empty_like(attn_bias))
     if not query.is_meta:
@@ -152,6 +163,38 @@ def backward(
         for grad, values in zip(grads, computed, strict=True):
             grad.copy_(values)
     return (*grads, None)[:4]
+
+
+def backward_scratch(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, mask: Any, out: Tensor,
+    *_: Any, **__: Any,
+) -> list[int]:  # fmt: skip
+    """What the backward takes beside the gradients: a number per row; in 16 bits the query's gradient in float32
+    (`dq_accum` of `mha_bwd` in flash_attn/flash_api.cpp, `workspace_size` in mem_eff_attention/kernel_backward.h); and
+    copies of the output and its gradient where the heads of a row are apart (`_flash_attention_backward` in
+    attention_backward.cu). Gradients of shared keys and values are made for every head first."""
+    batch, heads, length, width = query.shape
+    rows = _up(length, FLASH_ROWS)
+    sizes = [4 * batch * heads * rows]
+    if query.dtype == torch.float32:
+        return sizes
+    sizes.append(4 * batch * heads * rows * _up(width, FLASH_COLUMNS))
+    if _is_flash(query, value, attn_bias):
+        apart = (item for item in (grad_out, out) if not item.transpose(1, 2).is_contiguous())
+        sizes += [item.numel() * item.element_size() for item in apart]
+    if key.shape[1] != heads:
+        sizes += [item.numel() // item.shape[1] * heads * item.element_size() for item in (key, value)]
+    return sizes
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _is_flash(query: Tensor, value: Tensor, bias: Tensor | None) -> bool:
+    """Whether flash attention takes these; the other kernel takes what is left."""
+    narrow = query.dtype in (torch.float16, torch.bfloat16)
+    return narrow and bias is None and query.shape[3] == value.shape[3] <= FLASH_WIDTH
 
 
 def _laid_out(like: Tensor, width: int) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.virtual.operators import attention, batch_norm
+from devexplorer.core.virtual.operators.scratch import SCRATCH, Scratch
 
 FRESH, VIEW = -1, -2
 """Kinds of a returned tensor; from 0 on it is the argument with that position itself (in-place, `out=`)."""
@@ -36,7 +37,7 @@ class Operation:
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
         "host_arguments",
-        "host_results", "mutates", "name", "overload", "reshapes", "returns", "view", "views_by_parts",
+        "host_results", "mutates", "name", "overload", "reshapes", "returns", "scratch", "view", "views_by_parts",
     )  # fmt: skip
 
     def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:
@@ -74,6 +75,7 @@ class Operation:
         self.host_results = HOST_RESULTS.get(self.name, ())
         self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
+        self.scratch: Scratch | None = SCRATCH.get(self.name) or ATTENTION_SCRATCH.get(self.name)
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
         self.handler = handler
 
@@ -175,6 +177,11 @@ SHORT_FLOPS: dict[str, Flops] = {
 }
 """The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks or
 counts otherwise."""
+
+
+ATTENTION_SCRATCH: dict[str, Scratch] = {
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward_scratch,
+}
 
 
 def lstm_cell(gates_x: Any, gates_h: Any, cx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any, Any]:

@@ -16,7 +16,14 @@ from typing import Any, cast
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devexplorer.core.virtual.device.accounting import KIND, StorageBlock, allocate_block, count_storage, gpu_of
+from devexplorer.core.virtual.device.accounting import (
+    KIND,
+    StorageBlock,
+    allocate_block,
+    count_storage,
+    gpu_of,
+    take_and_give_back,
+)
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.meta_values import drop_values, flatten, has_mixed_values, to_meta
 from devexplorer.core.virtual.operators import serialization
@@ -322,6 +329,8 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         result = operation.call(*plain, **(named or {}))
     wall = _clock() - began
     answer = _wrapped(operation, result, destination, args, kwargs)
+    if operation.scratch is not None:
+        take_and_give_back(gpu, operation.scratch(*plain, **(named or {})))
 
     for item in result if isinstance(result, (tuple, list)) else (result,):
         if isinstance(item, torch.Tensor):

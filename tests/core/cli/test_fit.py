@@ -27,11 +27,12 @@ GIB = 1 << 30
 PARTS = FitBytes(
     parameters=512, gradients=1024, optimizer=2048, activations=4096, library_workspace=8192, context=16384
 )
+REST = FitBytes(parameters=512, gradients=512, optimizer=2048, library_workspace=4096, context=16384)
 KEYS = ("parameters", "buffers", "gradients", "optimizer", "activations", "library_workspace", "context", "total")
 
 
 def answer(gpu: str, capacity: int, *, fits: bool = True, cards: int = 1, parts: FitBytes = PARTS) -> Fit:
-    card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=parts, reserved_bytes=9 * 512, fits=fits)
+    card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=parts, reserved_bytes=9 * 512, fits=fits, rest=REST)
     label = gpu if cards == 1 else f"{cards}x {gpu}"
     if not fits:
         return Fit(
@@ -182,6 +183,10 @@ def test_the_document_of_one_card(says: Says, document: Document) -> None:
         "at_least": True}  # fmt: skip
     assert content["bytes"]["optimizer"] == 2048
     assert content["bytes"]["total"] == 512 + 1024 + 2048 + 4096 + 8192 + 16384
+    check_parts(content["rest"])
+    assert (content["rest"]["gradients"], content["rest"]["total"]) == (512, 512 + 512 + 2048 + 4096 + 16384)
+    assert content["max_allocated_bytes"] == content["bytes"]["total"] - 16384
+    assert content["used_bytes"] == 9 * 512 + 16384
     assert [content[key] for key in ("step_seconds", "samples_per_s", "simulated", "reserved_bytes")] == [
         0.002,
         4000.0,
@@ -250,7 +255,8 @@ def test_what_could_not_be_split_has_no_figures(
     says(replace(REPORT, fits=(unsplit,), helps=()))
     content = document("fit", "lenet", "--gpu", "2x Tesla T4")
     assert content["fits"] is False
-    assert [content[key] for key in ("bytes", "reserved_bytes", "largest_batch", "step_seconds")] == [None] * 4
+    keys = ("bytes", "rest", "max_allocated_bytes", "reserved_bytes", "used_bytes", "largest_batch", "step_seconds")
+    assert [content[key] for key in keys] == [None] * len(keys)
     assert [card["bytes"] for card in content["cards"]] == [None, None]
     assert content["reason"] == "it has one block only"
     assert main(["fit", "lenet"]) == 0
@@ -273,6 +279,7 @@ def test_the_parts_of_a_few_cards_are_side_by_side(says: Says, capfd: pytest.Cap
         "optimizer state 2.00 KiB 2.00 KiB 2.00 KiB",
         "workspaces of libraries 8.00 KiB 8.00 KiB 8.00 KiB",
         "total 31.50 KiB 31.50 KiB 31.50 KiB",
+        "at rest 23.00 KiB 23.00 KiB 23.00 KiB",
         "capacity 15.00 GiB 22.00 GiB 22.00 GiB",
         "fits yes no no",
         "Tesla T4: fits; largest batch 96 or more; one step 2 ms, 4,000 samples/s (simulated)",
@@ -305,7 +312,15 @@ def test_many_cards_are_a_list_with_the_parts_of_the_one_that_is_described(
     assert "Card 3 3.0 GiB 31.50 KiB no 0 — 0.0 % —" in lines
     assert "Card 4 4.0 GiB 31.50 KiB yes 96+ 2 ms 0.0 % 4,000" in lines
     assert "every time is simulated" in lines
-    assert lines.count("Card 4") == 1, "its parts"
+    assert lines.count("Card 4 at rest") == 1, "its parts"
+    for line in (
+        "gradients 1.00 KiB 512 B",
+        "total 31.50 KiB 23.00 KiB",
+        "memory_allocated (PyTorch) 15.50 KiB 7.00 KiB",
+        "memory_reserved (PyTorch) 4.50 KiB 4.50 KiB",
+        "in use (nvidia-smi) 20.50 KiB 20.50 KiB",
+    ):
+        assert line in lines, line
     assert "Card 5" not in lines
 
 

@@ -150,14 +150,14 @@ def least(model, *shapes, config, batch):
 
 
 def test_three_layers_with_gelu():
-    """The second GELU's backward: inputs of everything before it, its own, two gradients, those of the last layer, and
-    the loss's two."""
+    """The last layer's backward: inputs of everything before it and its own, the gradients of its input and of its
+    weight, the loss's two, and the gradient of its output, which is expanded and cuBLAS gets a copy of."""
     model = nn.Sequential(nn.Linear(100, 300), nn.GELU(), nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 50))
     batch = 5000
     parameters = sum(block(*one.shape) for one in model.parameters())
-    last = block(50, 300) + block(50)
+    expanded = block(batch, 50)
     assert least(model, (1, 100), config=StepConfig(train=True, optimizer="sgd"), batch=batch) == (
-        parameters + block(batch, 100) + 5 * block(batch, 300) + last + 2 * block(1)
+        parameters + block(batch, 100) + 5 * block(batch, 300) + block(50, 300) + expanded + 2 * block(1)
     )
     assert least(model, (1, 100), config=StepConfig(), batch=batch) == parameters + block(batch, 100) + 2 * block(
         batch, 300

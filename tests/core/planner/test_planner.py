@@ -26,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("virtual")
 
 QUICK = FitSpec(source="mlp", gpus=("Tesla T4",), search=False, options=False)
 CUBLAS = 2 * 4096 * 1024 + 8 * 16 * 1024
+TRAINING = 2 * CUBLAS
+"""Two threads run products: the caller's and autograd's."""
 CUDNN = 64 << 20
 
 
@@ -35,10 +37,10 @@ def asked(**given):
 
 @pytest.fixture
 def small_card(monkeypatch):
-    """Lets a T4 have so many bytes beside context and workspace."""
+    """Lets a T4 have so many bytes beside context and the workspaces of training."""
 
     def shrink(nbytes):
-        small = _with_memory(nbytes + CONTEXT_BYTES + CUBLAS)
+        small = _with_memory(nbytes + CONTEXT_BYTES + TRAINING)
         monkeypatch.setattr(planning, "parse_virtual", lambda text: [small] * (2 if text.startswith("2x") else 1))
 
     return shrink
@@ -58,10 +60,19 @@ def test_everything_that_is_known_of_one_card():
     (fit,) = report.fits
     (card,) = fit.cards
     assert (fit.gpu, fit.fits, card.capacity_bytes) == ("Tesla T4", True, T4.memory_bytes)
-    assert (card.bytes.context, card.bytes.library_workspace) == (CONTEXT_BYTES, CUBLAS)
+    assert (card.bytes.context, card.bytes.library_workspace) == (CONTEXT_BYTES, TRAINING)
     assert card.bytes.optimizer == 2 * card.bytes.parameters
     assert card.bytes.gradients == card.bytes.parameters
-    assert card.reserved_bytes >= card.bytes.allocated + CUBLAS
+    assert card.reserved_bytes >= card.bytes.allocated + TRAINING
+    assert card.bytes.from_allocator == card.bytes.total - CONTEXT_BYTES
+    assert card.used_bytes == card.reserved_bytes + CONTEXT_BYTES
+    assert (card.rest.parameters, card.rest.gradients, card.rest.optimizer) == (card.bytes.parameters,) * 2 + (
+        card.bytes.optimizer,
+    )
+    assert card.rest.activations == 512, "the inputs"
+    (forward,) = asked(batch=4).fits
+    assert forward.cards[0].bytes.library_workspace == CUBLAS, "autograd has nothing to do"
+    assert forward.rest.gradients == forward.rest.optimizer == 0
     assert fit.samples_per_s == pytest.approx(4 / fit.step_seconds)
     assert (report.parameters, report.inputs, report.simulated) == (20 * 256 + 256 + 256 * 10 + 10, "4x20", True)
     assert report.flop_per_step == 2 * 4 * (20 * 256 + 256 * 10) * 3 - 2 * 4 * 20 * 256, (

@@ -65,7 +65,29 @@ def test_the_scores_never_lie_in_memory():
     assert torch.vgpu.memory_allocated() - before == rows * WIDTH * 2 + rows * 4
     torch.vgpu.reset_peak_memory_stats()
     out.sum().backward()
-    assert torch.vgpu.max_memory_allocated() < before + 7 * rows * WIDTH * 2 < before + rows * LENGTH * 2
+    loss, numbers, tensor = 2 * 512, rows * 4, rows * WIDTH * 2
+    # Alive: out with its sums, three gradients; the kernel's own: the query's gradient in float32, copies of out and of
+    # its gradient, whose heads are apart, and a number for each row.
+    assert torch.vgpu.max_memory_allocated() == before + loss + 2 * numbers + (1 + 3 + 2 + 2) * tensor
+    assert torch.vgpu.max_memory_allocated() < before + rows * LENGTH * 2
+
+
+def heads_together(out):
+    """Whether the heads of a row are together."""
+    return out.transpose(1, 2).is_contiguous()
+
+
+def test_flash_attention_lays_its_output_out_as_the_query_is():
+    """Heads that were split off a linear layer are together, and so they come out: taking them together again copies
+    nothing. A rotary embedding leaves them apart, and then that is a copy."""
+    together = meta_empty((BATCH, LENGTH, HEADS, WIDTH), torch.float16, "vgpu:0").transpose(1, 2)
+    apart = meta_empty((BATCH, HEADS, LENGTH, WIDTH), torch.float16, "vgpu:0")
+    assert heads_together(F.scaled_dot_product_attention(together, together, together))
+    assert not heads_together(F.scaled_dot_product_attention(apart, apart, apart))
+    mask = meta_empty((LENGTH, LENGTH), torch.float16, "vgpu:0")
+    assert heads_together(F.scaled_dot_product_attention(apart, apart, apart, mask)), "the memory-efficient kernel"
+    wide = meta_empty((BATCH, HEADS, LENGTH, WIDTH), torch.float32, "vgpu:0")
+    assert heads_together(F.scaled_dot_product_attention(wide, wide, wide)), "the same"
 
 
 def test_float64_is_taken_apart_as_on_cuda():

@@ -250,6 +250,24 @@ def test_the_chosen_card_is_shown_in_detail(panel, state):
     assert "cuBLAS keeps a workspace" in panel.details.rests.text()
 
 
+def test_the_parts_at_rest_are_beside_those_at_the_peak(qtbot, state):
+    """At the peak there can be hardly a gradient; that says nothing about what stays. Where there is no room for a
+    second column of numbers, they are in the tips."""
+    panel = panel_for(qtbot, state, 2540)
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    parts = panel.details.parts
+    assert parts.rests["gradients"].isVisible()
+    assert (parts.numbers["gradients"].text(), parts.rests["gradients"].text()) == ("3.00 GiB", "4.00 GiB")
+    assert [head.text() for head in parts.heads] == ["at the peak", "at rest"]
+    assert "17.05 GiB (max_memory_allocated)" in panel.details.tools.text()
+    assert "nvidia-smi 18.50 GiB" in panel.details.tools.text()
+    narrow = panel_for(qtbot, state, 1260)
+    planned(narrow, state, report())
+    assert not narrow.details.parts.rests["gradients"].isVisible()
+    assert "bytes at rest" in narrow.details.parts.numbers["gradients"].toolTip()
+
+
 def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_for_them(panel, state):
     large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
     fits = (msgspec.structs.replace(large, step_seconds=0.5, samples_per_s=16.0),)
