@@ -142,6 +142,8 @@ class WindowContext(QObject):
         """Where the last file was chosen."""
         self.far: FarSide | None = None
         """The machine that is on show, when that is another one: its files are chosen, not those of this machine."""
+        self.age = ""
+        """How old what is on show is, where it is not of this moment: `8 s ago`; empty: it is."""
         self.file_copies: CopiesFiles
         """Copies files between this machine and the one on show; `gui.machines.file_copies` sets it."""
         self._far_folders: dict[str, str] = {}
@@ -200,6 +202,10 @@ class WindowContext(QObject):
         self.history_problem = message
         self.history_problem_changed.emit(message)
 
+    def now(self) -> float:
+        """The moment of what is on show, by this window's clock: it stands still while nothing comes."""
+        return self.machine.now()
+
     def redraw(self, changes: Change) -> None:
         """Show these parts of the state now."""
         self.redraw_requested.emit(changes)
@@ -245,9 +251,14 @@ class WindowContext(QObject):
                 cast(_Refreshable, dialog).refresh()
         self.state_changed.emit(changes)
 
-    def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING) -> QDialog:
-        """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes."""
+    def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING, *, about_machine: bool = False) -> QDialog:
+        """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes. `about_machine`:
+        it is about the machine on show, which its title names where that is another one."""
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if about_machine and self.far is not None:
+            title = dialog.windowTitle()
+            mark = "?" if title.endswith("?") else ""
+            dialog.setWindowTitle(f"{title.removesuffix(mark)} on {self.far.name}{mark}")
         if self.far is not None:
             from devexplorer.gui.forms.file_field import FileField  # below the window from the start
 
@@ -262,7 +273,7 @@ class WindowContext(QObject):
     def ask(self, dialog: FormDialog, redraw: Change = Change.NOTHING) -> None:
         """Open a form whose commands go to the engine."""
         dialog.command_requested.connect(self.controller.send)
-        self.open_dialog(dialog, redraw)
+        self.open_dialog(dialog, redraw, about_machine=True)
 
     def _forget_closed(self) -> None:
         self._refreshed = {dialog: redraw for dialog, redraw in self._refreshed.items() if dialog.isVisible()}

@@ -7,7 +7,7 @@ A page is a kind of benchmark. It reads the state, makes specifications from its
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from PySide6.QtCore import Qt, Signal
@@ -50,6 +50,7 @@ class BenchPage(FormPage, Generic[Spec]):
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         super().__init__(state)
         self._clock = clock
+        self._age: Callable[[], str] = str
         self._refused, self._words = False, ""
         self._problem = ""
         """Why the form cannot be started now; empty: it can."""
@@ -230,6 +231,10 @@ class BenchPage(FormPage, Generic[Spec]):
         self._words = "" if loud else text
         self._show_progress()
 
+    def set_moment(self, clock: Clock, age: Callable[[], str]) -> None:
+        """`clock` gives the moment of what is on show; `age` how old that is, where it is not of now."""
+        self._clock, self._age = clock, age
+
     def show_offer(self, words: str) -> None:
         """What the button of the empty state says; nothing: there is none."""
         self.empty.button.setText(words)
@@ -252,7 +257,9 @@ class BenchPage(FormPage, Generic[Spec]):
         run = self.selected_active or active[-1]
         parts = [where(run.spec) if len(active) == 1 or self.selected_active else f"{len(active)} runs"]
         parts += [run.latest.text] if run.latest is not None and run.latest.text else []
-        self.hint.set_full_text(", ".join(filter(None, (*parts, remaining_text(active, now)))))
+        left, age = remaining_text(active, now), self._age()
+        parts.append(f"{left} as of {age}" if left and age else left)
+        self.hint.set_full_text(", ".join(filter(None, parts)))
 
     def show_buttons(self) -> None:
         """Start, Stop and Copy, as they can be used now."""

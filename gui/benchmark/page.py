@@ -6,6 +6,7 @@ Bad input is answered here, in one line, before anything is sent; the engine che
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
 
@@ -40,6 +41,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
+        self._age: Callable[[], str] = str
         self._device: str | None = None
         super().__init__({kind: (kind.capitalize(), KINDS[kind].meaning) for kind in PAGES}, self._new_page)
         self.refresh()
@@ -50,6 +52,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         page.stop_requested.connect(self.stop_requested)
         page.virtual_offered.connect(self.virtual_offered)
         page.devices.prefer(self._device)
+        page.set_moment(self._clock, self._age)
         return page
 
     @property
@@ -58,6 +61,12 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         page = self.pages[MatmulPage.kind]
         assert isinstance(page, MatmulPage)
         return page
+
+    def set_moment(self, clock: Clock, age: Callable[[], str]) -> None:
+        """`clock` gives the moment of what is on show; `age` how old that is, where it is not of now."""
+        self._clock, self._age = clock, age
+        for page in self.pages.values():
+            page.set_moment(clock, age)
 
     def set_device(self, device: str | None) -> None:
         """The card of this device is selected: it is what is measured until the user picks others."""

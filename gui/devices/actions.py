@@ -40,7 +40,7 @@ def _choose_visible_devices(context: WindowContext) -> None:
     dialog = VisibleDevicesDialog(context.state, context.window)
     if context.session is not None:
         dialog.chosen.connect(context.session.set_visible_devices)
-    context.open_dialog(dialog)
+    context.open_dialog(dialog, about_machine=True)
 
 
 def _choose_threads(context: WindowContext) -> None:
@@ -54,4 +54,4 @@ def _choose_threads(context: WindowContext) -> None:
     dialog.setIntValue(state.devices["cpu"].info.threads or state.engine.threads)
     give_room(dialog.findChild(QSpinBox))
     dialog.intValueSelected.connect(context.controller.set_threads)
-    context.open_dialog(dialog)
+    context.open_dialog(dialog, about_machine=True)

@@ -63,7 +63,7 @@ class ModelOpener(QObject):
         elif path is not None:
             dialog.show_file(path)
         dialog.command_requested.connect(self._open_when_trusted)
-        return self._context.open_dialog(dialog)
+        return self._context.open_dialog(dialog, about_machine=True)
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
         from devexplorer.core.isolation.model_classes import Candidate, candidates
@@ -117,7 +117,7 @@ class ModelOpener(QObject):
 
         dialog = TrustDialog(code, self._context.window)
         dialog.allowed.connect(partial(self._allow, trusted, send))
-        self._context.open_dialog(dialog)
+        self._context.open_dialog(dialog, about_machine=True)
 
     def _allow(self, folder: str, send: Callable[[], object], remember: bool) -> None:
         if remember:

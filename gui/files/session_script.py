@@ -73,7 +73,7 @@ def _next(context: WindowContext, path: Path, questions: deque[WhatRuns], comman
 
     dialog = TrustDialog(code, context.window)
     dialog.allowed.connect(allowed)
-    context.open_dialog(dialog)
+    context.open_dialog(dialog, about_machine=True)
 
 
 def _repeat(context: WindowContext, path: Path, commands: tuple[Command, ...]) -> None:

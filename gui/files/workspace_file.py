@@ -213,7 +213,7 @@ class WorkspaceFiles(QObject):
         question.finished.connect(self._answered)
         if loss.left is not None:
             question.rejected.connect(loss.left)
-        self._context.open_dialog(question)
+        self._context.open_dialog(question, about_machine=True)
         return False
 
     def _answered(self) -> None:
@@ -275,7 +275,7 @@ class WorkspaceFiles(QObject):
         dialog = TrustDialog(code, self._context.window, always=ALWAYS)
         dialog.allowed.connect(lambda _remember: run())
         dialog.finished.connect(self._next)
-        self._context.open_dialog(dialog)
+        self._context.open_dialog(dialog, about_machine=True)
 
     def _follow(self, changes: Change) -> None:
         window = self._context.window

@@ -44,11 +44,11 @@ class MachinesPage(QWidget):
         header = self.table.horizontalHeader()
         header.setSectionsClickable(True)
         header.sectionClicked.connect(self._sort_by)
-        buttons = (
+        self._buttons = (
             self.show_button, self.reconnect_button, self.take_over_button, self.disconnect_button, self.forget_button,
             self.connect_button,
         )  # fmt: skip
-        head = hbox((self.words, 1), *buttons, margins=(EDGE_PX, 4, 6, 0))
+        head = hbox((self.words, 1), *self._buttons, margins=(EDGE_PX, 4, 6, 0))
         vbox(head, (self.table, 1), spacing=0, parent=self)
         self.table.selectionModel().selectionChanged.connect(self._show_buttons)
         self.table.activated.connect(self._activated)
@@ -147,7 +147,8 @@ class MachinesPage(QWidget):
         self.refresh()
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        offer_table(self, event)
+        """What the buttons do with the chosen machine."""
+        offer_table(self, event, [(one.text(), one.click) for one in self._buttons if not one.isHidden()])
 
 
 def _texts(shown: TableRow) -> tuple[str, ...]:

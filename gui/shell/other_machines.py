@@ -49,13 +49,14 @@ class OtherMachines:
         shown = self._replaying.machine
         far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
         self.bar.show_link(far)
-        self._window.status.show_machine(far, self._instead_of_engine())
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
         if far is not None and link is not None and link.reading_age_s is not None:
             age = ago(link.reading_age_s), age_text(link, far.now())
+        self._window.context.age = age[0]
         for panel in (self._window.devices, self._window.workbench):
             panel.set_age(*age)
+        self._window.status.show_machine(far, self._instead_of_engine(), age[0])
         self._window.axis.set_still(self._replaying.replay is not None or link is not None, age[0])
 
     def _instead_of_engine(self) -> str:

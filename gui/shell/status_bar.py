@@ -52,6 +52,7 @@ class StatusBar(QFrame):
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._controller, self._clock = controller.state, controller, clock
+        self._now, self._as_of = clock, ""
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
         self.start = push_button("Start engine", look="quiet")
         self.python = push_button("Python environment…", look="quiet", tip="Choose the Python that the engine runs in")
@@ -86,13 +87,15 @@ class StatusBar(QFrame):
         assert layout is not None
         layout.addWidget(widget)
 
-    def show_machine(self, machine: FarMachine | None, instead: str = "") -> None:
+    def show_machine(self, machine: FarMachine | None, instead: str = "", age: str = "") -> None:
         """Which machine is on show, and how quick the link is; None: this one. `instead`: what is said in place of how
-        its engine is."""
+        its engine is. `age`: how old what is on show is, where it is not of this moment."""
         if instead != self._instead:
             self._instead = instead
             self.refresh()
         self._old = machine is not None and machine.is_late
+        self._now = machine.now if machine is not None and self._old else self._clock
+        self._as_of = f" as of {age}" if age and self._old else ""
         if machine is None:
             self.machine.say("")
             return
@@ -110,7 +113,7 @@ class StatusBar(QFrame):
     def refresh(self) -> None:
         """Show the state as it is now."""
         state = self._state
-        work = under_way(state, self._clock()) if state.jobs else NOTHING_UNDER_WAY
+        work = under_way(state, self._now()) if state.jobs else NOTHING_UNDER_WAY
         for panel in self._also:
             panel.show_progress(work)
         ready = state.engine
@@ -131,7 +134,7 @@ class StatusBar(QFrame):
         self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
         runs = state.active_runs
         job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
-        if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
+        if job is not None and self._now() - job.started_unix_s < SHOW_AFTER_S:
             job = None
         self._shown_job = None if job is None else job.request
         busy = bool(runs) or self._work is not None
@@ -176,10 +179,10 @@ class StatusBar(QFrame):
             self._controller.stop_benchmark()
 
     def _show_job(self, job: Job) -> None:
-        elapsed = self._clock() - job.started_unix_s
+        elapsed = self._now() - job.started_unix_s
         left = ""
         if job.done is not None and job.done > 0.05 and elapsed > 1:
-            left = f", {left_text(elapsed * (1 - job.done) / job.done)}"
+            left = f", {left_text(elapsed * (1 - job.done) / job.done)}{self._as_of}"
         self.job.say(f"{job.title}{left}")
         self.cancel.setText("Cancel")
         self.progress.setRange(0, 0 if job.done is None else 1000)
@@ -197,10 +200,10 @@ class StatusBar(QFrame):
         where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
         titles = {kind_of(run.spec).running or kind_name(run.spec) for run in runs}
         title = titles.pop() if len(titles) == 1 else "benchmarks"
-        now = self._clock()
+        now = self._now()
         known = [left for left in (time_left(run, now) for run in runs) if left is not None]
         if len(known) == len(runs):
-            left = f", {left_text(max(known))}"
+            left = f", {left_text(max(known))}{self._as_of}"
         else:
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
         self.job.say(f"{title} on {where}{left}")

@@ -78,7 +78,7 @@ class PlotExport(QObject):
             kind, self._context.state, self._axis, shown, self._context.window, hidden=named[False] - named[True]
         )
         dialog.chosen.connect(lambda choice: self._ask_where(kind, lambda path: self.save_readings(kind, path, choice)))
-        self._context.open_dialog(dialog)
+        self._context.open_dialog(dialog, about_machine=True)
 
     def save_picture(self, kind: str, path: Path) -> None:
         """Write all shown plots, one below the other."""

@@ -12,8 +12,9 @@ from fakes.far_machines import CONNECTED, FarFake, MachinesFake, WayFake
 from fakes.look_records import CPU, VGPU, mlp
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButton
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import ObjectChanged
@@ -271,6 +272,20 @@ def test_the_page_lists_every_machine(desk: Desk) -> None:
         QTest.mouseClick(header.viewport(), LEFT, pos=QPoint(header.sectionViewportPosition(0) + 20, 8))
         assert [row.key for row in page.model.rows] == order, "up, down, as it was"
     assert page.figures() is not None
+    for key, lines in (
+        ("gpu2", ["Show", "Disconnect", "Connect…", "Show as table…"]),
+        ("gpu3", ["Reconnect", "Forget", "Connect…", "Show as table…"]),
+    ):
+        row = next(at for at, one in enumerate(page.model.rows) if one.key == key)
+        place = page.table.visualRect(page.model.index(row, 0)).center()
+        QTest.mouseClick(page.table.viewport(), Qt.MouseButton.RightButton, pos=place)
+        viewport = page.table.viewport()
+        where = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, place, viewport.mapToGlobal(place))
+        QApplication.sendEvent(viewport, where)
+        (menu,) = page.findChildren(QMenu)
+        assert [action.text() for action in menu.actions()] == lines
+        menu.close()
+        desk.quiet.settle()
     page.table.select_key("gpu2")
     click(page.show_button)
     assert desk.context.machine is gpu2

@@ -291,7 +291,7 @@ def test_a_workspace_of_this_machine_takes_the_place_of_that_of_the_other_after_
         desk.context.files_chosen.emit([file])
         question = desk.dialog(SaveQuestion)
         (copy,) = copies_there(desk)
-        assert question.windowTitle() == "Save before opening work.devexplorer?"
+        assert question.windowTitle() == "Save before opening work.devexplorer on forge?"
         desk.click(question.cancel_button if answer == "cancel" else question.discard_button)
         if answer == "cancel":
             desk.until(lambda: not copies_there(desk))

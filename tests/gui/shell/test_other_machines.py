@@ -9,14 +9,19 @@ from pathlib import Path
 import pytest
 from fakes.hosts import WindowHere
 from fakes.two_machines import FarWayFake, TwoMachines
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QDialog
 
+from devexplorer.core.base import left_text
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.records import (
     Answer,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
     DeviceSample,
     JobEnded,
     Log,
+    MatmulSpec,
     ObjectChanged,
     ObjectSnapshot,
     OpenWorkspace,
@@ -24,6 +29,7 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.core.records.host import Control
+from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
 from devexplorer.gui.machines.room import room_of
 
@@ -214,6 +220,38 @@ def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypat
     assert [one.host for one in two.window.context.settings.machines] == ["forge"]
 
 
+def test_the_time_left_of_a_benchmark_stands_still_while_nothing_comes(
+    two: TwoMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.go_live()
+    far = two.add()
+    two.window.context.machines.show(far)
+    two.until(lambda: two.state.engine is not None)
+    spec = MatmulSpec(device="cpu", dtype="float32", m=8, n=8, k=8, seconds=3600.0)
+    two.host.say(
+        BenchPreparing(run=9, spec=spec, simulated=False),
+        BenchStarted(run=9, time_unix_s=two.host.now),
+        BenchPoint(run=9, device="cpu", time_unix_s=two.host.now, tflops=1.0, done=0.5),
+        DeviceSample(device="cpu", time_unix_s=two.host.now, utilization_percent=5.0),
+    )
+    page = two.window.context.show_tab("benchmark")
+    assert isinstance(page, BenchmarkPanel)
+    two.until(lambda: two.state.active_runs and two.state.devices["cpu"].sample)
+    two.route.refuse = CannotReach("no route to host")
+    two.route.link.cut()
+    two.until(lambda: far.link.state == "reconnecting" and two.window.context.age)
+    began = two.state.active_runs[0].started_unix_s
+    assert began is not None
+    frozen = far.now()
+    monkeypatch.setattr(far.session, "_clock", lambda: frozen + 1000)
+    monkeypatch.setattr(time, "time", lambda: frozen + 1000)
+    two.state.runs[9].started_unix_s = frozen - 60
+    two.window.refresh_texts()
+    page.page.refresh()
+    for words in (two.window.status.job.full_text, page.page.hint.full_text):
+        assert words.endswith(f", {left_text(60)} as of {two.window.context.age}")
+
+
 def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: TwoMachines) -> None:
     two.go_live()
     two.until(lambda: two.state.devices)
@@ -232,3 +270,26 @@ def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: T
     assert two.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]"
     assert two.window.axis.span_s == 600.0, "the layout of a file that was opened before"
     assert two.window.context.recent_files == ()
+
+
+def test_dialogs_name_the_machine_that_they_are_about(two: TwoMachines) -> None:
+    two.go_live()
+    two.until(lambda: two.state.engine is not None)
+    far, window = two.add(), two.window
+
+    def titles() -> list[str]:
+        found = []
+        for name in ("new_tensor", "add_virtual", "open_model", "load", "threads", "visible", "python"):
+            window.actions_by_id[name].trigger()
+            (dialog,) = [one for one in window.findChildren(QDialog) if one.isVisible()]
+            found.append(dialog.windowTitle())
+            dialog.reject()
+            two.until(lambda: not [one for one in window.findChildren(QDialog) if one.isVisible()])
+        return found
+
+    two.until(lambda: two.state.devices)
+    here = titles()
+    assert not [title for title in here if " on " in title]
+    window.context.machines.show(far)
+    two.until(lambda: two.state.engine is not None and not two.state.away)
+    assert titles() == [f"{title} on forge" for title in here]
